@@ -155,8 +155,7 @@ def lint() -> str:
 
 
 def commands() -> str:
-    from retinue.faces.cli.command import Command, Group
-    from retinue.faces.cli.main import COMMANDS, HEADLESS
+    from retinue.faces.cli.main import COMMANDS, HEADLESS, Command, Group
 
     pages = ["# Commands", "```\n" + help_of() + "```", f"## retinue -p\n\n```\n{help_of('-p')}```"]
     assert isinstance(HEADLESS, Command)

@@ -52,8 +52,7 @@ def test_the_agent_example_loads_without_a_problem(tmp_path):
 @pytest.mark.parametrize("line", re.findall(r"\$ (?:git diff \| )?(retinue [^#\n]*)", README), ids=str.strip)
 def test_every_command_of_the_readme_exists_with_its_options(line):
     words = [word for word in line.split() if word != "retinue"]
-    from retinue.faces.cli.command import Group
-    from retinue.faces.cli.main import COMMANDS
+    from retinue.faces.cli.main import COMMANDS, Group
 
     verbs = words[:2] if isinstance(COMMANDS.get(words[0]), Group) else words[:1]
     done = subprocess.run([sys.executable, "-m", "retinue", *verbs, "--help"], capture_output=True, text=True)

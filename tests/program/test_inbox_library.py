@@ -9,8 +9,8 @@ import pytest
 from retinue import Retinue, tool
 from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
-from retinue.faces.cli.asking import understood
 from retinue.faces.cli.inbox import body, headline
+from retinue.faces.cli.questions import understood
 from tests.program.model_server import Reply, Request
 
 EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})

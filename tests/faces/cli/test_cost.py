@@ -16,12 +16,12 @@ from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
-from retinue.faces.cli.command import Command, dispatch
+from retinue.faces.cli.main import Command, dispatch
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
 
-COST = Command("", "retinue.faces.cli.cost")
+COST = Command("", "reports:cost")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from retinue.faces.cli import doctor_checks
-from retinue.faces.cli.doctor_checks import CHECKS, Patient, examine
+from retinue.faces.cli import doctor as doctor
+from retinue.faces.cli.doctor import CHECKS, Installation, examine
 from retinue.faces.cli.main import run
 from retinue.guard.sandbox import kernel
 from retinue.guard.sandbox import policy as probe
@@ -110,9 +110,9 @@ def test_an_unknown_category_is_refused(project: Path, capsys: Any):
 
 
 def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [("broken", "retinue.faces.cli.doctor_checks:nonsense"), *CHECKS]
-    monkeypatch.setattr(doctor_checks, "CHECKS", rows)
-    found = list(examine(Patient(project, {"HOME": str(project)}), ("broken", "settings")))
+    rows = [("broken", "retinue.faces.cli.doctor:nonsense"), *CHECKS]
+    monkeypatch.setattr(doctor, "CHECKS", rows)
+    found = list(examine(Installation(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]
 
 

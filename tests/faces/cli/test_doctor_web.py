@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.capabilities.web import searchers as duckduckgo
-from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
+from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         home = tmp_path / "home"
         home.mkdir(exist_ok=True)
         (home / "settings.json").write_text(json.dumps(settings or {}))
-        patient = Patient(tmp_path, {"RETINUE_HOME": str(home), "HOME": str(tmp_path), **environment})
+        patient = Installation(tmp_path, {"RETINUE_HOME": str(home), "HOME": str(tmp_path), **environment})
         return {finding.name: finding for finding in examine(patient, ["web"])}
 
     return examined

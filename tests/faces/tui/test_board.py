@@ -11,11 +11,11 @@ from rich.text import Text as Line
 
 from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
 from retinue.core.usage import Usage
-from retinue.faces.tui.board.announcement import known_windows
 from retinue.faces.tui.board.board import Board, acquainted_by
 from retinue.faces.tui.board.marks import STYLES, icon, stats
+from retinue.faces.tui.board.panel_lines import badge, contrast, resolve
 from retinue.faces.tui.board.text import clean_lines, exact, fit, one_line, wrap
-from retinue.faces.tui.board.widget_lines import badge, contrast, resolve
+from retinue.faces.tui.chat.notification import known_windows
 from tests.faces.tui.cards import Story
 from tests.runs.crew_scene import Scene
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from retinue.faces.tui.board.fleet_lines import MAIN, Fleet, fleet_lines
-from retinue.faces.tui.board.widget_lines import MOST_LINES, Look, widget_lines
+from retinue.faces.tui.board.panel_lines import MAIN, MOST_LINES, Fleet, Look, fleet_lines, widget_lines
 from tests.faces.tui.cards import Story
 
 

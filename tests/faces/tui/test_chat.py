@@ -28,9 +28,9 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.faces.tui.board.text import clean, diff_of
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading, report
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, Answer, ChatLog, Notice, Said
-from retinue.faces.tui.chat.text import clean, diff_of
 
 
 class Page(App[None]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from retinue.faces.tui.board.fleet_lines import MAIN
-from retinue.faces.tui.panels.fleet import FleetPanel
+from retinue.faces.tui.board.panel_lines import MAIN
+from retinue.faces.tui.panels import FleetPanel
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from tests.faces.tui.watch_scene import picture, until, watching
 

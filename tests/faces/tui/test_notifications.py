@@ -9,8 +9,7 @@ from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
-from retinue.faces.tui.board.announcement import announcement, announcement_lines
-from retinue.faces.tui.chat.notification import NotificationBox
+from retinue.faces.tui.chat.notification import NotificationBox, announcement, announcement_lines
 from retinue.runs.notification_text import notification
 from tests.faces.tui.cards import Story
 from tests.faces.tui.watch_scene import picture, until, watching

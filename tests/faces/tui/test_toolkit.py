@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.faces.cli.doctor_checks import DoctorFinding
+from retinue.faces.cli.doctor import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
 from retinue.runs.project import Project as OpenProject

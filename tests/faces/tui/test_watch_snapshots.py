@@ -31,12 +31,10 @@ from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
 from retinue.faces.tui import theme
 from retinue.faces.tui.board.board import Board
-from retinue.faces.tui.board.fleet_lines import Fleet
+from retinue.faces.tui.board.panel_lines import Fleet, Look
 from retinue.faces.tui.board.viewer_lines import Moment
-from retinue.faces.tui.board.widget_lines import Look
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.faces.tui.panels.fleet import FleetPanel
-from retinue.faces.tui.panels.lines import LiveWidget
+from retinue.faces.tui.panels import FleetPanel, LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.runs.notification_text import notification

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.faces.tui.panels.lines import LiveWidget
+from retinue.faces.tui.panels import LiveWidget
 from tests.faces.tui.watch_scene import picture, until, watching
 
 

@@ -1,35 +1,39 @@
-"""`retinue agents list` and `agents show`."""
+"""`retinue agents list` and `agents show`: agents and their problems, alike in every JSON document."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import dataclasses
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
+from retinue.agents.catalog import Catalog, LoadedAgent
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.precedence import shadows
 from retinue.core.codec import to_data
-from retinue.core.spec import AgentSpec
-from retinue.faces.cli.agents_show import (
-    add_common,
-    add_prompt_options,
-    clean,
-    clipped,
-    fate_data,
-    folder,
-    plugins,
-    problem_data,
-    say,
-    show_prompt,
-    write_json,
-)
+from retinue.core.spec import AgentSpec, Fate
+from retinue.errors import UnknownAgentError
+from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
+from retinue.faces.text import clean, clip, optional, plural
+
+if TYPE_CHECKING:
+    from retinue.runs.preview import Preview
+    from retinue.runs.project import Project
+
+LOOK_FROM = "the folder to look from (default: here)"
+_ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
+_PLAIN = AgentSpec(name="")
+_TASK = "(the task)"
+_HEADS = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
+_WIDEST = (28, 16, 30, 22)
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
     parser.add_argument("--all", action="store_true", help="also the replaced agents and files that are no agents")
 
@@ -40,122 +44,117 @@ def execute_list(args: argparse.Namespace) -> int:
     Agents go to stdout, files that could not be loaded to stderr. --json prints one document with
     all agents, the replaced ones included (`shadowed_by` names the file that counts instead).
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
+    # The agents that count first, each group by name.
+    entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold(), each.path))
     if args.json:
-        write_json(
-            {"agents": [_data_of_row(entry) for entry in _ordered(catalog)], "failed": _failed_data(catalog.failed)}
-        )
+        failed = [{"path": each.path, "reason": each.reason, "line": each.line} for each in catalog.failed]
+        write_json({"agents": [*map(_row_data, entries)], "failed": failed})
         return 0
-    shown = [entry for entry in _ordered(catalog) if args.all or entry.shadowed_by is None]
+    shown = [entry for entry in entries if args.all or entry.shadowed_by is None]
     _print_table(shown)
     _say_problems(catalog, shown, everything=args.all)
     return 0
 
 
 def _say_problems(catalog: Catalog, shown: Sequence[LoadedAgent], *, everything: bool) -> None:
-    """What failed, and what is an error in what loaded; the rest is for `agents lint`."""
+    """Say what failed, and what is an error in what loaded; the rest is for `agents lint`."""
     for each in catalog.failed:
         if each.problem.severity == "error" or everything:
-            say(clean(f"not loaded: {_where(each.path, each.line)}: {each.reason}"))
-    found = [(entry.path, problem) for entry in shown for problem in entry.problems]
-    for path, problem in found:
-        if problem.severity == "error":
-            say(clean(f"error: {_where(path, problem.line)}: {problem.message}"))
-    warnings = sum(problem.severity == "warning" for _, problem in found)
+            say(clean(f"not loaded: {each.path}{optional(':{}', each.line)}: {each.reason}"))
+    warnings = 0
+    for entry in shown:
+        for problem in entry.problems:
+            warnings += problem.severity == "warning"
+            if problem.severity == "error":
+                say(clean(f"error: {entry.path}{optional(':{}', problem.line)}: {problem.message}"))
     if warnings:
-        say(f"{warnings} warning{'s' if warnings > 1 else ''}: see retinue agents lint")
+        say(f"{plural(warnings, 'warning')}: see retinue agents lint")
 
 
-def _where(path: str, line: int | None) -> str:
-    return f"{path}:{line}" if line else path
-
-
-def _ordered(catalog: Catalog) -> list[LoadedAgent]:
-    """The agents that count first, each group by name."""
-    return sorted(catalog.entries, key=lambda entry: (entry.shadowed_by is not None, entry.name.casefold(), entry.path))
-
-
-def _data_of_row(entry: LoadedAgent) -> dict[str, object]:
-    parsed, spec = entry.parsed, entry.spec
+def _row_data(entry: LoadedAgent) -> dict[str, object]:
+    parsed = entry.parsed
     return {
         "name": entry.name,
-        "description": spec.description,
+        "description": entry.spec.description,
         "source": entry.source,
         "dialect": parsed.dialect,
         "path": entry.path,
-        "tools": None if parsed.tools is None else list(parsed.tools),
-        "model": list(parsed.model) if isinstance(parsed.model, tuple) else parsed.model,
-        "readonly": spec.readonly is True,
+        "tools": to_data(parsed.tools),
+        "model": to_data(parsed.model),
+        "readonly": entry.spec.readonly is True,
         "enabled": entry.enabled,
         "shadowed_by": entry.shadowed_by,
-        "problems": [problem_data(problem) for problem in entry.problems],
+        "problems": to_data(entry.problems),
     }
 
 
-def _failed_data(failed: Sequence[FailedFile]) -> list[dict[str, object]]:
-    return [{"path": each.path, "reason": each.reason, "line": each.line} for each in failed]
-
-
 def _print_table(entries: Sequence[LoadedAgent]) -> None:
-    rows = [_row(entry) for entry in entries]
-    if not rows:
+    if not entries:
         say("There are no agents here. Create one with: retinue agents new")
         return
-    heads = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
-    limits = (28, 16, 30, 22)
-    widths = [
-        min(limit, max(len(head), *(len(row[column]) for row in rows)))
-        for column, (head, limit) in enumerate(zip(heads, limits, strict=False))
-    ]
+    rows = [_HEADS, *map(_row, entries)]
+    widths = []
+    for column, widest in zip(zip(*rows, strict=True), _WIDEST, strict=False):
+        widths.append(min(widest, max(map(len, column))))
     wide = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
     rest = max(20, wide - sum(widths) - 2 * len(widths))
-    for row in (heads, *rows):
-        cells = [clipped(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        print("  ".join([*cells, clipped(row[4], rest)]).rstrip())
+    for row in rows:
+        cells = [clip(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, clip(row[4], rest)]).rstrip())
 
 
-def _row(entry: LoadedAgent) -> tuple[str, str, str, str, str]:
-    parsed = entry.parsed
-    note = "" if entry.enabled else ", off"
-    note += "" if entry.shadowed_by is None else ", replaced"
-    tools = "all" if parsed.tools is None else ", ".join(parsed.tools) or "none"
-    model = parsed.model if isinstance(parsed.model, str) else ", ".join(parsed.model or ())
+def _row(entry: LoadedAgent) -> tuple[str, ...]:
+    source: str = entry.source
+    if not entry.enabled:
+        source += ", off"
+    if entry.shadowed_by is not None:
+        source += ", replaced"
+    model = entry.parsed.model
+    if not isinstance(model, str):
+        model = ", ".join(model or ())
     description = " ".join(entry.spec.description.split())
-    texts = (entry.name, f"{entry.source}{note}", tools, model or "inherit", description)
-    return (clean(texts[0]), clean(texts[1]), clean(texts[2]), clean(texts[3]), clean(texts[4]))
+    return tuple(map(clean, (entry.name, source, tools_text(entry.parsed), model or "inherit", description)))
 
 
-_ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
-_PLAIN = AgentSpec(name="")
+def tools_text(parsed: Parsed) -> str:
+    """Return the tools that a file names, `all` where it names none, or `none`."""
+    if parsed.tools is None:
+        return "all"
+    return ", ".join(parsed.tools) or "none"
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
-    add_prompt_options(parser)
+    parser.add_argument("--prompt", action="store_true", help="print what the model sees, with tokens of every part")
+    parser.add_argument("--task", metavar="TEXT", default=_TASK, help="with --prompt: the task it would be given")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--under-main", action="store_true", help="with --prompt: as the main agent would start it")
+    where.add_argument("--as-main", action="store_true", help="with --prompt: as `retinue -p --agent NAME` would")
 
 
 def execute_show(args: argparse.Namespace) -> int:
     """One agent: its spec, the fate of every field, and which file replaces which."""
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     if args.prompt:
-        return show_prompt(args, cwd)
+        return _show_prompt(args, cwd)
     catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
     entry = catalog.find(args.name)
     replaced = shadows(catalog.entries, entry)
     if args.json:
-        write_json(_data_of_agent(entry, [each.path for each in replaced]))
+        write_json(_agent_data(entry, replaced))
         return 0
-    _print(entry, replaced)
+    _print_agent(entry, replaced)
     for problem in entry.problems:
-        where = f"{entry.path}:{problem.line}" if problem.line else entry.path
+        where = f"{entry.path}{optional(':{}', problem.line)}"
         say(clean(f"{problem.severity}: {where}: {problem.message} {problem.remedy}".rstrip()))
     return 0
 
 
-def _data_of_agent(entry: LoadedAgent, replaced: list[str]) -> dict[str, Any]:
+def _agent_data(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> dict[str, Any]:
     parsed = entry.parsed
     return {
         "name": entry.name,
@@ -166,50 +165,161 @@ def _data_of_agent(entry: LoadedAgent, replaced: list[str]) -> dict[str, Any]:
         "reading": parsed.reading,
         "enabled": entry.enabled,
         "shadowed_by": entry.shadowed_by,
-        "shadows": replaced,
+        "shadows": [each.path for each in replaced],
         "spec": to_data(entry.spec),
-        "fates": {key: fate_data(fate) for key, fate in parsed.fates.items()},
-        "problems": [problem_data(problem) for problem in entry.problems],
+        "fates": _fates_data(parsed),
+        "problems": to_data(entry.problems),
     }
 
 
-def _print(entry: LoadedAgent, replaced: tuple[LoadedAgent, ...]) -> None:
+def parsed_data(parsed: Parsed, dialect: str | None = None) -> dict[str, Any]:
+    """Return one file as `agents parse` prints it."""
+    return {
+        "file": parsed.file,
+        "dialect": dialect or parsed.dialect,
+        "name": parsed.name,
+        "description": parsed.description,
+        "tools": to_data(parsed.tools),
+        "disallowed_tools": to_data(parsed.disallowed_tools),
+        "model": to_data(parsed.model),
+        "prompt": parsed.prompt,
+        "spec": to_data(parsed.spec),
+        "fates": _fates_data(parsed),
+        "problems": to_data(parsed.problems),
+        "error": to_data(parsed.error),
+    }
+
+
+def _fates_data(parsed: Parsed) -> dict[str, dict[str, str]]:
+    """Return what became of each field; of each only what there is to say."""
+    data = {}
+    for key, fate in parsed.fates.items():
+        data[key] = {"fate": str(fate.fate)}
+        if fate.to is not None:
+            data[key]["to"] = fate.to
+        if fate.why is not None:
+            data[key]["why"] = fate.why
+    return data
+
+
+def fate_text(key: str, fate: Fate) -> str:
+    """Return what became of a field, such as `kept → max_turns (why)`."""
+    to = optional(" → {}", fate.to) if fate.to != key else ""
+    return f"{fate.fate}{to}{optional(' ({})', fate.why)}"
+
+
+def _print_agent(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> None:
     spec, parsed = entry.spec, entry.parsed
-    state = "" if entry.enabled else " (switched off)"
-    _line("name", f"{entry.name}{state}")
-    _line("description", " ".join(spec.description.split()))
-    _line("source", f"{entry.source}, {parsed.dialect}")
-    _line("path", entry.path)
+    _print_line("name", entry.name if entry.enabled else f"{entry.name} (switched off)")
+    _print_line("description", " ".join(spec.description.split()))
+    _print_line("source", f"{entry.source}, {parsed.dialect}")
+    _print_line("path", entry.path)
     if entry.shadowed_by is not None:
-        _line("replaced by", entry.shadowed_by)
+        _print_line("replaced by", entry.shadowed_by)
     for each in replaced:
-        _line("replaces", f"{each.path} ({each.source})")
+        _print_line("replaces", f"{each.path} ({each.source})")
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
         if field.name not in _ASIDE and value != getattr(_PLAIN, field.name):
-            _line(field.name, _text(value))
-    _line("hash", spec.hash)
+            _print_line(field.name, _value_text(value))
+    _print_line("hash", spec.hash)
     print("\nfields")
     for key, fate in parsed.fates.items():
-        to = f" → {fate.to}" if fate.to and fate.to != key else ""
-        why = f" ({fate.why})" if fate.why else ""
-        _line(f"  {key}", f"{fate.fate}{to}{why}")
-    print(f"\nprompt ({len(spec.prompt)} characters)\n{_safe_lines(spec.prompt)}")
+        _print_line(f"  {key}", fate_text(key, fate))
+    print(f"\nprompt ({len(spec.prompt)} characters)")
+    for line in spec.prompt.split("\n"):
+        print(clean(line))
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
+    """Return a value of a spec for people: of a group of settings only what differs from its defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        said = ((each.name, getattr(value, each.name), each.default) for each in fields)
-        return ", ".join(f"{name}: {_text(found)}" for name, found, default in said if found != default)
+        parts = []
+        for field in dataclasses.fields(value):
+            found = getattr(value, field.name)
+            if found != field.default:
+                parts.append(f"{field.name}: {_value_text(found)}")
+        return ", ".join(parts)
     if isinstance(value, tuple):
-        return "[" + ", ".join(_text(each) for each in value) + "]"
+        return f"[{', '.join(map(_value_text, value))}]"
     return str(value)
 
 
-def _line(label: str, text: str) -> None:
+def _print_line(label: str, text: str) -> None:
     print(f"{clean(label):<16} {clean(text)}".rstrip())
 
 
-def _safe_lines(text: str) -> str:
-    return "\n".join(clean(line) for line in text.split("\n"))
+# What the model sees
+
+
+def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
+    from retinue.faces.api import main_agent
+    from retinue.runs.project import Project
+
+    project = Project(cwd, agents_json=args.agents)
+    try:
+        spec, main = project.catalog().find(args.name).spec, args.as_main
+    except UnknownAgentError:
+        if args.name != "main":
+            raise
+        spec, main = main_agent(), True
+    found = asyncio.run(_preview(spec, project, args.task, main=main, under_main=args.under_main and not main))
+    if args.json:
+        write_json(_preview_data(spec, found))
+        return 0
+    for line in _preview_table(found):
+        say(line)
+    put(found.system + "\n")
+    return 0
+
+
+async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, under_main: bool) -> Preview:
+    from retinue.capabilities.skills.attach import with_initial_prompt
+    from retinue.core.request import RunRequest
+    from retinue.faces.api import main_agent
+    from retinue.runs.preview import preview
+
+    above = None
+    if under_main:
+        above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
+    text = with_initial_prompt(spec, task, project)
+    request = RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not main))
+    return await preview(request, project, above)
+
+
+def _preview_data(spec: AgentSpec, found: Preview) -> dict[str, Any]:
+    from retinue.models.tokens import overhead
+
+    parts = []
+    for part in found.parts:
+        tokens = overhead(part.text, ())
+        parts.append({"name": part.name, "tokens": tokens, "characters": len(part.text), "text": part.text})
+    tools = []
+    for tool in found.tools:
+        about = {"name": tool.spec.name, "tokens": overhead("", (tool.spec,)), "description": tool.spec.description}
+        tools.append({**about, "parameters": dict(tool.spec.parameters)})
+    return {
+        "name": spec.name,
+        "system": found.system,
+        "parts": parts,
+        "tools": tools,
+        "message": found.message,
+        "tokens": {
+            "system": overhead(found.system, ()),
+            "tools": overhead("", [tool.spec for tool in found.tools]),
+            "message": overhead(found.message, ()),
+            "prefix": found.tokens,
+        },
+        "notes": list(found.notes),
+    }
+
+
+def _preview_table(found: Preview) -> list[str]:
+    from retinue.models.tokens import overhead
+
+    rows = [(part.name, overhead(part.text, ())) for part in found.parts]
+    rows += [(f"tool {tool.spec.name}", overhead("", (tool.spec,))) for tool in found.tools]
+    rows += [("all", found.tokens)]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{clean(name):<{width}}  {tokens:>7,} tokens (estimated)" for name, tokens in rows]
+    return [*lines, *(f"note: {clean(note)}" for note in found.notes), ""]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.convert import Conversion, Loss, convert
@@ -19,7 +19,11 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Problem
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.agents_show import add_common, folder, parsed_data, plugins, put, say, write_json
+from retinue.faces.cli.agents import LOOK_FROM, parsed_data
+from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
+from retinue.faces.text import optional
+
+_SKILLS = ("skill", "skills")
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +31,7 @@ def configure_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
     parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
     parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_lint(args: argparse.Namespace) -> int:
@@ -47,7 +51,7 @@ def execute_lint(args: argparse.Namespace) -> int:
     """
     from retinue.runs.server_lint import ServerLint
 
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     check = ServerLint(cwd)
     if args.paths:
         found = lint_paths(args.paths, fix=args.fix, check=check)
@@ -57,23 +61,22 @@ def execute_lint(args: argparse.Namespace) -> int:
         write_json(report.document(found.findings, found.changes, found.files))
     else:
         _print(found, args, cwd)
-    return 1 if found.worst(strict=args.strict) else 0
+    return int(bool(found.worst(strict=args.strict)))
 
 
 def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
     for change in found.changes:
         file = report.near(change.file, cwd)
-        place = f"{file}:{change.line}" if change.line else file
-        say(f"{place}: fixed: {change.what} [{change.code}]")
+        say(f"{file}{optional(':{}', change.line)}: fixed: {change.what} [{change.code}]")
     if args.format == "github":
         put(report.github(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
     else:
         put(report.text(found.findings, cwd))
     totals = report.count(found.findings)
-    say(
-        f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"
-        + (f"; {len(found.changes)} fixed" if args.fix else "")
-    )
+    text = f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"
+    if args.fix:
+        text += f"; {len(found.changes)} fixed"
+    say(text)
     fixable = sum(each.fixable for each in found.findings)
     if fixable and not args.fix:
         say(f"{fixable} can be repaired: add --fix")
@@ -85,7 +88,7 @@ def configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
     parser.add_argument("--strict", action="store_true", help="exit 1 when something is lost")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_convert(args: argparse.Namespace) -> int:
@@ -100,7 +103,7 @@ def execute_convert(args: argparse.Namespace) -> int:
 
     Nothing is overwritten without --force. What was lost is said on stderr.
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     if args.output == "-" and len(args.agents) > 1 and not args.json:
         raise UsageError("Several agents do not fit on stdout.", remedy="Give a folder: --output DIR")
     done: list[dict[str, Any]] = []
@@ -117,7 +120,7 @@ def execute_convert(args: argparse.Namespace) -> int:
     else:
         _tell(done, failed, args)
     lost = any(each["losses"] for each in done)
-    return 1 if failed or (lost and args.strict) else 0
+    return int(bool(failed) or (lost and args.strict))
 
 
 def _convert_one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, Any]:
@@ -132,7 +135,7 @@ def _convert_one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, An
         "from": parsed.dialect,
         "to": made.dialect,
         "file": made.file_name,
-        "path": None if path is None else str(path),
+        "path": path and str(path),
         "text": made.text,
         "losses": to_data(made.losses),
     }
@@ -169,11 +172,9 @@ def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argpar
 
 
 def describe(loss: Loss) -> str:
+    """Return what a dialect cannot express, on one line."""
     word = {"lost": "lost", "renamed": "changed", "added": "added", "ignored-there": "note"}[loss.kind]
     return f"{word}: {loss.field} ({loss.what}): {loss.why}"
-
-
-_SKILLS = ("skill", "skills")
 
 
 def configure_parse(parser: argparse.ArgumentParser) -> None:
@@ -195,7 +196,7 @@ def execute_parse(args: argparse.Namespace) -> int:
 
 def _parse_one(path: str, dialect: str | None) -> dict[str, object]:
     skill = dialect in _SKILLS or (dialect is None and is_skill(path))
-    chosen: DialectName | None = next((name for name in DIALECTS if name == dialect), None)
+    chosen = cast("DialectName | None", dialect if dialect in DIALECTS else None)
     data = read_bytes(path)
     if isinstance(data, Problem):
         return parsed_data(unusable(path, data, chosen), "skill" if skill else None)

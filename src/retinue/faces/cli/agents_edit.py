@@ -12,6 +12,7 @@ from pathlib import Path
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
+from retinue.agents.homes import WRITABLE
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.manage import Toggled, disable, eject, enable
@@ -19,16 +20,16 @@ from retinue.agents.write import AgentDraft, spec_of, write_agent
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
-from retinue.faces.cli import agents_edit as _wizard
+from retinue.faces.cli.agents import LOOK_FROM
 from retinue.faces.cli.agents_check import describe
-from retinue.faces.cli.agents_show import add_common, add_place, folder, plugins, put, read_text, say, write_json
+from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
 
 _MODELS = ("inherit", "haiku", "sonnet", "opus")
 _LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def ask(args: argparse.Namespace) -> None:
-    """Fills in what `args` leave open. Raises KeyboardInterrupt when the user goes away."""
+    """Fill in what `args` leave open. Raise KeyboardInterrupt when the user goes away."""
     if args.name is None:
         args.name = _name()
     if not args.user:
@@ -88,11 +89,13 @@ def _line(question: str, *, strip: bool = True) -> str:
         answer = input()
     except EOFError:
         raise KeyboardInterrupt from None
-    return answer.strip() if strip else answer
+    if strip:
+        return answer.strip()
+    return answer
 
 
 def _show(text: str) -> None:
-    """Questions go to stderr: stdout is for the path of the new file."""
+    """Print on stderr: stdout is for the path of the new file."""
     print(text, end="", file=sys.stderr, flush=True)
 
 
@@ -105,8 +108,17 @@ def configure_new(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", metavar="TEXT", help="the instructions; - reads stdin, @file a file")
     parser.add_argument("--readonly", action="store_true", help="it changes nothing")
     parser.set_defaults(body="")
-    add_place(parser)
-    add_common(parser)
+    _add_target(parser)
+    add_where(parser, LOOK_FROM)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    """Add where a written file goes."""
+    parser.add_argument("--user", action="store_true", help="in your own folder instead of the project's")
+    parser.add_argument(
+        "--dialect", choices=WRITABLE, default="retinue", help="whose format and folder (default: retinue)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
 
 
 def execute_new(args: argparse.Namespace) -> int:
@@ -119,13 +131,13 @@ def execute_new(args: argparse.Namespace) -> int:
     --tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
     written. A file that exists is never replaced without --force.
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     if args.description is None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or args.json:
             raise UsageError(
                 "An agent needs a description.", remedy='Add --description "when to use it", or run in a terminal.'
             )
-        _wizard.ask(args)
+        ask(args)
     spec = _spec(args)
     path = agents_folder(args.dialect, cwd, user=args.user) / file_name(spec.name, args.dialect)
     made = write_new(path, write_agent(spec, args.dialect), force=args.force)
@@ -136,6 +148,9 @@ def execute_new(args: argparse.Namespace) -> int:
 def _spec(args: argparse.Namespace) -> AgentSpec:
     if args.name is None:
         raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
+    prompt = args.body
+    if args.prompt is not None:
+        prompt = _read_text(args.prompt)
     return spec_of(
         AgentDraft(
             name=args.name,
@@ -143,11 +158,23 @@ def _spec(args: argparse.Namespace) -> AgentSpec:
             tools=args.tools or "",
             model=args.model or "",
             thinking=args.thinking or "",
-            prompt=args.body if args.prompt is None else read_text(args.prompt),
+            prompt=prompt,
             readonly=args.readonly,
             dialect=args.dialect,
         )
     )
+
+
+def _read_text(argument: str) -> str:
+    """Return TEXT as it is, what stdin holds for `-`, or what a file holds for `@file`. It may be empty."""
+    if argument == "-":
+        return sys.stdin.read()
+    if argument.startswith("@") and len(argument) > 1:
+        try:
+            return Path(argument[1:]).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{argument[1:]} cannot be read: {error}.", remedy="Check the path after '@'.") from error
+    return argument
 
 
 def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, replaced: bool) -> None:
@@ -174,8 +201,8 @@ def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, repl
 
 def configure_eject(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to copy")
-    add_place(parser)
-    add_common(parser)
+    _add_target(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_eject(args: argparse.Namespace) -> int:
@@ -188,7 +215,7 @@ def execute_eject(args: argparse.Namespace) -> int:
       retinue agents eject reviewer --user           for all your projects
       retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     brought = plugins(cwd)
     made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force, plugins=brought)
     winner = Catalog.load(cwd, plugin_folders=brought).find(made.name).path
@@ -217,7 +244,7 @@ def execute_eject(args: argparse.Namespace) -> int:
 def configure_disable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to switch off")
     parser.add_argument("--user", action="store_true", help="hide a built-in agent in all your projects")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_disable(args: argparse.Namespace) -> int:
@@ -229,27 +256,23 @@ def execute_disable(args: argparse.Namespace) -> int:
       retinue agents disable reviewer
       retinue agents disable Explore --user
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     tell(disable(args.name, cwd, user=args.user, plugins=plugins(cwd)), enabled=False, as_json=args.json)
     return 0
 
 
 def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
-    """What `enable` and `disable` print."""
+    """Print what `enable` and `disable` did."""
     if as_json:
-        write_json(
-            {
-                "name": done.name,
-                "path": str(done.path),
-                "enabled": enabled,
-                "changed": done.changed,
-                "action": done.action,
-            }
-        )
+        about = {"name": done.name, "path": str(done.path), "enabled": enabled}
+        write_json({**about, "changed": done.changed, "action": done.action})
         return
     put(f"{done.path}\n")
     state = "on" if enabled else "off"
-    say(f"{done.name} is {state}." if done.changed else f"{done.name} was {state} already.")
+    if done.changed:
+        say(f"{done.name} is {state}.")
+    else:
+        say(f"{done.name} was {state} already.")
     if done.action == "stub-written":
         say("It has no file of its own, so this one hides it.")
     elif done.action == "stub-deleted":
@@ -258,7 +281,7 @@ def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
 
 def configure_enable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to switch on")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_enable(args: argparse.Namespace) -> int:
@@ -269,6 +292,6 @@ def execute_enable(args: argparse.Namespace) -> int:
 
       retinue agents enable reviewer
     """
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     tell(enable(args.name, cwd, plugins=plugins(cwd)), enabled=True, as_json=args.json)
     return 0

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from retinue.faces.cli.doctor_checks import Patient
+from retinue.faces.cli.doctor import Installation, Row
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,
@@ -23,7 +23,6 @@ from retinue.guard.sandbox.policy import (
     uncovered,
 )
 
-Row = tuple[str, ...]
 _LATEST_NEEDED = 6
 _KERNEL = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
 
@@ -58,7 +57,7 @@ _MEANING = {
 }
 
 
-def layers(patient: Patient) -> Iterator[Row]:
+def layers(installation: Installation) -> Iterator[Row]:
     abi = landlock_abi()
     if abi == 0:
         yield "warning", "Landlock", "not available", f"{_KERNEL} In a container, allow the landlock system calls."
@@ -89,18 +88,21 @@ def _namespaces() -> Row:
 
 
 def _remedy() -> str:
-    """How a host gets namespaces."""
+    """Return how a host gets namespaces."""
     held = restriction()
-    ways = [] if bubblewrap() else ["install bubblewrap"]
-    ways += [f"have an administrator change {held}"] if held else []
+    ways = []
+    if not bubblewrap():
+        ways.append("install bubblewrap")
+    if held:
+        ways.append(f"have an administrator change {held}")
     ways.append("in a container, allow user namespaces")
     remedy = f"{', or '.join(ways)}."
     return remedy[0].upper() + remedy[1:]
 
 
-def walls(patient: Patient) -> Iterator[Row]:
-    """Starts a confined program that tries to get out."""
-    mode = patient.loaded.settings.sandbox_mode
+def walls(installation: Installation) -> Iterator[Row]:
+    """Start a confined program that tries to get out."""
+    mode = installation.loaded.settings.sandbox_mode
     problem = why_not()
     if problem is not None:
         detail = f"read-only agents have no shell here: {problem}"
@@ -114,21 +116,18 @@ def walls(patient: Patient) -> Iterator[Row]:
         return
     yield "ok", "start", f"a confined program starts, in {took:.0f} ms with everything around it"
     results = _attempts()
-    opened = [_MEANING[name] for name, result in results.items() if result == "open" and name in _MEANING]
+    tried = [name for name in results if name in _MEANING]
+    opened = [_MEANING[name] for name in tried if results[name] == "open"]
     if opened:
-        yield (
-            "failure",
-            "walls",
-            f"a confined program could {', '.join(opened)}",
-            "Set sandbox.mode to off and report this.",
-        )
+        detail = f"a confined program could {', '.join(opened)}"
+        yield "failure", "walls", detail, "Set sandbox.mode to off and report this."
     else:
-        tried = [_MEANING[name] for name in results if name in _MEANING]
-        yield "ok", "walls", f"a confined program tried and failed to {', '.join(tried)}"
+        shut = ", ".join(map(_MEANING.__getitem__, tried))
+        yield "ok", "walls", f"a confined program tried and failed to {shut}"
     yield from _coverage()
     if results.get("scratch") != "open":
         yield "failure", "scratch folder", "a confined program cannot write to its own", "Check the folder in TMPDIR."
-    quota = patient.loaded.settings.sandbox_scratch_mb
+    quota = installation.loaded.settings.sandbox_scratch_mb
     if quota is None:
         yield "info", "scratch folder", "a run may fill the disk: sandbox.scratchMb is 0"
     else:
@@ -142,7 +141,7 @@ def walls(patient: Patient) -> Iterator[Row]:
 
 
 def _coverage() -> Iterator[Row]:
-    """For each kind of shell what holds here, and what does not."""
+    """Yield for each kind of shell what holds here, and what does not."""
     if _reads_elsewhere():
         detail = "a command that nobody was asked about could read a file outside of the workspace"
         yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
@@ -172,15 +171,19 @@ def _reads_elsewhere() -> bool:
 
 
 def _attempts() -> dict[str, str]:
-    with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as tcp:
-        probe = Path(name)
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as tcp:
+        probe = Path(folder)
         (probe / "file").write_text("as it was\n")
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind(("127.0.0.1", 0))
         ports = {"TCP": str(tcp.getsockname()[1]), "UDP": str(udp.getsockname()[1])}
-        _, said = try_out("try", _SCRIPT, PROBE=name, OURS=str(os.getpid()), **ports)
+        _, said = try_out("try", _SCRIPT, PROBE=folder, OURS=str(os.getpid()), **ports)
         udp.setblocking(False)
-        results = {words[1]: words[0] for words in map(str.split, said.splitlines()) if len(words) == 2}
+        results = {}
+        for line in said.splitlines():
+            result, _, name = line.partition(" ")
+            results[name] = result
+        # Sending by UDP succeeds whether or not anything arrives: only what is received here counts.
         results.pop("udp", None)
         try:
             udp.recv(10)

@@ -5,41 +5,39 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
-from retinue.faces.cli.doctor_checks import Patient
+from retinue.faces.cli.doctor import Installation, Row
+from retinue.faces.text import optional
 
-Row = tuple[str, ...]
 _EXTRA = "Install it with: pip install 'retinue[web]'"
 
 
-def search(patient: Patient) -> Iterator[Row]:
-    """Nobody is asked anything: a key that is there may still be refused."""
+def search(installation: Installation) -> Iterator[Row]:
+    """Check which services a search would ask. None is asked here: a key that is there may still be refused."""
     from retinue.capabilities.web.base import WebError
     from retinue.capabilities.web.search import Search
     from retinue.http.transport import Transport
 
-    settings = patient.loaded.settings
+    settings = installation.loaded.settings
     if not settings.web_enabled:
         yield "info", "web tools", "switched off by web.enabled"
         return
-    services = Search(settings, patient.environment, Transport())
+    services = Search(settings, installation.environment, Transport())
     try:
         order = [searcher.name for searcher in services.order()]
     except WebError as error:
         yield "warning", "search", f"{error.code}: nobody can be asked", error.message
         return
     lacking = [f"{name} ({why})" for name, why in services.setup().items() if why is not None]
-    then = f", then {', '.join(order[1:])}" if order[1:] else ""
-    yield "ok", "search", f"asks {order[0]}{then}"
+    yield "ok", "search", f"asks {order[0]}{optional(', then {}', ', '.join(order[1:]))}"
     if lacking:
         yield "info", "search services", f"not set up: {', '.join(lacking)}"
 
 
-def pages(patient: Patient) -> Iterator[Row]:
+def pages(installation: Installation) -> Iterator[Row]:
     from retinue.capabilities.web.connect import has_network
 
-    settings = patient.loaded.settings
+    settings = installation.loaded.settings
     if not settings.web_enabled:
         return
     if not has_network():
@@ -56,12 +54,12 @@ def pages(patient: Patient) -> Iterator[Row]:
         yield "info", "taint", "runs that have read the web are asked about what reaches outward"
 
 
-def language_servers(patient: Patient) -> Iterator[Row]:
-    """Which there are, and which are missing for the files of this project."""
+def language_servers(installation: Installation) -> Iterator[Row]:
+    """Check which language servers there are, and which are missing for the files of this project."""
     from retinue.capabilities.lsp.catalog import server_kinds
     from retinue.capabilities.lsp.inventory import present
 
-    settings = patient.loaded.settings
+    settings = installation.loaded.settings
     if not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
         yield "info", "tool", "agents may not ask language servers (allowLspTools, allowedLspActions)"
         return
@@ -69,45 +67,43 @@ def language_servers(patient: Patient) -> Iterator[Row]:
         yield "warning", "tool", "the protocol's types are not installed", "Run: pip install 'retinue[lsp]'"
     else:
         yield "ok", "tool", f"agents may ask for {', '.join(settings.allowed_lsp_actions)}"
-    search = patient.environment.get("PATH")
+    search = installation.environment.get("PATH")
     kinds = [kind for kind in server_kinds(settings.lsp_servers) if kind.enabled]
-    installed = [(kind, program) for kind in kinds if (program := kind.program(search)) is not None]
-    for kind, program in installed:
-        yield "ok", kind.name, f"{program}, for {' '.join(sorted(kind.languages))}"
-    covered = {ending for kind, _ in installed for ending in kind.languages}
+    covered: set[str] = set()
+    for kind in kinds:
+        program = kind.program(search)
+        if program is not None:
+            covered |= set(kind.languages)
+            yield "ok", kind.name, f"{program}, for {' '.join(sorted(kind.languages))}"
     missing: dict[str, Row] = {}
-    for kind, root in present(kinds, patient.cwd):
+    for kind, root in present(kinds, installation.cwd):
         lacking = sorted(set(kind.languages) - covered)
         if lacking and lacking[0] not in missing:
             detail = f"not installed, though there are {' '.join(lacking)} files in {root}"
             missing[lacking[0]] = ("warning", kind.name, detail, f"Install it: {kind.install or kind.argv[0]}")
     yield from missing.values()
-    if not installed and not missing:
+    if not covered and not missing:
         yield "info", "servers", "none is installed; for Python: pip install 'retinue[lsp]'"
-    yield from _confinement(patient)
+    yield from _confinement(installation)
 
 
-def _confinement(patient: Patient) -> Iterator[Row]:
+def _confinement(installation: Installation) -> Iterator[Row]:
     from retinue.guard.sandbox.kernel import why_not
 
-    settings = patient.loaded.settings
+    settings = installation.loaded.settings
     if settings.lsp_sandbox == "off":
         detail = "language servers run with your rights, and some run programs of the project"
         yield "warning", "sandbox", detail, "retinue settings set lsp.sandbox on"
     elif why_not() is not None or settings.sandbox_mode == "off":
-        yield (
-            "info",
-            "sandbox",
-            "nothing here confines servers: those that run code of a project are not started",
-        )
+        yield "info", "sandbox", "nothing here confines servers: those that run code of a project are not started"
     else:
         yield "ok", "sandbox", "language servers can change nothing and reach nobody"
     edits = {"off": "nobody hears", "main": "agents that no other started hear", "all": "all agents that may ask hear"}
     yield "info", "after edits", f"{edits[settings.lsp_diagnostics_after_edit]} what servers find wrong"
 
 
-def converter(patient: Patient) -> Iterator[Row]:
-    settings = patient.loaded.settings
+def converter(installation: Installation) -> Iterator[Row]:
+    settings = installation.loaded.settings
     if not settings.convert_enabled:
         yield "info", "converter", "switched off (convert.enabled)"
         return
@@ -125,22 +121,23 @@ def converter(patient: Patient) -> Iterator[Row]:
         yield "ok", "formats", f"{', '.join(parts.values())}, EPUB, HTML, notebooks, CSV, text"
 
 
-def results_folder(patient: Patient) -> Iterator[Row]:
-    """Whether what tools find can be kept: a file is written there and removed."""
+def results_folder(installation: Installation) -> Iterator[Row]:
+    """Check whether what tools find can be kept: a file is written there and removed."""
     from retinue.settings.places import retinue_home, state_folder
 
-    wanted = state_folder(patient.cwd, patient.environment) / "outputs"
-    folder = next(each for each in (wanted, *wanted.parents) if each.exists())
+    wanted = state_folder(installation.cwd, installation.environment) / "outputs"
+    folder = wanted
+    while not folder.exists():
+        folder = folder.parent
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".retinue-doctor-"):
             pass
     except OSError as error:
-        home = retinue_home(patient.environment)
+        home = retinue_home(installation.environment)
         remedy = f"Correct the owner or the mode of {folder}, or set RETINUE_HOME (now {home})."
         yield "failure", "results", f"{folder} cannot be written: {error.strerror}", remedy
         return
-    yield "ok", "results", f"{_within(wanted, folder)} can be written"
-
-
-def _within(wanted: Path, folder: Path) -> str:
-    return str(wanted) if wanted == folder else f"{wanted} can be made, {folder}"
+    where = str(wanted)
+    if folder != wanted:
+        where += f" can be made, {folder}"
+    yield "ok", "results", f"{where} can be written"

@@ -1,4 +1,7 @@
-"""A run in the foreground of a terminal: progress on stderr, the result on stdout, Ctrl-C."""
+"""A run in the foreground of a terminal: progress on stderr, the result on stdout, Ctrl-C.
+
+In a JSON mode nothing but the document of the run reaches stdout.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,25 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.core.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
+from retinue.core.events import TRANSIENT, AssistantEnded, Event, RunEnded, ThinkingDelta, ToolProgress
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
+from retinue.errors import RetinueError
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
-from retinue.faces.cli.project import for_reader, harmless
+from retinue.faces.cli.project import for_reader, say
+from retinue.faces.text import harmless
+from retinue.log.encode import dump
+from retinue.models.keys import environment as process_environment
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue, Run
+    from retinue.loop.result import ErrorCode
 
 Output = Literal["text", "result", "events", "summary"]
 """text: the answer. result: the result object of `run --json`. events: every event as a line,
@@ -27,7 +36,7 @@ the outcome last. summary: the object of `-p --output-format json`."""
 
 
 async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:
-    """Shows the run until it ends and prints what was asked for. Gives the exit code.
+    """Show the run until it ends, print what was asked for, and return the exit code.
 
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
     """
@@ -46,14 +55,16 @@ async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = Fal
 
 
 async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
-    """How the run itself ended is the last thing that is shown."""
+    """Show the events of the run as they come, and how it ended itself as the last of them."""
     last: Event | None = None
     if not progress.quiet:
         async for event in _whole(retinue, run):
-            if event.run_id == run.id and isinstance(event.body, RunEnded) and run.is_new(event):
+            if not run.is_new(event):
+                progress.learn(event)
+            elif event.run_id == run.id and isinstance(event.body, RunEnded):
                 last = event
             else:
-                (progress.show if run.is_new(event) else progress.learn)(event)
+                progress.show(event)
     outcome = await _ended(retinue, run)
     if last is not None:
         progress.show(replace(last, body=RunEnded(outcome)))
@@ -61,16 +72,18 @@ async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
 
 
 async def _print_events(retinue: Retinue, run: Run) -> Outcome:
-    """One JSON object per line, flushed, so that a reader sees each as it happens."""
+    """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
     from retinue.log.encode import event_to_json, outcome_to_json
 
     out = sys.stdout.buffer
     last: Event | None = None
     async for event in _whole(retinue, run):
         out.write(escape_json(event_to_json(event)) + b"\n")
+        # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
         if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
             out.flush()
-        last = event if event.run_id == run.id else last
+        if event.run_id == run.id:
+            last = event
     outcome = await _ended(retinue, run)
     if last is not None:
         out.write(escape_json(outcome_to_json(last, outcome)) + b"\n")
@@ -79,8 +92,11 @@ async def _print_events(retinue: Retinue, run: Run) -> Outcome:
 
 
 async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
-    """Every event of the run and of all below it. What still works there when the run has ended
-    cannot outlive this program: it is stopped, and how it ended comes, too."""
+    """Yield every event of the run and of all runs below it.
+
+    What still works there when the run has ended cannot outlive this program: it is stopped, and how it ended is
+    among the events.
+    """
     seen: dict[str, int] = {}
     async for event in run.events(tree=True):
         seen[event.run_id] = event.seq
@@ -92,11 +108,13 @@ async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
 
 
 async def _ended(retinue: Retinue, run: Run) -> Outcome:
-    """The outcome, with what the whole tree has used in the end."""
+    """Return the outcome, with what the whole tree has used in the end."""
     outcome = await run.wait()
     await _end_below(retinue, run)
     below = retinue.supervisor.members[run.id].below
-    return outcome if below == Usage() else replace(outcome, tree_usage=outcome.usage + below)
+    if below == Usage():
+        return outcome
+    return replace(outcome, tree_usage=outcome.usage + below)
 
 
 async def _end_below(retinue: Retinue, run: Run) -> None:
@@ -106,20 +124,21 @@ async def _end_below(retinue: Retinue, run: Run) -> None:
 def _document(run: Run, outcome: Outcome, output: Output) -> str:
     if output == "text":
         return for_reader(outcome.text) or "No output."
-    from retinue.faces.cli.documents import result_document, summary_document
 
-    return result_document(run, outcome) if output == "result" else summary_document(run, outcome)
+    if output == "result":
+        return result_document(run, outcome)
+    return summary_document(run, outcome)
 
 
 def _explain(run: Run, outcome: Outcome) -> None:
-    """Why it was not a success, and how to go on, in words on stderr."""
+    """Say on stderr why the run was not a success, and how to go on."""
     if outcome.failure is not None:
-        print(harmless(f"retinue: {outcome.failure.message}"), file=sys.stderr)
+        say(harmless(f"retinue: {outcome.failure.message}"))
         if outcome.failure.remedy:
-            print(harmless(f"  {outcome.failure.remedy}"), file=sys.stderr)
+            say(harmless(f"  {outcome.failure.remedy}"))
     if outcome.partial and outcome.text:
-        print("retinue: the text above is what the agent had said before it failed", file=sys.stderr)
-    print(f"  Go on with: retinue runs resume {run.id}", file=sys.stderr)
+        say("retinue: the text above is what the agent had said before it failed")
+    say(f"  Go on with: retinue runs resume {run.id}")
 
 
 @contextlib.contextmanager
@@ -139,10 +158,10 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
         _leave_terminal()
         run.stopper("The terminal was closed.")
 
-    handlers = {"SIGINT": interrupt, "SIGTERM": interrupt, "SIGHUP": hang_up}
-    numbers = {getattr(signal, name): handle for name, handle in handlers.items() if hasattr(signal, name)}
-    if "SIGHUP" in signal.Signals.__members__ and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        del numbers[signal.SIGHUP]  # started by nohup: it goes on without its terminal
+    numbers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt}
+    # Windows has no SIGHUP. Where it is ignored, nohup started us: the run goes on without its terminal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers[signal.SIGHUP] = hang_up
     try:
         for number, handle in numbers.items():
             loop.add_signal_handler(number, handle)
@@ -157,9 +176,104 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
 
 
 def _leave_terminal() -> None:
-    """A terminal that is gone takes no more words: those that are still to come go nowhere."""
+    """Discard what is still to be printed: a terminal that is gone takes nothing more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if stream.isatty():
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+# Documents
+
+
+def result_document(run: Run, outcome: Outcome) -> str:
+    """Return the object of `retinue run --json`."""
+    from retinue.guard.redact import Redactor, sanitise
+    from retinue.loop.result import RunReport, display_items, result_object
+
+    redactor = Redactor(process_environment())
+    messages = [event.body.message for event in run.recorded() if isinstance(event.body, AssistantEnded)]
+    report = RunReport(
+        agent=run.agent,
+        task=run.launch.request.task,
+        outcome=outcome,
+        session_file=run.launch.transcript,
+        display_items=display_items(messages),
+    )
+    return _text(
+        result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, process_environment(), redactor))
+    )
+
+
+def refusal(error: RetinueError, output: Output) -> str:
+    """Return what stands on stdout instead of the result of a run that never started."""
+    if output == "result":
+        return _refused_result(error)
+    if output == "events":
+        return refused_line(error)
+    return refused_summary(error)
+
+
+def refused_line(error: RetinueError) -> str:
+    """Return the last and only line of a stream of events."""
+    place = {"run_id": None, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
+    failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
+    return _text({"type": "outcome", **place, "ended": "refused", "failure": failure})
+
+
+def _refused_result(error: RetinueError) -> str:
+    """Return the object of `retinue run --json`."""
+    from retinue.loop.result import refused
+
+    codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
+    other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
+    return _text(refused(codes.get(error.code, other), str(error)))
+
+
+def refused_summary(error: RetinueError) -> str:
+    """Return the object of `retinue -p --output-format json` for a run that never started."""
+    refusal = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    return _text({"type": "result", "run_id": None, "status": "refused", "is_error": True, "error": refusal})
+
+
+def delivered_summary(run_id: str, agent: str) -> str:
+    """Return the same where an agent of another process was told something."""
+    return _text({"type": "result", "run_id": run_id, "agent": agent, "status": "delivered", "is_error": False})
+
+
+def summary_document(run: Run, outcome: Outcome) -> str:
+    """Return the object of `retinue -p --output-format json`."""
+    error = None
+    if outcome.failure is not None:
+        failure = outcome.failure
+        error = {"code": failure.kind, "message": failure.message, "remedy": failure.remedy}
+    return _text(
+        {
+            "type": "result",
+            "run_id": run.id,
+            "agent": run.agent,
+            "status": outcome.ended,
+            "is_error": not outcome.ok,
+            "result": outcome.text,
+            "partial": outcome.partial,
+            "truncated": outcome.truncated,
+            "value": outcome.value,
+            "error": error,
+            "limit": outcome.limit,
+            "model": outcome.model or run.launch.model_name,
+            "turns": outcome.turns,
+            "tool_uses": outcome.tool_uses,
+            "duration_ms": outcome.duration_ms,
+            "usage": outcome.usage,
+            "tree_usage": outcome.tree_usage,
+            "evidence": outcome.evidence,
+            "branch": outcome.branch,
+            "notes": outcome.notes,
+            "transcript": run.launch.transcript,
+        }
+    )
+
+
+def _text(document: dict[str, Any]) -> str:
+    return dump(document).decode()

@@ -7,45 +7,61 @@ hide or turn around is written out instead, so that what people see is what woul
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any
 
 from retinue.core.format import format_wait
 from retinue.core.inbox import InboxItem
 from retinue.core.toolnames import TOOLS
-from retinue.faces.cli.options import count
-from retinue.faces.cli.project import add_where, project, visible
+from retinue.faces.cli.project import add_where, count, project, say, write_values
+from retinue.faces.text import INBOX_MARKS, clip, indent, optional, visible
 from retinue.log.inbox import InboxRow, how_closed, items
 from retinue.log.query import LogReader, everywhere
 from retinue.models.keys import environment as process_environment
 from retinue.settings.places import retinue_home
 
+BY = "command line"
 _LINES = 60
 _WIDTH = 400
 
 
-def one_line(text: str, most: int = 300) -> str:
-    line = visible(" ".join(text.split(" ")).replace("\n", " ").strip())
-    return line if len(line) <= most else line[: most - 1] + "…"
+def shown(text: str, most: int = 300) -> str:
+    """Return a text to the last character as it is, on one line."""
+    return clip(visible(text.replace("\n", " ").strip()), most)
 
 
 def who(item: InboxItem) -> str:
-    """The agent that asks, and what it works on."""
-    about = item.description if item.description != item.agent else ""
-    return f"{item.agent}, {about}" if about else item.agent
+    """Return the agent that asks, and what it works on."""
+    if item.description == item.agent:
+        return item.agent
+    return item.agent + optional(", {}", item.description)
+
+
+def kind_text(item: InboxItem) -> str:
+    """Return what is asked: the risk of a call, or that it is a question."""
+    if item.kind == "approval":
+        return f"{item.risk} risk"
+    return item.kind
 
 
 def headline(item: InboxItem) -> str:
-    """`edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
-    risk = f" · {item.risk} risk" if item.kind == "approval" else f" · {item.kind}"
-    return f"{one_line(item.title)} · {one_line(who(item), 130)} (run {item.run_id[:8]}){risk}"
+    """Return `edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
+    return f"{shown(item.title)} · {shown(who(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
 
 
-def body(item: InboxItem, lines: int = _LINES) -> list[str]:
-    """Why it is asked, and the exact call: its command, its diff, or all of its arguments."""
-    reason = [one_line(item.reason, 1_000)] if item.reason else []
-    return [*reason, *_bounded(_exact(item), lines)]
+def body(item: InboxItem, most: int = _LINES, *, reason: bool = True) -> list[str]:
+    """Return why it is asked, and the exact call in at most `most` lines: its command, its diff, or all of its
+    arguments."""
+    lines = []
+    if item.reason and reason:
+        lines.append(shown(item.reason, 1_000))
+    exact = visible(_exact(item)).split("\n")
+    if exact == [""]:
+        return lines
+    lines += [clip(line, _WIDTH) for line in exact[:most]]
+    if len(exact) > most:
+        lines.append(f"… {len(exact) - most} more lines: retinue inbox list --json has all of it")
+    return lines
 
 
 def _exact(item: InboxItem) -> str:
@@ -53,12 +69,13 @@ def _exact(item: InboxItem) -> str:
         return item.detail
     arguments: Any = item.payload.get("arguments") or {}
     tool = str(item.payload.get("tool", ""))
-    if item.detail:
-        rest = {} if "write" in TOOLS.get(tool, ()) else arguments
-        return "\n".join([*([_json(rest)] if rest else []), item.detail])
-    if set(arguments) == {"command"} and isinstance(arguments["command"], str):
+    if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
+        return item.detail  # the diff has everything that the arguments say
+    if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:
         return str(arguments["command"])
-    return _json(arguments) if arguments else ""
+    if not arguments:
+        return ""
+    return _json(arguments) + optional("\n{}", item.detail)
 
 
 def _json(value: Any) -> str:
@@ -67,15 +84,25 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def _bounded(text: str, most: int) -> list[str]:
-    found = visible(text).split("\n") if text else []
-    shown = [line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…" for line in found[:most]]
-    if len(found) > most:
-        shown.append(f"… {len(found) - most} more lines: retinue inbox list --json has all of it")
-    return shown
+def when_text(item: InboxItem, now: float) -> str:
+    """Return since when it is asked, and for something that waits, what happens when nobody answers."""
+    text = f"asked {format_wait(max(now - item.created_at, 0.0))} ago"
+    if item.expires_at is not None and item.state == "waiting":
+        default = shown(item.default) or "no answer"
+        text += f" · '{default}' in {format_wait(max(item.expires_at - now, 0.0))}"
+    return text
 
 
-_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
+def closed_text(item: InboxItem) -> str:
+    """Return how an item was closed, and what was said with it."""
+    if item.answer is None or not item.answer.message:
+        return how_closed(item)
+    return f"{how_closed(item)}: {shown(item.answer.message)}"
+
+
+def interrupted_text(item: InboxItem) -> str:
+    run = item.run_id[:8]
+    return f"its run is interrupted; it takes the answer when resumed: retinue runs resume {run}"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -98,54 +125,38 @@ def execute_list(args: argparse.Namespace) -> int:
     def read(reader: LogReader) -> list[InboxRow]:
         return items(reader, everything=args.all, limit=args.limit or None)
 
+    found: list[InboxRow] = []
     if args.everywhere:
-        found = [each for _, some in everywhere(retinue_home(), read) for each in some]
+        for _, some in everywhere(retinue_home(), read):
+            found += some
     else:
         with LogReader.open(project(args)) as reader:
             found = read(reader)
     if args.json:
         from retinue.core.codec import to_data
-        from retinue.log.encode import dump
 
         rows = [{**to_data(each.item), "run_state": each.run_state, "interrupted": each.interrupted} for each in found]
-        print(dump({"items": rows}).decode())
+        write_values({"items": rows})
         return 0
     for each in found:
         print("\n".join(_lines(each)))
     if not found:
-        print("Nothing waits for an answer.", file=sys.stderr)
+        say("Nothing waits for an answer.")
     return 0
 
 
 def _lines(each: InboxRow) -> list[str]:
     item = each.item
-    lines = [f"{_MARKS[item.state]} {item.id}  {headline(item)}"]
+    head = f"{INBOX_MARKS[item.state]} {item.id}  {headline(item)}"
     if item.state != "waiting":
-        message = f": {one_line(item.answer.message)}" if item.answer is not None and item.answer.message else ""
-        return [*lines, f"    {how_closed(item)}{message}"]
-    lines += [f"    {line}" for line in body(item)]
+        return [head, f"    {closed_text(item)}"]
+    lines = body(item)
     if item.rule:
-        lines.append(f"    allow-run, allow-agent and always allow: {one_line(item.rule)}")
-    lines.append(f"    {_when(each)}")
-    return lines
-
-
-def _when(each: InboxRow) -> str:
-    item, now = each.item, time.time()
-    parts = [f"asked {format_wait(max(now - item.created_at, 0.0))} ago"]
-    if item.expires_at is not None:
-        parts.append(f"'{item.default}' in {format_wait(max(item.expires_at - now, 0.0))}")
-    if item.options:
-        parts.append(f"answer: {' | '.join(item.options)}")
-    text = " · ".join(parts)
+        lines.append(f"allow-run, allow-agent and always allow: {shown(item.rule)}")
+    lines.append(when_text(item, time.time()) + optional(" · answer: {}", " | ".join(item.options)))
     if each.interrupted:
-        text += (
-            f"\n    ! its run is interrupted; it takes the answer when resumed: retinue runs resume {item.run_id[:8]}"
-        )
-    return text
-
-
-BY = "command line"
+        lines.append(f"! {interrupted_text(item)}")
+    return [head, *indent(lines)]
 
 
 def configure_answer(parser: argparse.ArgumentParser) -> None:
@@ -176,12 +187,11 @@ def execute_answer(args: argparse.Namespace) -> int:
     redact, said = Redactor(process_environment()), " ".join(args.choice)
     given = InboxAnswer(redact(said), redact(args.message), BY)
     if given.choice is not said or given.message is not args.message:
-        print("retinue: a secret in the answer was taken out; give it to the agent in a file", file=sys.stderr)
+        say("retinue: a secret in the answer was taken out; give it to the agent in a file")
     closed = answer(folder, item, given)
     if args.json:
-        from retinue.log.encode import dump
-
-        print(dump(closed).decode())
+        write_values(closed)
     else:
-        print(f"{closed.id}  {closed.answer.choice if closed.answer else ''}  {headline(closed)}")
+        choice = closed.answer.choice if closed.answer else ""
+        print(f"{closed.id}  {choice}  {headline(closed)}")
     return 0

@@ -1,4 +1,13 @@
-"""The `retinue` program: finds the command, runs it, and turns errors into exit codes."""
+"""The `retinue` program: finds the command, runs it, and turns errors into exit codes.
+
+Modules are imported when their command is chosen and not before, and argparse with them, so that `retinue --help`
+costs no more than starting Python. A module offers two functions for each of its commands:
+
+    configure_NAME(parser)   add its arguments
+    execute_NAME(args)       do the work and return the exit code; its docstring is the text of --help
+
+In a module of one command they are `configure` and `execute`, and the module's docstring is the text.
+"""
 
 from __future__ import annotations
 
@@ -6,145 +15,156 @@ import os
 import sys
 
 from retinue.errors import RetinueError
-from retinue.faces.cli.command import EXIT_CODES, Command, Group, dispatch, listing
 
+# `typing` takes longer to import than everything else that `retinue --help` needs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+EXIT_CODES = "exit codes: 0 success, 1 the run failed, 2 usage or configuration, 124 timeout, 130 interrupted"
+
+
+class Command:
+    """One command. `home` is a module of this package, or `module:name` for one of several commands in it."""
+
+    __slots__ = ("help", "home")
+
+    def __init__(self, help: str, home: str) -> None:
+        self.help = help
+        self.home = home
+
+
+class Group:
+    """Several commands under one word, such as `retinue agents list`."""
+
+    __slots__ = ("commands", "help")
+
+    def __init__(self, help: str, commands: Mapping[str, Command]) -> None:
+        self.help = help
+        self.commands = commands
+
+
+def list_commands(commands: Mapping[str, Command | Group]) -> str:
+    """Return the commands with their help, one a line."""
+    width = max(map(len, commands))
+    return "\n".join(f"  {name:<{width}}  {entry.help}" for name, entry in commands.items())
+
 
 COMMANDS: dict[str, Command | Group] = {
-    "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
-    "attach": Command("watch runs of another process in the terminal app, and step in", "retinue.faces.cli.attach"),
+    "run": Command("run one agent in the foreground and print its answer", "run:agent"),
+    "attach": Command("watch runs of another process in the terminal app, and step in", "terminal:attach"),
     "runs": Group(
         "see what ran, watch what runs, go on with what was cut off",
         {
-            "list": Command("runs of this project, newest first", "retinue.faces.cli.runs:list"),
-            "show": Command("one run: how it stands, what it did and said", "retinue.faces.cli.runs:show"),
-            "tail": Command("watch a run of any process until it ends", "retinue.faces.cli.runs:tail"),
-            "steer": Command("say something to a run of any process", "retinue.faces.cli.runs_control:steer"),
-            "stop": Command("stop a run of any process, its tree, or all", "retinue.faces.cli.runs_control:stop"),
-            "background": Command(
-                "let whoever waits for a run go on without it", "retinue.faces.cli.runs_control:background"
-            ),
-            "resume": Command(
-                "go on with an interrupted, stopped or ended run", "retinue.faces.cli.runs_control:resume"
-            ),
-            "effects": Command(
-                "what a run really did: files, commands, hosts, denials", "retinue.faces.cli.runs_changes:effects"
-            ),
-            "undo": Command("put back the files a run has changed", "retinue.faces.cli.runs_changes:undo"),
-            "prune": Command(
-                "remove what runs of long ago have left on the disk", "retinue.faces.cli.runs_changes:prune"
-            ),
+            "list": Command("runs of this project, newest first", "runs:list"),
+            "show": Command("one run: how it stands, what it did and said", "runs:show"),
+            "tail": Command("watch a run of any process until it ends", "runs:tail"),
+            "steer": Command("say something to a run of any process", "runs_control:steer"),
+            "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
+            "background": Command("let whoever waits for a run go on without it", "runs_control:background"),
+            "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", "runs_changes:effects"),
+            "undo": Command("put back the files a run has changed", "runs_changes:undo"),
+            "prune": Command("remove what runs of long ago have left on the disk", "runs_changes:prune"),
         },
     ),
     "inbox": Group(
         "see what waits for an answer, and answer it",
         {
-            "list": Command("approvals, questions and quotes of every run", "retinue.faces.cli.inbox:list"),
-            "answer": Command("answer one, for a run of any process", "retinue.faces.cli.inbox:answer"),
+            "list": Command("approvals, questions and quotes of every run", "inbox:list"),
+            "answer": Command("answer one, for a run of any process", "inbox:answer"),
         },
     ),
     "agents": Group(
         "see, check, convert and manage agent files",
         {
-            "list": Command("every agent visible from here, and which file won", "retinue.faces.cli.agents:list"),
-            "show": Command(
-                "one agent: its spec, the fate of every field, what it shadows", "retinue.faces.cli.agents:show"
-            ),
-            "lint": Command(
-                "problems with file, line, reason and remedy; --fix repairs", "retinue.faces.cli.agents_check:lint"
-            ),
-            "convert": Command("write an agent in another dialect", "retinue.faces.cli.agents_check:convert"),
-            "parse": Command(
-                "files to JSON lines, without discovery (for editors)", "retinue.faces.cli.agents_check:parse"
-            ),
-            "new": Command("create an agent file", "retinue.faces.cli.agents_edit:new"),
-            "eject": Command("copy a built-in agent into a file you can edit", "retinue.faces.cli.agents_edit:eject"),
-            "enable": Command("switch an agent on again", "retinue.faces.cli.agents_edit:enable"),
-            "disable": Command("switch an agent off without deleting it", "retinue.faces.cli.agents_edit:disable"),
+            "list": Command("every agent visible from here, and which file won", "agents:list"),
+            "show": Command("one agent: its spec, the fate of every field, what it shadows", "agents:show"),
+            "lint": Command("problems with file, line, reason and remedy; --fix repairs", "agents_check:lint"),
+            "convert": Command("write an agent in another dialect", "agents_check:convert"),
+            "parse": Command("files to JSON lines, without discovery (for editors)", "agents_check:parse"),
+            "new": Command("create an agent file", "agents_edit:new"),
+            "eject": Command("copy a built-in agent into a file you can edit", "agents_edit:eject"),
+            "enable": Command("switch an agent on again", "agents_edit:enable"),
+            "disable": Command("switch an agent off without deleting it", "agents_edit:disable"),
         },
     ),
     "schedule": Group(
         "start agents at a time, once or again and again",
         {
-            "list": Command("jobs, when each is due, how it went last", "retinue.faces.cli.schedule:list"),
-            "add": Command("start an agent at a time", "retinue.faces.cli.schedule:add"),
-            "remove": Command("remove a job", "retinue.faces.cli.schedule:remove"),
-            "enable": Command("switch a job on again", "retinue.faces.cli.schedule:enable"),
-            "disable": Command("switch a job off without removing it", "retinue.faces.cli.schedule:disable"),
-            "run": Command("run a job now and print its answer", "retinue.faces.cli.schedule:run"),
-            "daemon": Command("keep firing without a terminal", "retinue.faces.cli.schedule:daemon"),
+            "list": Command("jobs, when each is due, how it went last", "schedule:list"),
+            "add": Command("start an agent at a time", "schedule:add"),
+            "remove": Command("remove a job", "schedule:remove"),
+            "enable": Command("switch a job on again", "schedule:enable"),
+            "disable": Command("switch a job off without removing it", "schedule:disable"),
+            "run": Command("run a job now and print its answer", "schedule:run"),
+            "daemon": Command("keep firing without a terminal", "schedule:daemon"),
         },
     ),
     "servers": Group(
         "see the MCP servers that agents may use, and whether they work",
         {
-            "list": Command("every configured server, and who brought it", "retinue.faces.cli.servers:list"),
-            "check": Command("start servers, list their tools, stop them", "retinue.faces.cli.servers:check"),
+            "list": Command("every configured server, and who brought it", "servers:list"),
+            "check": Command("start servers, list their tools, stop them", "servers:check"),
         },
     ),
     "plugins": Group(
         "see the plugins of this project, and whether they work",
         {
-            "list": Command("every plugin, who brought it and what it has", "retinue.faces.cli.plugins:list"),
-            "check": Command("import their tools and say what is wrong", "retinue.faces.cli.plugins:check"),
+            "list": Command("every plugin, who brought it and what it has", "plugins:list"),
+            "check": Command("import their tools and say what is wrong", "plugins:check"),
         },
     ),
     "settings": Group(
         "see and change settings, and where each value comes from",
         {
-            "list": Command("every setting with its value and origin", "retinue.faces.cli.settings:list"),
-            "get": Command("one setting; --explain shows every layer that has a say", "retinue.faces.cli.settings:get"),
-            "set": Command("change one setting in one file", "retinue.faces.cli.settings:set"),
-            "unset": Command("remove one setting from one file", "retinue.faces.cli.settings:unset"),
+            "list": Command("every setting with its value and origin", "settings:list"),
+            "get": Command("one setting; --explain shows every layer that has a say", "settings:get"),
+            "set": Command("change one setting in one file", "settings:set"),
+            "unset": Command("remove one setting from one file", "settings:unset"),
         },
     ),
     "worktrees": Group(
         "copies of the repository that agents work in, and what dead ones left",
         {
-            "list": Command("worktrees of this project and who has them", "retinue.faces.cli.worktrees:list"),
-            "clean": Command("save and remove those nobody works in", "retinue.faces.cli.worktrees:clean"),
+            "list": Command("worktrees of this project and who has them", "worktrees:list"),
+            "clean": Command("save and remove those nobody works in", "worktrees:clean"),
         },
     ),
-    "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
+    "integrate": Command("merge branches of agents: rebase, check, merge or park", "worktrees:integrate"),
     "memory": Group(
         "what agents remember from one run to the next",
         {
-            "show": Command("every memory that can be seen from here, or one whole", "retinue.faces.cli.memory:show"),
-            "snapshot": Command("pack a memory into one file that can travel", "retinue.faces.cli.memory:snapshot"),
-            "restore": Command("unpack one; nothing that is there is lost", "retinue.faces.cli.memory:restore"),
-            "sync": Command("merge two memories of an agent", "retinue.faces.cli.memory:sync"),
+            "show": Command("every memory that can be seen from here, or one whole", "memory:show"),
+            "snapshot": Command("pack a memory into one file that can travel", "memory:snapshot"),
+            "restore": Command("unpack one; nothing that is there is lost", "memory:restore"),
+            "sync": Command("merge two memories of an agent", "memory:sync"),
         },
     ),
     "skills": Group(
         "instructions that agents load when they need them",
         {
-            "list": Command(
-                "every skill that can be seen from here, and which file won", "retinue.faces.cli.skills:list"
-            ),
-            "show": Command("one skill: its text as a model gets it, and its files", "retinue.faces.cli.skills:show"),
+            "list": Command("every skill that can be seen from here, and which file won", "skills:list"),
+            "show": Command("one skill: its text as a model gets it, and its files", "skills:show"),
         },
     ),
-    "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
-    "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
-    "activity": Command(
-        "searches, pages, documents, language servers: counts, errors, speed", "retinue.faces.cli.activity"
-    ),
-    "logs": Command("warnings and errors of runs, newest last", "retinue.faces.cli.logs"),
-    "doctor": Command("what this host can enforce, what is missing, and what to do", "retinue.faces.cli.doctor"),
+    "trust": Command("consent to hooks, servers and rights that this project brings", "trust"),
+    "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),
+    "activity": Command("searches, pages, documents, language servers: counts, errors, speed", "reports:activity"),
+    "logs": Command("warnings and errors of runs, newest last", "reports:logs"),
+    "doctor": Command("what this host can enforce, what is missing, and what to do", "doctor"),
     "models": Group(
         "which models there are, and which one would be used",
         {
-            "list": Command("every model that could be used here", "retinue.faces.cli.models:list"),
-            "resolve": Command("which model a name means, and why", "retinue.faces.cli.models:resolve"),
+            "list": Command("every model that could be used here", "models:list"),
+            "resolve": Command("which model a name means, and why", "models:resolve"),
         },
     ),
 }
 
-HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "retinue.faces.cli.headless")
+HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "run:prompt")
 
-APP = Command("open the terminal app", "retinue.faces.cli.terminal")
+APP = Command("open the terminal app", "terminal:app")
 
 HELP = f"""usage: retinue [options]               the terminal app
        retinue COMMAND ...
@@ -153,7 +173,7 @@ HELP = f"""usage: retinue [options]               the terminal app
 Sub-agents for Python, on any model: Markdown files become isolated, limited, watchable runs.
 
 commands:
-{listing(COMMANDS)}
+{list_commands(COMMANDS)}
 
 options:
   --resume [ID]  go on with an earlier conversation in the terminal app
@@ -166,12 +186,12 @@ options:
 
 
 def run(argv: Sequence[str]) -> int:
-    """The whole program. Never raises: every error becomes a sentence and an exit code."""
+    """Run the whole program. Never raise: every error becomes a sentence and an exit code."""
     return guarded_run(lambda: _run(argv))
 
 
 def guarded_run(work: Callable[[], int]) -> int:
-    """The same for a part of it."""
+    """Run a part of the program in the same way."""
     try:
         return work()
     except RetinueError as error:
@@ -189,10 +209,10 @@ def guarded_run(work: Callable[[], int]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    word = argv[0] if argv else "" if at_terminal() else "--help"
+    word = argv[0] if argv else ""
     if word in COMMANDS:
         return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
-    if word in ("-h", "--help", "help"):
+    if word in ("-h", "--help", "help") or (not word and not at_terminal()):
         print(HELP, end="")
         return 0
     if word == "--version":
@@ -200,7 +220,7 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"retinue {__version__}")
         return 0
-    if not word or (word.startswith("-") and at_terminal() and not _headless(argv)):
+    if not word or (word.startswith("-") and at_terminal() and not _has_prompt(argv)):
         return dispatch("retinue", APP, argv)
     if word.startswith("-"):
         return dispatch("retinue", HEADLESS, argv)
@@ -209,10 +229,42 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def at_terminal() -> bool:
-    """All three: the app reads keys from the first and draws on the last."""
+    """Return whether all three streams are a terminal: the app reads keys from the first and draws on the last."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def _headless(argv: Sequence[str]) -> bool:
-    """Whether a prompt is given: the other options mean the same with and without one."""
+def _has_prompt(argv: Sequence[str]) -> bool:
+    """Return whether a prompt is given: the other options mean the same with and without one."""
     return any(word.startswith(("-p", "--print", "--output-format")) for word in argv)
+
+
+def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
+    """Run `entry`, reached by the words of `path`, on the rest of the command line."""
+    if isinstance(entry, Command):
+        return _execute(path, entry, argv)
+    word = argv[0] if argv else ""
+    if word in entry.commands:
+        return dispatch(f"{path} {word}", entry.commands[word], argv[1:])
+    if word in ("", "-h", "--help"):
+        print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")
+        return 0 if word else 2
+    from retinue.errors import UsageError
+
+    raise UsageError(f"'{path}' has no command '{word}'.", remedy=f"Choose one of: {', '.join(entry.commands)}")
+
+
+def _execute(path: str, command: Command, argv: Sequence[str]) -> int:
+    import importlib
+    import inspect
+
+    from retinue.faces.cli.project import Parser
+
+    home, _, name = command.home.partition(":")
+    module = importlib.import_module(f"retinue.faces.cli.{home}")
+    ending = f"_{name}" if name else ""
+    execute = getattr(module, f"execute{ending}")
+    text = inspect.cleandoc(execute.__doc__) if name else module.__doc__
+    parser = Parser(prog=path, description=text, epilog=EXIT_CODES)
+    getattr(module, f"configure{ending}")(parser)
+    code: int = execute(parser.parse_args(argv))
+    return code

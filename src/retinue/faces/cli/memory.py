@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.errors import UsageError
-from retinue.faces.cli.agents_show import add_common, clean, folder, write_json
+from retinue.faces.cli.agents import LOOK_FROM
+from retinue.faces.cli.project import add_where, folder, write_json
+from retinue.faces.text import clean, indent
 
 if TYPE_CHECKING:
     from retinue.capabilities.memory.store import Merged
@@ -17,21 +19,19 @@ if TYPE_CHECKING:
 
 
 SCOPES = ("user", "project", "local")
+_LARGEST = 128 * 2**20
 
 
 def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -> None:
     parser.add_argument("--scope", choices=SCOPES, default=default, help=help)
 
 
-def place_of(agent: str, scope: MemoryScope, cwd: Path) -> SafeFolder:
-    """The folder that Retinue writes. UsageError for a name that cannot be one."""
+def open_memory(agent: str, scope: MemoryScope, cwd: Path) -> SafeFolder:
+    """Return the folder that Retinue writes. Raise UsageError for a name that cannot be one, and where something in
+    the folder must not be followed."""
     from retinue.capabilities.memory.store import own_place
 
-    return own_place(agent, scope, cwd, os.environ)
-
-
-def usable(place: SafeFolder) -> SafeFolder:
-    """The place itself. UsageError when something in it must not be followed."""
+    place = own_place(agent, scope, cwd, os.environ)
     obstacle = place.obstacle()
     if obstacle is not None:
         raise UsageError(f"This memory cannot be used: {obstacle}.", remedy="Put a real folder there.")
@@ -43,16 +43,17 @@ def merged_data(merged: Merged) -> dict[str, Any]:
 
 
 def lines_of(merged: Merged) -> list[str]:
-    lines = [f"  added     {path}" for path in merged.added]
-    lines += [f"  changed   {path}" for path in merged.changed]
-    lines += [f"  conflict  {path}: both versions are kept" for path in merged.conflicts]
-    return lines or ["  nothing to do"]
+    lines = indent(merged.added, "  added     ")
+    lines += indent(merged.changed, "  changed   ")
+    for path in merged.conflicts:
+        lines.append(f"  conflict  {path}: both versions are kept")
+    return [*map(clean, lines)] or ["  nothing to do"]
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", nargs="?", help="only this agent, with its index and files")
     add_scope(parser, None, "only this one (default: all)")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_show(args: argparse.Namespace) -> int:
@@ -64,29 +65,35 @@ def execute_show(args: argparse.Namespace) -> int:
 
     Folders of Claude Code and pi are shown as well: agents read them, and Retinue never writes there.
     """
-    cwd = folder(args)
-    found = _memories(args.agent, (args.scope,) if args.scope else SCOPES, cwd)
+    cwd = folder(args.cwd)
+    scopes = (args.scope,) if args.scope else SCOPES
+    found = _find_memories(args.agent, scopes, cwd)
     if args.agent and not found:
         raise UsageError(f"{args.agent} has no memory here.", remedy="See all with: retinue memory show")
     if args.json:
         write_json({"memories": found})
         return 0
     for each in found:
-        size = sum(file["bytes"] for file in each["files"])
-        own = "" if each["own"] else " (read only: of another system)"
-        print(clean(f"{each['agent']}  {each['scope']}  {len(each['files'])} files, {size:,} bytes{own}"))
-        print(clean(f"  {each['path']}"))
-        if args.agent:
-            for file in each["files"]:
-                print(clean(f"  - {file['path']} ({file['bytes']:,} bytes)"))
-            for line in each["index"].splitlines():
-                print(clean(f"  | {line}"))
+        print("\n".join(map(clean, _memory_lines(each, whole=args.agent is not None))))
     if not found:
         print("No agent has a memory here yet. `memory: project` in an agent's file gives it one.")
     return 0
 
 
-def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
+def _memory_lines(memory: dict[str, Any], *, whole: bool) -> list[str]:
+    size = sum(file["bytes"] for file in memory["files"])
+    first = f"{memory['agent']}  {memory['scope']}  {len(memory['files'])} files, {size:,} bytes"
+    if not memory["own"]:
+        first += " (read only: of another system)"
+    lines = [first, f"  {memory['path']}"]
+    if whole:
+        for file in memory["files"]:
+            lines.append(f"  - {file['path']} ({file['bytes']:,} bytes)")
+        lines += indent(memory["index"].splitlines(), "  | ")
+    return lines
+
+
+def _find_memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
     from retinue.capabilities.memory.store import other_places, own_place, remembered
 
     found = []
@@ -119,7 +126,7 @@ def configure_snapshot(parser: argparse.ArgumentParser) -> None:
     add_scope(parser, "user", "which of its memories (default: user)")
     parser.add_argument("--to", metavar="FILE", help="the archive to write (default: ./AGENT.memory.tar.gz)")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_snapshot(args: argparse.Namespace) -> int:
@@ -131,14 +138,16 @@ def execute_snapshot(args: argparse.Namespace) -> int:
     from retinue.capabilities.memory.store import MemoryArchive, content_of, default_archive, pack
     from retinue.settings.write import replace_file
 
-    cwd = folder(args)
-    place = usable(place_of(args.agent, args.scope, cwd))
+    cwd = folder(args.cwd)
+    place = open_memory(args.agent, args.scope, cwd)
     content = content_of(place)
     if not content:
         raise UsageError(
             f"{args.agent} remembers nothing in the scope {args.scope}.", remedy="See: retinue memory show"
         )
-    target = (cwd / Path(args.to).expanduser()) if args.to else default_archive(args.agent, cwd)
+    target = default_archive(args.agent, cwd)
+    if args.to:
+        target = cwd / Path(args.to).expanduser()
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists.", remedy="Choose another name with --to, or replace it with --force.")
     if not target.parent.is_dir():
@@ -151,14 +160,11 @@ def execute_snapshot(args: argparse.Namespace) -> int:
     return 0
 
 
-_LARGEST = 128 * 2**20
-
-
 def configure_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("archive", metavar="FILE", help="what snapshot wrote")
     parser.add_argument("--agent", metavar="NAME", help="whose memory it becomes (default: whose it was)")
     add_scope(parser, None, "where it goes (default: where it was)")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_restore(args: argparse.Namespace) -> int:
@@ -172,7 +178,7 @@ def execute_restore(args: argparse.Namespace) -> int:
     """
     from retinue.capabilities.memory.store import merge, unpack
 
-    cwd = folder(args)
+    cwd = folder(args.cwd)
     path = cwd / Path(args.archive).expanduser()
     try:
         with path.open("rb") as file:
@@ -183,13 +189,13 @@ def execute_restore(args: argparse.Namespace) -> int:
         raise UsageError(f"{path} is too large for an archive of a memory.")
     snapshot = unpack(data)
     agent, scope = args.agent or snapshot.agent, args.scope or snapshot.scope
-    place = usable(place_of(agent, scope, cwd))
+    place = open_memory(agent, scope, cwd)
     merged = merge(snapshot.content, place)
     if args.json:
         write_json({"agent": agent, "scope": scope, "path": str(place.path), **merged_data(merged)})
         return 0
     print(clean(f"{agent} ({scope}): {place.path}"))
-    print("\n".join(map(clean, lines_of(merged))))
+    print("\n".join(lines_of(merged)))
     return 0
 
 
@@ -197,7 +203,7 @@ def configure_sync(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", help="whose memories")
     parser.add_argument("first", metavar="SCOPE", choices=SCOPES, help="its versions keep their names")
     parser.add_argument("second", metavar="SCOPE", choices=SCOPES, help="its versions come beside them")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_sync(args: argparse.Namespace) -> int:
@@ -212,12 +218,12 @@ def execute_sync(args: argparse.Namespace) -> int:
 
     if args.first == args.second:
         raise UsageError("These are the same memory.", remedy="Name two of: user, project, local.")
-    cwd = folder(args)
-    first, second = (usable(place_of(args.agent, scope, cwd)) for scope in (args.first, args.second))
+    cwd = folder(args.cwd)
+    first, second = open_memory(args.agent, args.first, cwd), open_memory(args.agent, args.second, cwd)
     done = dict(zip((args.first, args.second), sync(first, second), strict=True))
     if args.json:
         write_json({"agent": args.agent, **{scope: merged_data(merged) for scope, merged in done.items()}})
         return 0
     for scope, merged in done.items():
-        print("\n".join([scope, *map(clean, lines_of(merged))]))
+        print("\n".join([scope, *lines_of(merged)]))
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.errors import RetinueError, UsageError
+from retinue.faces.cli.project import add_where, folder, say, warn, write_json
+from retinue.faces.text import optional
 from retinue.http.address import display_url
 from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date, table_source
@@ -20,44 +20,41 @@ from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.load import Loaded
 
-
-def add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cwd", metavar="DIR", help="the folder whose settings count (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def print_json(document: Any) -> None:
-    import json
-
-    print(json.dumps(document, ensure_ascii=False, indent=2))
+_WHOSE = "the folder whose settings count (default: here)"
 
 
 def size(tokens: int) -> str:
-    """`8.2k`, `200k`, `1M`, `1.05M`: three digits say enough."""
+    """Return `8.2k`, `200k`, `1M` or `1.05M`: three digits say enough."""
     if tokens < 1_000:
         return str(tokens)
-    return f"{tokens / 1_000_000:.3g}M" if tokens >= 999_500 else f"{tokens / 1_000:.3g}k"
+    if tokens < 999_500:
+        return f"{tokens / 1_000:.3g}k"
+    return f"{tokens / 1_000_000:.3g}M"
+
+
+def name_of(info: ModelInfo) -> str:
+    """Return `provider/id (name)`."""
+    if info.name == info.id:
+        return info.full_name
+    return info.full_name + optional(" ({})", info.name)
 
 
 def line(info: ModelInfo) -> str:
-    """`provider/id (name) · ctx 200k · reasoning · $3/$15`."""
-    named = f" ({info.name})" if info.name and info.name != info.id else ""
-    parts = [f"{info.full_name}{named}", f"ctx {size(info.window)}"]
+    """Return `provider/id (name) · ctx 200k · reasoning · $3/$15`."""
+    parts = [name_of(info), f"ctx {size(info.window)}"]
     if info.thinking:
         parts.append("reasoning")
-    if info.prices is not None:
-        parts.append("free" if _free(info.prices) else f"${info.prices.input:g}/${info.prices.output:g}")
+    if info.prices is not None and _is_free(info.prices):
+        parts.append("free")
+    elif info.prices is not None:
+        parts.append(f"${info.prices.input:g}/${info.prices.output:g}")
     return " · ".join(parts)
 
 
 def price(prices: Prices | None) -> str:
     if prices is None:
         return "not known"
-    if _free(prices):
+    if _is_free(prices):
         return "nothing"
     words = [f"${prices.input:g} in", f"${prices.output:g} out"]
     if prices.cache_read is not None:
@@ -109,26 +106,20 @@ def selection_data(selection: ModelSelection) -> dict[str, Any]:
         "api": provider.api,
         "baseUrl": display_url(provider.base_url) or None,
         "key": provider.key_source or None,
-        "file": str(selection.path) if selection.path else None,
+        "file": selection.path and str(selection.path),
         "thinkingLevel": selection.thinking,
         "notes": list(selection.notes),
         "warnings": list(selection.warnings),
     }
 
 
-def folder(argument: str | None) -> Path:
-    from retinue.faces.cli.project import folder as chosen
-
-    return chosen(argument)
-
-
-def _free(prices: Prices) -> bool:
+def _is_free(prices: Prices) -> bool:
     return prices.input == 0 and prices.output == 0
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="P", help="only the models of this provider")
-    add_common(parser)
+    add_where(parser, _WHOSE)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -138,7 +129,7 @@ def execute_list(args: argparse.Namespace) -> int:
     asked for what it serves. Any other model of a configured provider can be named as provider/id.
     """
     loaded = settings_in_effect(folder(args.cwd), process_environment())
-    models, active, problem = asyncio.run(_gather(loaded, folder(args.cwd)))
+    models, active, problem = asyncio.run(gather_models(loaded))
     warnings = (*loaded.warnings, *_withheld(loaded))
     if args.provider is not None:
         wanted = args.provider.strip().lower()
@@ -147,10 +138,10 @@ def execute_list(args: argparse.Namespace) -> int:
     if args.json:
         _print_document(models, active, problem, warnings)
         return 0
-    for warning in warnings:
-        say(f"warning: {warning}")
+    warn(warnings)
+    chosen = active.info.full_name if active is not None else ""
     for info in models:
-        mark = "*" if active is not None and info.full_name == active.info.full_name else " "
+        mark = "*" if info.full_name == chosen else " "
         print(f"{mark} {line(info)}")
     if not models:
         print(_nothing(args.provider, loaded))
@@ -165,35 +156,40 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def _withheld(loaded: Loaded) -> tuple[str, ...]:
-    """What providers go without, and why."""
-    providers = Providers(loaded.settings, process_environment())
-    return tuple(dict.fromkeys(note for provider in providers.configured() for note in provider.notes))
+    """Return what providers go without, and why."""
+    notes: dict[str, None] = {}
+    for provider in Providers(loaded.settings, process_environment()).configured():
+        notes |= dict.fromkeys(provider.notes)
+    return tuple(notes)
 
 
-async def _gather(loaded: Loaded, cwd: Path) -> tuple[list[ModelInfo], ModelSelection | None, RetinueError | None]:
+async def gather_models(loaded: Loaded) -> tuple[list[ModelInfo], ModelSelection | None, RetinueError | None]:
+    """Return every model that could be used, the one that a run would get, and why there is none."""
     providers = Providers(loaded.settings, process_environment())
-    offered = await asyncio.gather(*(_offered(providers, provider) for provider in providers.configured()))
-    models = [info for group in offered for info in group]
+    models: dict[str, ModelInfo] = {}
+    for group in await asyncio.gather(*(_offered(providers, provider) for provider in providers.configured())):
+        models |= {info.full_name: info for info in group}
     active, problem = None, None
     try:
         active = await select_model(settings=loaded.settings, environment=process_environment())
+        models.setdefault(active.info.full_name, active.info)
     except RetinueError as error:
         problem = error
-    for extra in (active.info if active else OFFLINE, OFFLINE):
-        if extra.full_name not in {info.full_name for info in models}:
-            models.append(extra)
-    return models, active, problem
+    models.setdefault(OFFLINE.full_name, OFFLINE)
+    return list(models.values()), active, problem
 
 
 async def _offered(providers: Providers, provider: Provider) -> tuple[ModelInfo, ...]:
-    """What the table or the settings say; a server that neither describes is asked."""
+    """Return what the table or the settings say; a server that neither describes is asked."""
     known = providers.models_of(provider)
     if provider.listed or (not provider.custom and not provider.local):
         return known
     from retinue.models.local_window import served_models
 
     served = await served_models(provider)
-    return known if served is None else tuple(providers.info(provider, model) for model in served)
+    if served is None:
+        return known
+    return tuple(providers.info(provider, model) for model in served)
 
 
 def _nothing(provider: str | None, loaded: Loaded) -> str:
@@ -210,12 +206,16 @@ def _nothing(provider: str | None, loaded: Loaded) -> str:
 def _print_document(
     models: list[ModelInfo], active: ModelSelection | None, problem: RetinueError | None, warnings: tuple[str, ...]
 ) -> None:
-    name = active.info.full_name if active is not None else None
-    print_json(
+    name, selection, error = None, None, None
+    if active is not None:
+        name, selection = active.info.full_name, selection_data(active)
+    if problem is not None:
+        error = {"code": problem.code, "message": str(problem)}
+    write_json(
         {
             "models": [{**model_data(info), "active": info.full_name == name} for info in models],
-            "active": selection_data(active) if active is not None else None,
-            "error": {"code": problem.code, "message": str(problem)} if problem is not None else None,
+            "active": selection,
+            "error": error,
             "date": table_date(),
             "source": table_source(),
             "warnings": list(warnings),
@@ -226,7 +226,7 @@ def _print_document(
 def configure_resolve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", nargs="?", help="provider/id, a family, or part of a name")
     parser.add_argument("--agent-model", metavar="M", help="the model that the agent's file names")
-    add_common(parser)
+    add_where(parser, _WHOSE)
 
 
 def execute_resolve(args: argparse.Namespace) -> int:
@@ -235,48 +235,42 @@ def execute_resolve(args: argparse.Namespace) -> int:
     retinue models resolve haiku
     retinue models resolve --agent-model opus      as an agent's file would ask for it
     """
-    cwd = folder(args.cwd)
-    loaded = settings_in_effect(cwd, process_environment())
+    environment = process_environment()
+    loaded = settings_in_effect(folder(args.cwd), environment)
     try:
         selection = asyncio.run(
-            select_model(
-                args.query,
-                file_model=args.agent_model,
-                settings=loaded.settings,
-                environment=process_environment(),
-            )
+            select_model(args.query, file_model=args.agent_model, settings=loaded.settings, environment=environment)
         )
     except UsageError as error:
         if not args.json:
             raise
-        print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}})
+        write_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}})
         return error.exit_code
     if args.json:
         data = selection_data(selection)
-        print_json({**data, "warnings": [*data["warnings"], *loaded.warnings]})
+        write_json({**data, "warnings": [*data["warnings"], *loaded.warnings]})
         return 0
-    for warning in (*loaded.warnings, *selection.warnings):
-        say(f"warning: {warning}")
+    warn((*loaded.warnings, *selection.warnings))
     print(_text(selection))
     return 0
 
 
 def _text(selection: ModelSelection) -> str:
     info, provider = selection.info, selection.provider
-    named = f" ({info.name})" if info.name and info.name != info.id else ""
     rows = [("why", selection.why)]
     if provider.base_url:
-        key = f"key from {provider.key_source}" if provider.key_source else "no key"
+        key = optional("key from {}", provider.key_source) or "no key"
         rows.append(("provider", f"{provider.id} at {display_url(provider.base_url)}, {key} ({provider.origin})"))
     if selection.path is not None:
         rows.append(("file", str(selection.path)))
     rows.append(("window", f"{size(info.window)} tokens, of which {size(info.max_output)} can be output"))
-    abilities = [
-        word for word, can in (("thinking", info.thinking), ("images", info.images), ("PDFs", info.documents)) if can
-    ]
+    abilities = []
+    for word, able in (("thinking", info.thinking), ("images", info.images), ("PDFs", info.documents)):
+        if able:
+            abilities.append(word)
     rows.append(("abilities", ", ".join(abilities) or "text only"))
     if selection.thinking is not None:
         rows.append(("thinking", selection.thinking))
     rows.append(("price", price(info.prices)))
     rows += [("note", note) for note in selection.notes]
-    return "\n".join([f"{info.full_name}{named}", *(f"  {name:<9}  {text}" for name, text in rows)])
+    return "\n".join([name_of(info), *(f"  {name:<9}  {text}" for name, text in rows)])

@@ -23,12 +23,15 @@ class EscapingOutput(io.TextIOWrapper):
     """A stream of text in which nothing hides."""
 
     def write(self, text: str) -> int:
-        super().write(text if text.isascii() else text.translate(_ESCAPES))
+        shown = text
+        if not text.isascii():
+            shown = text.translate(_ESCAPES)
+        super().write(shown)
         return len(text)
 
 
 def escaping(stream: TextIO) -> TextIO:
-    """`stream` with everything that is written to it escaped; itself if it is no plain stream."""
+    """Return `stream` with everything that is written to it escaped, or itself where it is no plain stream."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
@@ -42,7 +45,7 @@ def escaping(stream: TextIO) -> TextIO:
 
 
 def escape_json(document: bytes) -> bytes:
-    """The same for a JSON document in UTF-8: such signs stand in its strings only."""
+    """Return a JSON document in UTF-8 with the same signs escaped: they stand in its strings only."""
     if document.isascii():
         return document
     return document.decode("utf-8", "surrogatepass").translate(_ESCAPES).encode("utf-8", "surrogatepass")

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.errors import UsageError
-from retinue.faces.cli.agents_show import clean, write_json
-from retinue.faces.cli.project import folder
+from retinue.faces.cli.project import add_cwd, add_json, folder, say, write_json
+from retinue.faces.cli.servers import LOOK_AT
+from retinue.faces.text import clean, indent, optional, plural
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.plugin import Plugin
+    from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
     from retinue.runs.project import Project
 
 
+_COUNTED = ("agents", "skills", "hooks", "servers")
+
+
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -39,20 +44,23 @@ def execute_list(args: argparse.Namespace) -> int:
     found = project.extensions.plugins
     plugins = [describe(plugin, project) for plugin in found.found]
     if args.json:
-        failed = [{"path": each.where, "reason": each.reason} for each in found.failed]
-        write_json({"plugins": plugins, "failed": failed})
+        write_json({"plugins": plugins, "failed": _failed_data(found.failed)})
         return 0
     for plugin in plugins:
         print(clean(line(plugin)))
     if not plugins:
         print("No plugins. Put one into .retinue/plugins/NAME/, or see: retinue plugins list --help")
     for problem in found.problems:
-        print(clean(f"warning: {problem}"), file=sys.stderr)
+        say(clean(f"warning: {problem}"))
     return 0
 
 
+def _failed_data(failed: Iterable[FailedPlugin]) -> list[dict[str, str]]:
+    return [{"path": each.where, "reason": each.reason} for each in failed]
+
+
 def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
-    """What is known of a plugin without running any of it."""
+    """Return what is known of a plugin without running any of it."""
     from retinue.capabilities.plugins.attach import what_runs
 
     why = project.extensions.why_not(plugin)
@@ -64,9 +72,9 @@ def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
         "path": plugin.where,
         "trusted": why is None,
         "withheld": why,
-        "agents": _markdown(plugin.agents),
+        "agents": _agents(plugin.agents),
         "skills": _skills(plugin.skills),
-        "hooks": sorted({event for table in plugin.hooks for event in table.value}),
+        "hooks": sorted(set().union(*(table.value for table in plugin.hooks))),
         "servers": sorted(plugin.server_names),
         "tools": list(plugin.code),
         "runs": what_runs(plugin),
@@ -75,29 +83,32 @@ def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
 
 
 def line(plugin: dict[str, Any]) -> str:
-    parts = [f"{len(plugin[key])} {key if len(plugin[key]) != 1 else key[:-1]}" for key in _COUNTED if plugin[key]]
-    parts += ["tools"] if plugin["tools"] else []
+    parts = [plural(len(plugin[key]), key[:-1]) for key in _COUNTED if plugin[key]]
+    if plugin["tools"]:
+        parts.append("tools")
     name = f"{plugin['name']} {plugin['version'] or ''}".strip()
-    state = "" if plugin["withheld"] is None else f" · {plugin['withheld']}"
+    state = optional(" · {}", plugin["withheld"])
     return f"{name:<24} {', '.join(parts) or 'nothing'}{state}  ({plugin['origin']}: {plugin['path']})"
 
 
-_COUNTED = ("agents", "skills", "hooks", "servers")
+def _agents(folders: tuple[Path, ...]) -> list[str]:
+    """Return the names of the agent files: a folder may also be one file."""
+    names = []
+    for place in folders:
+        files = [place] if place.is_file() else place.rglob("*.md")
+        names += [path.stem for path in files]
+    return sorted(names)
 
 
-def _markdown(folders: tuple[Any, ...]) -> list[str]:
-    return sorted(path.stem for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*.md")))
-
-
-def _skills(folders: tuple[Any, ...]) -> list[str]:
+def _skills(folders: tuple[Path, ...]) -> list[str]:
     return sorted(path.parent.name for folder in folders for path in folder.rglob("SKILL.md"))
 
 
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
     parser.add_argument("--trust", action="store_true", help="import what the project brings, too, this once")
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
 
 
 def execute_check(args: argparse.Namespace) -> int:
@@ -121,19 +132,18 @@ def execute_check(args: argparse.Namespace) -> int:
             raise UsageError(f"There is no plugin '{args.name}'.", remedy=f"Plugins here: {known}.")
         chosen = (one,)
     failed = () if args.name else found.failed
-    checked = [_checked(plugin, project) for plugin in chosen]
+    checked = [_check(plugin, project) for plugin in chosen]
     if args.json:
-        lost = [{"path": each.where, "reason": each.reason} for each in failed]
-        write_json({"plugins": checked, "failed": lost})
+        write_json({"plugins": checked, "failed": _failed_data(failed)})
     else:
         for each in checked:
-            print(_line(each))
-        for lost_one in failed:
-            print(clean(f"{lost_one.where}: {lost_one.reason}"), file=sys.stderr)
-    return 1 if failed or any(each["problems"] for each in checked) else 0
+            print(_checked_lines(each))
+        for lost in failed:
+            say(clean(f"{lost.where}: {lost.reason}"))
+    return int(bool(failed) or any(each["problems"] for each in checked))
 
 
-def _checked(plugin: Plugin, project: Project) -> dict[str, Any]:
+def _check(plugin: Plugin, project: Project) -> dict[str, Any]:
     from retinue.capabilities.plugins.importing import load_tools
 
     data = describe(plugin, project)
@@ -147,7 +157,7 @@ def _checked(plugin: Plugin, project: Project) -> dict[str, Any]:
     return {**data, "tools": tools, "problems": [*data["problems"], *loaded.problems]}
 
 
-def _line(checked: dict[str, Any]) -> str:
+def _checked_lines(checked: dict[str, Any]) -> str:
     tools = ", ".join(f"{each['name']} ({', '.join(each['effects']) or 'no effects'})" for each in checked["tools"])
     lines = [f"{checked['name']}: {checked['withheld'] or tools or 'no tools'}"]
-    return "\n".join(map(clean, [*lines, *(f"    ! {problem}" for problem in checked["problems"])]))
+    return "\n".join(map(clean, lines + indent(checked["problems"], "    ! ")))

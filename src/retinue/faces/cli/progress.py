@@ -32,15 +32,14 @@ from retinue.core.events import (
 )
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF, RECORD
-from retinue.faces.cli.project import harmless, one_line, visible
+from retinue.faces.text import harmless, one_line, optional, plural, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
 
 
 class Progress:
-    """Draws the events of one run, and in short those of the runs below it. Quiet mode shows
-    warnings only."""
+    """The events of one run as lines, and in short those of the runs below it. Quiet mode shows warnings only."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Progress:
         self._names: dict[str, str] = {}
         self._warned: set[str] = set()
         self.quiet = quiet
-        self.stream = sys.stderr if stream is None else stream
+        self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self._open_line = False
         self._answers = answers
@@ -67,32 +66,33 @@ class Progress:
         self._goes_on = False
 
     def has_shown(self, text: str) -> bool:
-        """Whether `text` has just been streamed whole, for people to read."""
+        """Return whether `text` has just been streamed whole, for people to read."""
         return self._answers and bool(text.strip()) and "".join(self._streamed).strip() == text.strip()
 
     def learn(self, event: Event) -> None:
-        """Something that happened before: only names are taken from it."""
+        """Take only names from something that happened before."""
         if isinstance(event.body, RunCreated):
             self._names[event.run_id] = f"{event.body.agent} {event.run_id[:8]}"
 
     def show(self, event: Event) -> None:
         self.learn(event)
-        below = bool(self.run_id) and event.run_id != self.run_id
         if isinstance(event.body, InboxOpened):
-            line = self._asks(event, event.body)
+            line = self._question_line(event, event.body)
+        elif self.run_id and event.run_id != self.run_id:
+            line = self._child_line(event)
         else:
-            line = self._child_line(event) if below else self._line(event.body)
+            line = self._line(event.body)
         if line:
             self._close_line()
             print(visible(line), file=self.stream, flush=True)
 
     def _child_line(self, event: Event) -> str | None:
-        """A run below this one: that it started, what goes wrong, how it ended."""
+        """Return that a run below this one started, what goes wrong there, or how it ended."""
         body = event.body
         name = self._names.get(event.run_id, event.run_id[:8])
         if isinstance(body, RunCreated) and not self.quiet:
-            about = body.options.get("description")
-            return f"  ▸ {name}: {one_line(about if isinstance(about, str) and about else body.task, 80)}"
+            about = body.options.get("description") or body.task
+            return f"  ▸ {name}: {one_line(str(about), 80)}"
         if isinstance(body, RunResumed) and not self.quiet:
             return f"  ▸ {name} goes on: {one_line(body.prompt, 80)}"
         if isinstance(body, Warned):
@@ -101,11 +101,12 @@ class Progress:
             return f"  {name} {self._ended(body)}"
         return None
 
-    def _asks(self, event: Event, body: InboxOpened) -> str | None:
-        """That someone is asked elsewhere; on a terminal the question itself appears."""
+    def _question_line(self, event: Event, body: InboxOpened) -> str | None:
+        """Return that someone is asked elsewhere; on a terminal the question itself appears."""
         if self.live:
             return None
-        who = self._names.get(event.run_id, self.agent if event.run_id == self.run_id else event.run_id[:8])
+        unnamed = self.agent if event.run_id == self.run_id else event.run_id[:8]
+        who = self._names.get(event.run_id, unnamed)
         return f"? {who} waits for an answer: {one_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
 
     def _line(self, body: Body) -> str | None:
@@ -136,25 +137,25 @@ class Progress:
         return None
 
     def _last_lines(self, body: RunEnded) -> str | None:
-        """How it ended, and what the outcome notes that was not said before, such as denials. The
-        record is left out: each call was shown as it ran."""
-        first = f"{self._ended(body)}{f' · {self.run_id[:8]}' if self.run_id else ''}"
-        new = [note for note in body.outcome.notes if note not in self._warned and not note.startswith(RECORD)]
-        notes = [f"! {note}" for note in new]
-        return "\n".join([*([] if self.quiet else [first]), *notes]) or None
+        """Return how it ended, and what the outcome notes that was not said before, such as denials."""
+        lines = []
+        if not self.quiet:
+            lines.append(f"{self._ended(body)}{optional(' · {}', self.run_id[:8])}")
+        for note in body.outcome.notes:
+            # The record is left out: each call was shown as it ran.
+            if note not in self._warned and not note.startswith(RECORD):
+                lines.append(f"! {note}")
+        return "\n".join(lines) or None
 
     def _ended(self, body: RunEnded) -> str:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
-        parts = [
-            f"↻{outcome.turns}",
-            f"{outcome.tool_uses} tool use{'s' if outcome.tool_uses != 1 else ''}",
-            format_tokens(outcome.usage.total_tokens),
-        ]
+        how = f", {CUT_OFF}" if outcome.truncated else ""
+        parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
+        parts.append(format_tokens(outcome.usage.total_tokens))
         if outcome.tree_usage is not None:
             parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
-        ended = f"{outcome.ended}, {CUT_OFF}" if outcome.truncated else outcome.ended
-        return f"{mark} {ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
+        return " · ".join([*parts, format_duration(outcome.duration_ms)])
 
     def _stream(self, body: TextDelta | TurnStarted | TurnEnded | AssistantEnded | MessageAdded) -> None:
         match body:
@@ -178,7 +179,9 @@ class Progress:
             return
         self._streamed.append(text)
         shown = harmless(text)
-        print(shown if self._answers else f"\x1b[2m{shown}\x1b[0m", end="", file=self.stream, flush=True)
+        if not self._answers:
+            shown = f"\x1b[2m{shown}\x1b[0m"  # dimmed, for the answer is printed once more on stdout
+        print(shown, end="", file=self.stream, flush=True)
         self._open_line = not text.endswith("\n")
 
     def _close_line(self) -> None:
@@ -188,7 +191,7 @@ class Progress:
 
 
 def _tools(names: Sequence[str]) -> str:
-    """The tools of a run, as many as fit a line."""
+    """Return the tools of a run, as many as fit a line."""
     if not names:
         return "no tools"
     if len(names) <= MOST_TOOLS:
@@ -197,6 +200,6 @@ def _tools(names: Sequence[str]) -> str:
 
 
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:
-    """A call's arguments on one line: the values that say what it is about, cut to `width`."""
+    """Return the arguments of a call on one line: the values that say what it is about, cut to `width`."""
     values = [str(value) for value in arguments.values() if isinstance(value, (str, int, float))]
     return one_line(" ".join(values), width)

@@ -1,29 +1,154 @@
-"""What commands share: where the log is, tasks and schemas as given, runs and agents' text in output.
+"""What commands share: options, the folder and the run they are about, tasks as given, and output.
 
-A task, schema or prompt is given as words, `-` or `@file`. Nothing in the text of an agent may steer
-a terminal or pose as something else.
+A task, schema or prompt is given as words, `-` or `@file`. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import json
+import os
 import sys
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from retinue.core.format import format_cost, format_tokens, format_wait
 from retinue.errors import UnknownRunError, UsageError
+from retinue.faces.cli.output import escape_json
+from retinue.faces.text import harmless
 from retinue.log.query import LogReader, find_run
 from retinue.log.rows import RunRow
-from retinue.runs.record import Tag
 from retinue.settings.places import retinue_home, state_folder
+
+# Options
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with help texts as they are written, whole option names only, and errors that name the help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"retinue: {message}\n  Try: {self.prog} --help\n")
+
+
+def count(value: str) -> int:
+    """Return a whole number, 0 or more."""
+    # Ten digits and more would not fit the numbers of SQLite.
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, not '{value}'")
+    return int(value)
+
+
+def amount(value: str) -> float:
+    """Return a number, 0 or more."""
+    number = _number(value)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, not '{value}'")
+    return number
+
+
+def positive(value: str) -> float:
+    """Return a number above 0."""
+    number = _number(value)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not '{value}'")
+    return number
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")  # not within any range, so the caller says what is accepted
+
+
+def add_cwd(parser: argparse.ArgumentParser, help: str = "the project to look in (default: here)") -> None:
+    parser.add_argument("--cwd", metavar="DIR", help=help)
+
+
+def add_json(parser: argparse.ArgumentParser, help: str = "print one JSON document on stdout") -> None:
+    parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_where(parser: argparse.ArgumentParser, help: str = "the project to look in (default: here)") -> None:
+    """Add `--cwd`, described by `help`, and `--json`."""
+    add_cwd(parser, help)
+    add_json(parser)
+
+
+def add_run(parser: argparse.ArgumentParser, help: str = "id of the run, its beginning, or @name") -> None:
+    """Add the run that a command is about, as `locate` understands it."""
+    parser.add_argument("run", metavar="ID", help=help)
+
+
+# Folders and runs
+
+
+def folder(value: str | None) -> Path:
+    """Return the folder of --cwd, or the one the program was started in. Raise UsageError when there is none."""
+    try:
+        path = Path(value).expanduser() if value else Path.cwd()
+    except FileNotFoundError:
+        gone = "The folder this was started in does not exist any more."
+        raise UsageError(gone, remedy="Change to another, or name one: --cwd DIR") from None
+    if not path.is_dir():
+        raise UsageError(f"There is no folder {path}.", remedy="Choose another with --cwd.")
+    return path.resolve()
+
+
+def project(args: argparse.Namespace) -> Path:
+    """Return the state folder of the project that `--cwd` names."""
+    return state_folder(folder(args.cwd))
+
+
+def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
+    """Return the folders of agents that plugins bring, without running any of them; without `own` only those of
+    the project."""
+    from retinue.capabilities.plugins.attach import agent_folders, visible_plugins
+    from retinue.settings.load import load_settings
+
+    found = visible_plugins(cwd, os.environ, load_settings(cwd))
+    return agent_folders(found if own else found.brought)
+
+
+def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
+    """Return the run that `args.run` names and the state folder it is in: by its id or the beginning of it, in this
+    project or any other, or as @name in this one."""
+    if not args.run.startswith("@"):
+        return find_run(retinue_home(), args.run, first=project(args))
+    from retinue.runs.resume import find_run as find_here
+
+    with LogReader.open(project(args)) as reader:
+        return project(args), find_here(reader, args.run)
+
+
+def project_of(state: Path, row: RunRow) -> Path:
+    """Return the folder of the project in whose log a run is."""
+    with LogReader.open(state) as reader:
+        try:
+            # The run's own folder may be a worktree, or in another project, and may be gone.
+            return Path(reader.run(row.root_id).cwd)
+        except UnknownRunError:
+            return Path(row.cwd)
+
+
+def with_descendants(reader: LogReader, row: RunRow) -> list[RunRow]:
+    """Return the run and all that it started, parents before their children."""
+    found, waiting = [], [row]
+    while waiting:
+        each = waiting.pop(0)
+        found.append(each)
+        waiting += reversed(reader.list_runs(parent_id=each.id))
+    return found
+
+
+# Input
 
 
 def read_task(value: str, what: str = "task") -> str:
-    """The text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` is what
-    people call it."""
+    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors."""
+    where = "standard input" if value == "-" else value[1:]
     try:
         if value == "-":
             text = sys.stdin.buffer.read().decode("utf-8")
@@ -32,7 +157,6 @@ def read_task(value: str, what: str = "task") -> str:
         else:
             text = value
     except (OSError, UnicodeDecodeError) as error:
-        where = "standard input" if value == "-" else value[1:]
         raise UsageError(
             f"The {what} could not be read from {where}: {error}.", remedy="Give it as words, or name another file."
         ) from error
@@ -42,7 +166,7 @@ def read_task(value: str, what: str = "task") -> str:
 
 
 def read_schema(path: str | None) -> dict[str, Any] | None:
-    """A JSON Schema from a file, checked so far that it is one."""
+    """Return a JSON Schema from a file, checked so far that it is one."""
     if path is None:
         return None
     import orjson
@@ -59,121 +183,48 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
     return schema
 
 
-def folder(value: str | None) -> Path:
-    """The folder of --cwd, or the one the program was started in; absolute. UsageError when it is none."""
-    try:
-        path = Path(value).expanduser() if value else Path.cwd()
-    except FileNotFoundError:
-        gone = "The folder this was started in does not exist any more."
-        raise UsageError(gone, remedy="Change to another, or name one: --cwd DIR") from None
-    if not path.is_dir():
-        raise UsageError(f"There is no folder {path}.", remedy="Choose another with --cwd.")
-    return path.resolve()
+# Output
 
 
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal obeys, takes for a new line, or lets turn the text around."""
+def say(text: str) -> None:
+    """Print something for people: on stderr, so that stdout holds nothing but the result."""
+    print(text, file=sys.stderr)
 
 
-def visible(text: str) -> str:
-    """`text` with everything that does not show itself written as an escape: for calls, which
-    people judge by what they see."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+def warn(problems: list[str] | tuple[str, ...]) -> None:
+    for problem in problems:
+        say(f"warning: {problem}")
 
 
-def in_line(text: str) -> str:
-    """The same for what must stay on its line: a file name can hold a line break, too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+def put(text: str) -> None:
+    """Print a result on stdout byte for byte: a path may hold bytes that are no characters."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
 
 
-def harmless(text: str) -> str:
-    """`text` with what would move the cursor, change colours or turn it around written out, and
-    its own signs left alone: for answers, which may be in any script."""
-    if not _HARMFUL.search(text):
-        return text
-    return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+def write_json(data: Any, indent: int | None = 2) -> None:
+    """Print one JSON document and a newline on stdout, in UTF-8 whatever the encoding of the terminal."""
+    text = json.dumps(data, ensure_ascii=False, indent=indent)
+    sys.stdout.flush()
+    # Half a character, as the name of a file may hold, stays an escape.
+    sys.stdout.buffer.write(escape_json(text.encode("utf-8", "backslashreplace")) + b"\n")
+    sys.stdout.buffer.flush()
 
 
-def one_line(text: str, width: int) -> str:
-    """Harmless, on one line, cut to `width`."""
-    line = harmless(" ".join(text.split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
+def write_values(document: Any) -> None:
+    """Print a document that holds values of the log, such as runs and events, on one line."""
+    from retinue.log.encode import dump
+
+    print(dump(document).decode())
 
 
 def for_reader(text: str) -> str:
-    """For stdout: harmless where a person reads it; for a program without the escapes of a terminal,
-    which would act when somebody prints the file that it went to."""
+    """Return an answer for stdout: harmless where a person reads it, without terminal escapes for a program."""
     if sys.stdout.isatty():
         return harmless(text)
+    # An escape in a file would act as soon as somebody prints that file.
     from retinue.tools.capture import clean
 
     lines = text.replace("\r\n", "\n").replace("\r", "\n")  # nothing of an answer is overwritten
     return clean(lines.replace("\x08", ""))
-
-
-MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
-
-
-def add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-
-
-def project(args: argparse.Namespace) -> Path:
-    """The state folder of the project that `--cwd` names."""
-    return state_folder(folder(args.cwd))
-
-
-def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
-    """The run that `args.run` names: by its id or the beginning of it, in this project or any
-    other, or as @name in this one."""
-    if not args.run.startswith("@"):
-        return find_run(retinue_home(), args.run, first=project(args))
-    from retinue.runs.resume import find_run as find_here
-
-    with LogReader.open(project(args)) as reader:
-        return project(args), find_here(reader, args.run)
-
-
-def project_of(state: Path, row: RunRow) -> Path:
-    """The folder in whose log a run is: that of the run above all others of its tree. Its own may
-    be a worktree, or in another project, and may be gone."""
-    with LogReader.open(state) as reader:
-        try:
-            return Path(reader.run(row.root_id).cwd)
-        except UnknownRunError:
-            return Path(row.cwd)
-
-
-def status(row: RunRow) -> str:
-    """How a run is, in one word: how it ended, or its state."""
-    return row.ended or row.state if row.state == "ended" else row.state
-
-
-def line(row: RunRow, width: int, tag: Tag | None = None) -> str:
-    """One line of a list. Agents of a run are set in below it, with what they are called and what
-    they work on."""
-    word = "waiting for approval" if row.state == "waiting" else status(row)
-    mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
-    ago = format_wait(time.time() - row.updated_at)
-    facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
-    cost = format_cost(row.usage.cost_usd)
-    facts += [cost] if cost else []
-    name = f" @{tag.name}" if tag is not None and tag.name and row.depth else ""
-    about = f" ({tag.description})" if tag is not None and tag.description not in ("", row.agent) else ""
-    who = f"{'  ' * row.depth}{row.agent}{name}{about}"
-    told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
-    text = f"{mark} {row.id[:8]}  {word:<11} {harmless(who)}  {told}"
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def with_descendants(reader: LogReader, row: RunRow) -> list[RunRow]:
-    """Parents before their children."""
-    found, waiting = [], [row]
-    while waiting:
-        each = waiting.pop(0)
-        found.append(each)
-        waiting += reversed(reader.list_runs(parent_id=each.id))
-    return found

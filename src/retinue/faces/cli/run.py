@@ -1,14 +1,4 @@
-"""Run one agent in the foreground and print its answer.
-
-TASK is the text of the task, @file to read it from a file, or - to read standard input.
-
-    retinue run explorer "Where are requests authenticated?"
-    retinue run reviewer @change.diff --model anthropic/claude-sonnet-4-5
-    git diff | retinue run reviewer - --json
-
-Progress goes to standard error, the answer to standard output. Ctrl-C stops the run, keeps what
-it has said, and `retinue runs resume ID` goes on from there.
-"""
+"""`retinue run` and `retinue -p`, and the options of a run as the library takes them."""
 
 from __future__ import annotations
 
@@ -16,29 +6,25 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from retinue.core.spec import PermissionMode
+from retinue.core.usage import Budget
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.options import amount, count, positive
-from retinue.faces.cli.project import folder, read_schema, read_task
+from retinue.faces.cli.project import add_cwd, amount, count, folder, positive, read_schema, read_task, say
+from retinue.faces.text import harmless
 
 if TYPE_CHECKING:
+    from retinue.faces.api import MessageReceipt, Retinue
     from retinue.faces.cli.foreground import Output
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("agent", metavar="AGENT", help="name of the agent: retinue agents list")
-    parser.add_argument("task", metavar="TASK", help="the task: words, @file, or - for standard input")
-    parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
-    parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
-    add_run_options(parser)
-    parser.add_argument("--isolation", choices=["worktree"], help="work in a copy of the repository")
-    parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
+# Options
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What `run` and the headless main agent have in common."""
+    """Add what `run` and the headless main agent have in common."""
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
     parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
     add_limits(parser)
@@ -48,14 +34,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="default: reads run, the rest asks; acceptEdits: edits run, too; plan: only reads; dontAsk: what is not "
         "allowed by a rule is denied; auto: a classifier decides; bypassPermissions: everything runs",
     )
-    parser.add_argument("--cwd", metavar="DIR", help="work in this folder instead of the current one")
+    add_cwd(parser, "work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
-    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+    add_trust(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """What a run may use up; a run that is resumed may get more."""
+    """Add what a run may use up; a run that is resumed may get more."""
     parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="end the run after this time (exit 124)")
     parser.add_argument(
@@ -69,11 +55,121 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.cli.asking import budget_of, limits_of, open_retinue
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
+    parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
+
+
+def output_of(args: argparse.Namespace) -> Output:
+    """Return what `add_output` was given."""
+    if args.mode == "json":
+        return "events"
+    return "result" if args.json else "text"
+
+
+def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
+    """Return only what was said on the command line; 0 turns means no limit."""
+    limits: dict[str, float | None] = {}
+    if args.max_turns is not None:
+        limits["max_turns"] = args.max_turns or None
+    if args.timeout is not None:
+        limits["seconds"] = args.timeout
+    if args.max_budget_usd is not None:
+        limits["max_cost_usd"] = args.max_budget_usd
+    return limits
+
+
+def budget_of(args: argparse.Namespace) -> Budget | None:
+    """Return `--budget tokens=200000,spawns=3`, as often as it was given. Raise UsageError."""
+    if not args.budget:
+        return None
+    given: dict[str, float] = {}
+    for part in ",".join(args.budget).split(","):
+        kind, _, number = part.partition("=")
+        try:
+            value = float(number)
+            # A whole number is shown as one: `tokens: 200000`, not `200000.0`.
+            given[kind.strip()] = int(value) if value == int(value) else value
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{part}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
+            ) from None
+    return Budget.read(given, "--budget")
+
+
+def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
+    """Return the agents of the project. Questions are asked on the terminal, where someone sits at it."""
+    from retinue.faces.api import Retinue
+    from retinue.faces.cli.questions import ask_for_trust, terminal
+
+    mode = getattr(args, "permission_mode", None)
+    trust = args.trust or ask_for_trust(cwd)
+    retinue = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    if not args.quiet:
+        retinue.supervisor.project.on_wait = WaitLines().show
+    return retinue
+
+
+class WaitLines:
+    """Lines on stderr that say what a launch waits for: at once, and then every ten seconds."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, float] = ("", 0.0)
+
+    def show(self, what: str, seconds: float) -> None:
+        last, at = self._said
+        if what == last and at <= seconds < at + 10:
+            return
+        self._said = (what, seconds)
+        print(harmless(f"  … {what}, {round(seconds)} s"), file=sys.stderr, flush=True)
+
+
+def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
+    """Run `work` on an event loop. With JSON on stdout even a refusal is a document of that kind."""
+    try:
+        return asyncio.run(work())
+    except RetinueError as error:
+        if output != "text":
+            from retinue.faces.cli.foreground import refusal
+
+            print(refusal(error, output), flush=True)
+        raise
+    except asyncio.CancelledError:
+        say("retinue: stopped; see `retinue runs list`")
+        return 130
+
+
+# Commands
+
+
+def configure_agent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="name of the agent: retinue agents list")
+    parser.add_argument("task", metavar="TASK", help="the task: words, @file, or - for standard input")
+    add_output(parser)
+    add_run_options(parser)
+    parser.add_argument("--isolation", choices=["worktree"], help="work in a copy of the repository")
+    parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
+
+
+def execute_agent(args: argparse.Namespace) -> int:
+    """Run one agent in the foreground and print its answer.
+
+    TASK is the text of the task, @file to read it from a file, or - to read standard input.
+
+        retinue run explorer "Where are requests authenticated?"
+        retinue run reviewer @change.diff --model anthropic/claude-sonnet-4-5
+        git diff | retinue run reviewer - --json
+
+    Progress goes to standard error, the answer to standard output. Ctrl-C stops the run, keeps what
+    it has said, and `retinue runs resume ID` goes on from there.
+    """
     from retinue.faces.cli.foreground import drive
 
-    output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
+    output = output_of(args)
 
     async def work() -> int:
         if not args.agent.strip():
@@ -96,16 +192,91 @@ def execute(args: argparse.Namespace) -> int:
     return guarded(work, output)
 
 
-def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
-    """Run `work` on an event loop. With JSON on stdout even a refusal is a document of that kind."""
-    try:
-        return asyncio.run(work())
-    except RetinueError as error:
-        if output != "text":
-            from retinue.faces.cli.documents import refusal
+def configure_prompt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p",
+        "--print",
+        dest="prompt",
+        metavar="PROMPT",
+        nargs="?",
+        const="-",
+        help="words, @file, or - (or nothing): stdin",
+    )
+    parser.add_argument(
+        "--output-format",
+        choices=["text", "json", "stream-json"],
+        default="text",
+        help="json: one document; stream-json: every event as a line, the outcome last",
+    )
+    parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
+    parser.add_argument("--resume", metavar="ID", help="go on with an earlier run")
+    add_run_options(parser)
 
-            print(refusal(error, output), flush=True)
-        raise
-    except asyncio.CancelledError:
-        print("retinue: stopped; see `retinue runs list`", file=sys.stderr)
-        return 130
+
+def execute_prompt(args: argparse.Namespace) -> int:
+    """Talk to the main agent without a terminal app: one prompt in, one answer out.
+
+        retinue -p "What does this project do?"
+        retinue -p @task.md --output-format json
+        retinue -p "And the tests?" --resume 3f2a9c1d
+        retinue -p "@explore And the tests?" --resume 3f2a9c1d
+
+    PROMPT is the text itself, @file, or - for standard input. Progress goes to standard error. With
+    --resume, `@name message` goes to the agent of that name which the run had started: while it works
+    it hears it there, and otherwise it goes on and its answer is printed.
+    """
+    from retinue.faces.cli.foreground import drive
+
+    formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
+
+    async def work() -> int:
+        if args.prompt is None:
+            raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
+        prompt, limits, budget = _read_prompt(args.prompt), limits_of(args), budget_of(args)
+        async with open_retinue(args, folder(args.cwd)) as retinue:
+            if args.resume:
+                _warn_of_ignored_options(args)
+                said = await retinue.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
+                if said.run is None:
+                    return _report_delivery(said, args.output_format)
+                run = said.run
+            else:
+                run = await retinue.prompt(
+                    prompt,
+                    agent=args.agent,
+                    model=args.model,
+                    thinking=args.thinking,
+                    limits=limits,
+                    budget=budget,
+                )
+            return await drive(retinue, run, formats[args.output_format], quiet=args.quiet)
+
+    return guarded(work, formats[args.output_format])
+
+
+def _report_delivery(said: MessageReceipt, form: str) -> int:
+    """Say that an agent of another process has the message: there is no answer to wait for here."""
+    say(f"retinue: {said.agent} has it and goes on where it runs")
+    if form != "text":
+        from retinue.faces.cli.foreground import delivered_summary
+
+        print(delivered_summary(said.run_id, said.agent))
+    return 0
+
+
+def _warn_of_ignored_options(args: argparse.Namespace) -> None:
+    given = {"--agent": args.agent, "--thinking": args.thinking, "--permission-mode": args.permission_mode}
+    ignored = [name for name, value in given.items() if value is not None]
+    if ignored:
+        say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had")
+
+
+def _read_prompt(value: str) -> str:
+    """Return the prompt. `@name message` is no file name, unless there is such a file."""
+    from retinue.runs.handles import parse_mention
+
+    named = value[1:]
+    is_file = "\n" not in named and Path(named).expanduser().exists()
+    if parse_mention(value) is not None and not is_file:
+        return value
+    return read_task(value, "prompt")

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from retinue.capabilities.questions.attach import todo_line
 from retinue.core.delegation import State
@@ -23,19 +23,20 @@ from retinue.core.events import (
     Undone,
     Warned,
 )
-from retinue.core.format import format_cost, format_duration, format_tokens
+from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, Outcome
-from retinue.faces.cli.options import count
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress, summary
-from retinue.faces.cli.project import add_where, for_reader, harmless, in_line, line, locate, one_line, project, status
+from retinue.faces.cli.project import add_run, add_where, count, for_reader, locate, project, say, write_values
 from retinue.faces.cli.worktrees import where_saved
+from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, status
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.pending import describe_call
 from retinue.log.query import LogReader, as_dict, everywhere
 from retinue.log.rows import RunRow
+from retinue.runs.cleanup import living_commands
 from retinue.runs.record import Tag
 from retinue.runs.resume import stored_tag
 from retinue.settings.places import retinue_home
@@ -67,48 +68,68 @@ def execute_list(args: argparse.Namespace) -> int:
         tags.update((row.id, stored_tag(reader, row)) for row in found)
         return found
 
+    unknown: dict[str, list[str]] = {}
+    living: dict[str, list[str]] = {}
     if args.all:
-        rows = [row for _, found in everywhere(retinue_home(), read) for row in found]
-        rows.sort(key=lambda row: row.created_at, reverse=True)
-        rows = rows[: args.limit or None]
+        everyone = [row for _, found in everywhere(retinue_home(), read) for row in found]
+        rows = sorted(everyone, key=lambda row: row.created_at, reverse=True)[: args.limit or None]
     else:
         with LogReader.open(project(args)) as reader:
             rows = read(reader)
-    cut_off = any(row.state == "interrupted" for row in rows)
-    unknown = {} if args.all else _unknown(project(args), rows)
-    living = _living(project(args)) if cut_off and not args.all else {}
+            unknown = _unknown_calls(reader, rows)
+            living = living_commands(reader) if unknown else {}
     if args.json:
-        from retinue.log.encode import dump
-
-        cut = [
-            {"id": run_id, "unknown": calls, "still_running": living.get(run_id, [])}
-            for run_id, calls in unknown.items()
-        ]
         runs = [{**as_dict(row), "name": tags[row.id].name, "description": tags[row.id].description} for row in rows]
-        print(dump({"runs": runs, **({"interrupted": cut} if cut else {})}).decode())
+        document: dict[str, Any] = {"runs": runs}
+        if unknown:
+            document["interrupted"] = [
+                {"id": run_id, "unknown": calls, "still_running": living.get(run_id, [])}
+                for run_id, calls in unknown.items()
+            ]
+        write_values(document)
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
     for row in _as_trees(rows):
-        print(line(row, width, tags[row.id]))
+        print(_line(row, width, tags[row.id]))
         for call in unknown.get(row.id, ()):
             print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
         for command in living.get(row.id, ()):
             print(f"    {one_line(f'! still runs: {command}', width - 4)}")
-    if cut_off:
-        print("Go on with one: retinue runs resume ID", file=sys.stderr)
+    if any(row.state == "interrupted" for row in rows):
+        say("Go on with one: retinue runs resume ID")
     if living:
-        print("End what still runs: retinue runs stop ID; resuming the run does so, too", file=sys.stderr)
+        say("End what still runs: retinue runs stop ID; resuming the run does so, too")
     if not rows:
-        print("No runs here yet. Start one: retinue run Explore 'Where is …?'", file=sys.stderr)
+        say("No runs here yet. Start one: retinue run Explore 'Where is …?'")
     return 0
 
 
+def _line(row: RunRow, width: int, tag: Tag) -> str:
+    """Return one line of the list. Agents of a run are indented below it, with what they are called and what they
+    work on."""
+    word = "waiting for approval" if row.state == "waiting" else status(row)
+    mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
+    facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
+    cost = format_cost(row.usage.cost_usd)
+    if cost:
+        facts.append(cost)
+    who = f"{'  ' * row.depth}{row.agent}"
+    if row.depth:
+        who += optional(" @{}", tag.name)
+    if tag.description != row.agent:
+        who += optional(" ({})", tag.description)
+    ago = format_wait(time.time() - row.updated_at)
+    told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
+    return clip(f"{mark} {row.id[:8]}  {word:<11} {harmless(who)}  {told}", width)
+
+
 def _as_trees(rows: list[RunRow]) -> list[RunRow]:
-    """The same rows, but below each run those that it started, in the order it did."""
+    """Return the same rows, but below each run those that it started, in the order it did."""
     shown = {row.id for row in rows}
     below: dict[str | None, list[RunRow]] = {}
     for row in rows:
-        below.setdefault(row.parent_id if row.parent_id in shown else None, []).append(row)
+        parent = row.parent_id if row.parent_id in shown else None
+        below.setdefault(parent, []).append(row)
     found: list[RunRow] = []
     waiting = below.get(None, [])[::-1]
     while waiting:
@@ -117,26 +138,17 @@ def _as_trees(rows: list[RunRow]) -> list[RunRow]:
     return found
 
 
-def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
-    """Of each interrupted run, the calls that had begun when its process died."""
-    with LogReader.open(folder) as reader:
-        return {
-            row.id: [describe_call(call) for call in reader.conversation(row.id).unknown]
-            for row in rows
-            if row.state == "interrupted"
-        }
-
-
-def _living(folder: Path) -> dict[str, list[str]]:
-    """Commands that outlived the process of their run, by run."""
-    from retinue.runs.cleanup import living_commands
-
-    with LogReader.open(folder) as reader:
-        return living_commands(reader)
+def _unknown_calls(reader: LogReader, rows: list[RunRow]) -> dict[str, list[str]]:
+    """Return for each interrupted run the calls that had begun when its process died."""
+    found = {}
+    for row in rows:
+        if row.state == "interrupted":
+            found[row.id] = [*map(describe_call, reader.conversation(row.id).unknown)]
+    return found
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_run(parser)
     add_where(parser)
 
 
@@ -160,22 +172,18 @@ def execute_show(args: argparse.Namespace) -> int:
 
 
 def _header(row: RunRow) -> list[str]:
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created_at))
-    usage = [f"↻{row.turns} turns", f"{row.tool_uses} tool uses", format_tokens(row.usage.total_tokens)]
-    cost = format_cost(row.usage.cost_usd)
-    return [
+    word = "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
+    usage = f"↻{row.turns} turns · {row.tool_uses} tool uses · {format_tokens(row.usage.total_tokens)}"
+    lines = [
         f"Run      {row.id}",
         f"Agent    {row.agent} · {row.model}",
-        f"Status   {_standing(row)}" + (f" ({row.error})" if row.error else ""),
-        f"Started  {started} in {row.cwd}",
-        f"Used     {' · '.join([*usage, cost] if cost else usage)}",
-        *([f"File     {row.transcript}"] if row.transcript else []),
-        "",
+        f"Status   {word}{optional(' ({})', row.error)}",
+        f"Started  {local_time(row.created_at)} in {row.cwd}",
+        f"Used     {usage}{optional(' · {}', format_cost(row.usage.cost_usd))}",
     ]
-
-
-def _standing(row: RunRow) -> str:
-    return "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
+    if row.transcript:
+        lines.append(f"File     {row.transcript}")
+    return [*lines, ""]
 
 
 def _story(reader: LogReader, row: RunRow) -> list[str]:
@@ -206,44 +214,48 @@ def _story(reader: LogReader, row: RunRow) -> list[str]:
 
 
 def _todos(reader: LogReader, row: RunRow) -> list[str]:
-    """What it has to do, as it stands."""
-    found = reader.ordered(row.id, ("todos.updated",))
-    body = found[-1][1].body if found else None
-    return ["", *(f"Todo     {todo_line(todo)}" for todo in body.todos)] if isinstance(body, TodosUpdated) else []
+    """Return what the run has to do, as it stands."""
+    for _, event in reversed(reader.ordered(row.id, ("todos.updated",))):
+        if isinstance(event.body, TodosUpdated):
+            return ["", *indent(map(todo_line, event.body.todos), "Todo     ")]
+    return []
 
 
 def _undone(reader: LogReader, row: RunRow) -> list[str]:
-    bodies = [event.body for _, event in reader.ordered(row.id, ("run.undone",))]
-    return [
-        f"Undone   {len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
-        for body in bodies
-        if isinstance(body, Undone)
-    ]
+    lines = []
+    for _, event in reader.ordered(row.id, ("run.undone",)):
+        if isinstance(event.body, Undone):
+            put_back = len(event.body.restored) + len(event.body.removed)
+            lines.append(f"Undone   {put_back} files put back, {len(event.body.kept)} kept")
+    return lines
 
 
 def _ending(reader: LogReader, row: RunRow, outcome: Outcome | None) -> list[str]:
     if outcome is None:
         past = reader.conversation(row.id)
-        lines = [f"[partial] {past.partial.strip()}"] if past.partial.strip() else []
-        lines += [f"Unknown effect: {describe_call(call)}" for call in past.unknown]
-        lines += [f"Not run: {describe_call(call)}" for call in past.unrun]
+        lines = []
+        if past.partial.strip():
+            lines.append(f"[partial] {past.partial.strip()}")
+        lines += indent(map(describe_call, past.unknown), "Unknown effect: ")
+        lines += indent(map(describe_call, past.unrun), "Not run: ")
         if row.state == "interrupted":
             lines += where_saved(reader.path.parent, row)
             lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
         return lines
-    how = f"{outcome.ended}, {CUT_OFF}," if outcome.truncated else outcome.ended
+    how: str = outcome.ended
+    if outcome.truncated:
+        how += f", {CUT_OFF},"
     lines = ["", f"Ended    {how} after {format_duration(outcome.duration_ms)}"]
     lines += where_saved(reader.path.parent, row, outcome.branch)
     if outcome.failure:
         lines.append(f"Why      {outcome.failure.message} {outcome.failure.remedy}".rstrip())
-    lines += [f"Note     {note}" for note in outcome.notes]
-    for name, values in (("Wrote", outcome.evidence.files_written), ("Ran", outcome.evidence.commands)):
-        lines += [f"{name:<8} {in_line(value)}" for value in values[:20]]
-    return lines
+    lines += indent(outcome.notes, "Note     ")
+    lines += indent(map(in_line, outcome.evidence.files_written[:20]), "Wrote    ")
+    return lines + indent(map(in_line, outcome.evidence.commands[:20]), "Ran      ")
 
 
 def configure_tail(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_run(parser)
     parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this number")
     add_where(parser)
 
@@ -262,7 +274,7 @@ def execute_tail(args: argparse.Namespace) -> int:
     with LogReader.open(folder) as reader:
         outcome = reader.outcome(row.id)
         if reader.run(row.id).state == "interrupted":
-            print(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}", file=sys.stderr)
+            say(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}")
     if outcome is not None and not args.json:
         print(for_reader(outcome.text) or "No output.")
     return 0

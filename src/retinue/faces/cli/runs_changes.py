@@ -6,27 +6,43 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
-from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, relative
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.capabilities.audit.undo import relative as undo_path
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.options import count
-from retinue.faces.cli.project import add_where, in_line, locate, project, visible, with_descendants
+from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, with_descendants, write_values
+from retinue.faces.text import (
+    EFFECT_SIGNS,
+    effect_notes,
+    in_line,
+    local_time,
+    optional,
+    reads_text,
+    short_path,
+    visible,
+)
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
 
-_MOST_READS = 10
-_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
+_SECONDS = 3600.0
+_DAY = "%Y-%m-%d"
+_WORDS = {
+    "restored": "restored",
+    "removed": "removed",
+    "unchanged": "as it was",
+    "kept": "KEPT",
+    "failed": "FAILED",
+}
 
 
 def configure_effects(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    add_run(parser, "id of the run, or its beginning")
     parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
     add_where(parser)
 
@@ -44,12 +60,10 @@ def execute_effects(args: argparse.Namespace) -> int:
         rows = with_descendants(reader, row) if args.tree else [row]
         found = [(each, _effects(reader, folder, each)) for each in rows]
     if args.json:
-        from retinue.log.encode import dump
-
-        print(dump({"runs": [effects for _, effects in found]}).decode())
+        write_values({"runs": [effects for _, effects in found]})
         return 0
     for each, effects in found:
-        print(visible("\n".join(_lines(each, effects))))
+        print(visible("\n".join(_effect_lines(each, effects))))
     return 0
 
 
@@ -59,11 +73,9 @@ def _effects(reader: LogReader, folder: Path, row: RunRow) -> RunEffects:
 
 
 def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
-    """What the ledger knows of calls that never reported: they were cut off, or cancelled."""
+    """Return what the ledger knows of calls that never reported: they were cut off, or cancelled."""
     if not (folder / "checkpoints" / "ledger.db").is_file():
         return {}
-    from retinue.capabilities.audit.undo import Undo
-
     undo = Undo(folder)
     try:
         rows = undo.changed([run_id])
@@ -71,41 +83,45 @@ def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
         undo.close()
     found: dict[str, tuple[WrittenFile, ...]] = {}
     for change in rows:
-        if change.kind == "undo" or any(e is not None and e.is_folder for e in (change.before, change.after)):
+        states = [state for state in (change.before, change.after) if state is not None]
+        if change.kind == "undo" or any(state.is_folder for state in states):
             continue
-        status: WriteStatus = "created" if change.before is None else "changed"
+        status: WriteStatus = "changed"
         if change.after is None:
             status = "deleted"
+        elif change.before is None:
+            status = "created"
         one = WrittenFile(change.path, status, None, change.after_hash)
         found[change.call_id] = (*found.get(change.call_id, ()), one)
     return found
 
 
-def _lines(row: RunRow, effects: RunEffects) -> list[str]:
+def _effect_lines(row: RunRow, effects: RunEffects) -> list[str]:
     lines = [f"{row.agent}  run {row.id}  in {row.cwd}"]
     for turn in effects.turns:
         lines.append(f"turn {turn.turn}")
-        reads = [path for call in turn.calls for path in call.reads]
+        reads = reads_text(turn, row.cwd)
         if reads:
-            more = f" and {len(reads) - _MOST_READS} more" if len(reads) > _MOST_READS else ""
-            lines.append(f"  read   {', '.join(_short(path, row.cwd) for path in reads[:_MOST_READS])}{more}")
+            lines.append(f"  read   {reads}")
         for call in turn.calls:
-            lines += _call(call, row.cwd)
+            lines += _call_lines(call, row.cwd)
     if not effects.turns:
         lines.append("  no tool calls")
     for undone in effects.undone:
         count = len(undone.restored) + len(undone.removed)
-        since = f" from turn {undone.turn} on" if undone.turn else ""
+        since = optional(" from turn {} on", undone.turn)
         lines.append(f"undone by {undone.by}{since}: {count} files put back, {len(undone.kept)} kept")
     return lines
 
 
-def _call(call: CallEffect, cwd: str) -> list[str]:
+def _call_lines(call: CallEffect, cwd: str) -> list[str]:
     if call.reads and not call.writes and call.status == "finished":
         return []
-    exit_code = "" if call.exit_code is None else f"  → exit {call.exit_code}"
     what = " ".join((call.command or "").split())[:160]
-    head = f"  {call.tool:<6} {what}{exit_code}".rstrip()
+    head = f"  {call.tool:<6} {what}"
+    if call.exit_code is not None:
+        head += f"  → exit {call.exit_code}"
+    head = head.rstrip()
     lines: list[str] = []
     if call.status == "denied":
         lines.append(f"  DENIED {call.tool} {what}: {call.denied}")
@@ -113,33 +129,19 @@ def _call(call: CallEffect, cwd: str) -> list[str]:
         lines.append(f"  UNKNOWN EFFECT {call.tool} {what}".rstrip() + ": it started and never reported back")
     elif call.status == "failed" and call.exit_code is None:
         lines.append(f"{head}  (failed)")
-    elif call.command is not None or call.status == "running" or call.hosts:
-        lines.append(f"{head}{'  (running)' if call.status == 'running' else ''}")
-    lines += [f"  write  {_SIGNS[each.status]} {_short(each.path, cwd)}" for each in call.writes]
-    if call.hosts:
-        lines.append(f"    hosts    {', '.join(call.hosts)}")
-    if call.approval:
-        lines.append(f"    answered {call.approval}")
-    if call.allowed and (call.writes or call.command):
-        lines.append(f"    allowed  {call.allowed}")
+    elif call.status == "running":
+        lines.append(f"{head}  (running)")
+    elif call.command is not None or call.hosts:
+        lines.append(head)
+    for each in call.writes:
+        lines.append(f"  write  {EFFECT_SIGNS[each.status]} {short_path(each.path, cwd)}")
+    for name, text in effect_notes(call).items():
+        lines.append(f"    {name:<8} {text}")
     return lines
 
 
-def _short(path: str, cwd: str) -> str:
-    return in_line(path.removeprefix(cwd.rstrip("/") + "/"))
-
-
-_WORDS = {
-    "restored": "restored",
-    "removed": "removed",
-    "unchanged": "as it was",
-    "kept": "KEPT",
-    "failed": "FAILED",
-}
-
-
 def configure_undo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    add_run(parser, "id of the run, or its beginning")
     parser.add_argument("--turn", type=int, metavar="N", help="only what it did in turn N and later")
     parser.add_argument("--tree", action="store_true", help="also what the runs it has started did")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
@@ -167,9 +169,10 @@ def execute_undo(args: argparse.Namespace) -> int:
         rows = with_descendants(reader, row) if args.tree else [row]
         for each in rows:
             if each.state in LIVE:
+                tree = " --tree" if args.tree else ""
                 raise StateError(
                     f"Run {each.id} ({each.agent}) is still running.",
-                    remedy=f"Stop it first: retinue runs stop {row.id[:8]}{' --tree' if args.tree else ''}",
+                    remedy=f"Stop it first: retinue runs stop {row.id[:8]}{tree}",
                 )
         scope = _scope(reader, row, rows[1:], args.turn)
     done: list[UndoneFile] = []
@@ -178,29 +181,27 @@ def execute_undo(args: argparse.Namespace) -> int:
         done, forgotten = _undo(folder, scope, args)
     if forgotten is not None and not done:
         raise StateError(
-            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {_day(forgotten)}.",
+            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {local_time(forgotten, _DAY)}.",
             remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
         )
     if done and not args.dry_run:
         _record(folder, row, done, args)
     _report_undo(row, done, args)
     if forgotten is not None:
-        print(f"Not undone: what it did before {_day(forgotten)}, when its checkpoints were removed.", file=sys.stderr)
-    return 1 if any(each.fate in ("kept", "failed") for each in done) else 0
+        say(f"Not undone: what it did before {local_time(forgotten, _DAY)}, when its checkpoints were removed.")
+    return int(any(each.fate in ("kept", "failed") for each in done))
 
 
 def _scope(reader: LogReader, row: RunRow, below: list[RunRow], turn: int | None) -> UndoScope:
     from retinue.capabilities.audit.ledger_store import Who
 
-    since = 0.0
-    if turn is not None:
-        starts = [e.at for e in reader.events(row.id) if isinstance(e.body, TurnStarted) and e.body.turn == turn]
-        if not starts:
-            raise UsageError(
-                f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects"
-            )
-        since = starts[0]
-    return UndoScope(Who(row.id, row.agent), turn or 0, tuple(each.id for each in below), since)
+    runs = tuple(each.id for each in below)
+    if turn is None:
+        return UndoScope(Who(row.id, row.agent), 0, runs, 0.0)
+    for event in reader.events(row.id):
+        if isinstance(event.body, TurnStarted) and event.body.turn == turn:
+            return UndoScope(Who(row.id, row.agent), turn, runs, event.at)
+    raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
 
 
 def _undo(folder: Path, scope: UndoScope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
@@ -209,10 +210,6 @@ def _undo(folder: Path, scope: UndoScope, args: argparse.Namespace) -> tuple[lis
         return undo.run(scope, force=args.force, dry_run=args.dry_run), undo.forgotten(scope.runs)
     finally:
         undo.close()
-
-
-def _day(at: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
@@ -226,23 +223,18 @@ def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Na
 
 def _report_undo(row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
     if args.json:
-        from retinue.log.encode import dump
-
         document = {"run": row.id, "turn": args.turn, "dryRun": args.dry_run, "forced": args.force, "files": done}
-        print(dump(document).decode())
+        write_values(document)
         return
     for each in done:
-        detail = f"  ({each.detail})" if each.detail else ""
-        print(f"{_WORDS[each.fate]:<10} {in_line(relative(each.path, row.cwd))}{detail}")
+        path = in_line(undo_path(each.path, row.cwd))
+        print(f"{_WORDS[each.fate]:<10} {path}{optional('  ({})', each.detail)}")
     if not done:
-        print("Nothing to undo: the record has no file that this run changed.", file=sys.stderr)
+        say("Nothing to undo: the record has no file that this run changed.")
     elif args.dry_run:
-        print("Nothing was changed (--dry-run).", file=sys.stderr)
+        say("Nothing was changed (--dry-run).")
     if any(each.fate == "kept" for each in done) and not args.force:
-        print("Kept files were left alone. To put them back all the same: --force", file=sys.stderr)
-
-
-_SECONDS = 3600.0
+        say("Kept files were left alone. To put them back all the same: --force")
 
 
 def configure_prune(parser: argparse.ArgumentParser) -> None:
@@ -263,30 +255,34 @@ def execute_prune(args: argparse.Namespace) -> int:
     """
     from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
-    from retinue.log.query import LogReader
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")
     with LogReader.open(state) as reader:
         rows = expired(reader.list_runs(), state, before)
-        files = [
-            path for row in rows for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl")
-        ]
-        files = [path for path in files if path.exists()]
-        taken = sum(_size(path) for path in files)
+        files = []
+        for row in rows:
+            for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl"):
+                if path.exists():
+                    files.append(path)
+        taken = sum(map(_size, files))
         try:
             undoable = drop_checkpoints(reader, state, before, seconds=_SECONDS, dry_run=args.dry_run)
         except (CheckpointError, OSError) as error:
             raise StateError(f"The checkpoints could not be removed: {error}", remedy="Try again.") from error
-    for path in files if not args.dry_run else ():
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if not args.dry_run:
+        for path in files:
+            _remove(path)
     taken += max(size - _size(state / "checkpoints"), 0)
     _report_prune(args, len(rows), len(undoable), len(files), taken)
     return 0
 
 
-def _files(state: Path, run_id: str) -> tuple[Path, Path]:
-    return state / "outputs" / run_id, state / "transcripts" / f"{run_id}.jsonl"
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _report_prune(args: argparse.Namespace, runs: int, undoable: int, files: int, taken: int) -> None:

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from retinue.core.delegation import LIVE
 from retinue.errors import UsageError
-from retinue.faces.cli.project import add_where, locate, project, project_of, read_task
-from retinue.faces.cli.run import add_limits, guarded
+from retinue.faces.cli.project import (
+    add_cwd,
+    add_run,
+    add_where,
+    locate,
+    project,
+    project_of,
+    read_task,
+    say,
+    with_descendants,
+    write_values,
+)
+from retinue.faces.cli.run import (
+    add_limits,
+    add_output,
+    add_trust,
+    budget_of,
+    guarded,
+    limits_of,
+    open_retinue,
+    output_of,
+)
 from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
@@ -27,7 +46,7 @@ def give(folder: Path, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
 
 
 def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SECONDS) -> dict[str, str]:
-    """How each run stands once all have ended, or after `seconds`."""
+    """Return how each run stands once all have ended, or after `seconds`."""
 
     async def wait() -> dict[str, str]:
         deadline = asyncio.get_running_loop().time() + seconds
@@ -43,26 +62,25 @@ def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SE
 
 
 def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
-    """Prints what became of each command. The exit code is 1 unless all were accepted."""
+    """Print what became of each command. Return 1 unless all were accepted."""
     known = statuses or {}
     if as_json:
-        from retinue.log.encode import dump
-
         results = [
             {"run": each.run_id, "accepted": each.accepted, "answer": each.text, "status": known.get(each.run_id)}
             for each in answers
         ]
-        print(dump({"results": results}).decode())
+        write_values({"results": results})
     else:
         for each in answers:
-            status = known.get(each.run_id)
-            text = f"{each.run_id}  {status if each.accepted and status else each.text}"
-            print(text, file=sys.stdout if each.accepted else sys.stderr)
-    return 0 if all(each.accepted for each in answers) else 1
+            if each.accepted:
+                print(f"{each.run_id}  {known.get(each.run_id) or each.text}")
+            else:
+                say(f"{each.run_id}  {each.text}")
+    return int(not all(each.accepted for each in answers))
 
 
 def configure_steer(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_run(parser)
     parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
     add_where(parser)
 
@@ -82,7 +100,7 @@ def execute_steer(args: argparse.Namespace) -> int:
     said = read_task(args.message, "message")
     message = Redactor(process_environment())(said)
     if message is not said:
-        print("retinue: a secret in the message was taken out; give it to the agent in a file", file=sys.stderr)
+        say("retinue: a secret in the message was taken out; give it to the agent in a file")
     return report(give(folder, [RunCommand(row.id, "steer", message)]), as_json=args.json)
 
 
@@ -108,21 +126,22 @@ def execute_stop(args: argparse.Namespace) -> int:
     if ended:
         return report([CommandAnswer(row.id, True, ended) for row in targets], as_json=args.json)
     if not targets:
-        print("Nothing is running here.", file=sys.stderr)
-        return report([], as_json=True) if args.json else 0
+        say("Nothing is running here.")
+        return report([], as_json=args.json)
     answers = give(folder, [RunCommand(row.id, kind) for row in targets])
-    live = [row.id for row in targets if row.state in LIVE]
-    accepted = [answer.run_id for answer in answers if answer.accepted]
-    statuses = until_ended(folder, live if args.tree or args.all else accepted)
-    if args.tree or args.all:
-        # One that ended by itself, or with the one before it, is as stopped as was wanted.
-        over = {run_id for run_id, status in statuses.items() if status not in LIVE}
-        answers = [replace(answer, accepted=True) if answer.run_id in over else answer for answer in answers]
+    if not (args.tree or args.all):
+        accepted = [answer.run_id for answer in answers if answer.accepted]
+        return report(answers, as_json=args.json, statuses=until_ended(folder, accepted))
+    statuses = until_ended(folder, [row.id for row in targets if row.state in LIVE])
+    for number, answer in enumerate(answers):
+        # A run that ended by itself, or with the one before it, is as stopped as was wanted.
+        if statuses.get(answer.run_id, "running") not in LIVE:
+            answers[number] = replace(answer, accepted=True)
     return report(answers, as_json=args.json, statuses=statuses)
 
 
 def _end_commands(folder: Path, targets: list[RunRow]) -> str:
-    """Ends what commands of an interrupted run still do. Returns what that was."""
+    """End what commands of an interrupted run still do. Return what that was."""
     if not targets or any(row.state != "interrupted" for row in targets):
         return ""
     from retinue.runs.cleanup import end_leftovers
@@ -140,22 +159,13 @@ def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]
     if not args.tree:
         return folder, [row], "stop"
     with LogReader.open(folder) as reader:
-        return folder, _live_below(reader, row) or [row], "stop-tree"
-
-
-def _live_below(reader: LogReader, row: RunRow) -> list[RunRow]:
-    """The run and all its descendants that live, parents first: also those in other processes,
-    and those that outlived the run itself."""
-    found, waiting = [], [row]
-    while waiting:
-        each = waiting.pop(0)
-        found.append(each)
-        waiting += reversed(reader.list_runs(parent_id=each.id))
-    return [each for each in found if each.state in LIVE]
+        # Descendants may live in other processes, and may have outlived the run itself.
+        live = [each for each in with_descendants(reader, row) if each.state in LIVE]
+        return folder, live or [row], "stop-tree"
 
 
 def configure_background(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_run(parser)
     add_where(parser)
 
 
@@ -171,14 +181,13 @@ def execute_background(args: argparse.Namespace) -> int:
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_run(parser)
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
     parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
-    parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
-    parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
+    add_output(parser)
     add_limits(parser)
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
-    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+    add_cwd(parser)
+    add_trust(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
@@ -193,14 +202,15 @@ def execute_resume(args: argparse.Namespace) -> int:
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
         retinue runs resume 3f2a9c1d "Now look at the tests, too"
     """
-    from retinue.faces.cli.asking import budget_of, limits_of, open_retinue
-    from retinue.faces.cli.foreground import Output, drive
+    from retinue.faces.cli.foreground import drive
 
-    output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
+    output = output_of(args)
 
     async def work() -> int:
         state, row = locate(args)
-        prompt = read_task(args.prompt, "prompt") if args.prompt is not None else None
+        prompt = None
+        if args.prompt is not None:
+            prompt = read_task(args.prompt, "prompt")
         async with open_retinue(args, project_of(state, row)) as retinue:
             limits, budget = limits_of(args) or None, budget_of(args)
             run = await retinue.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)

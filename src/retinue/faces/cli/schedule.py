@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import time
@@ -15,40 +14,32 @@ from typing import Any
 
 from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.capabilities.schedule.times import zone_of
-from retinue.core.format import format_wait
-from retinue.errors import LaunchError
-from retinue.faces.cli.cost import clean
-from retinue.faces.cli.project import folder, read_task
+from retinue.core.delegation import LIVE_STATUSES
+from retinue.core.outcome import SUCCESS
+from retinue.errors import LaunchError, UnknownRunError
+from retinue.faces.cli.project import add_cwd, add_where, folder, read_task, say, write_json
+from retinue.faces.text import clean_line, optional, relative
 from retinue.log.database import log_file
 from retinue.log.schedules import ScheduledJob
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
 
-
-def add_place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cwd", metavar="DIR", help="the project (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+_HERE = "the project (default: here)"
 
 
 @asynccontextmanager
 async def opened(args: argparse.Namespace) -> AsyncIterator[Supervisor]:
-    """The project's supervisor: jobs are read, written and fired through it."""
+    """Open the project's supervisor: jobs are read, written and fired through it."""
     async with Supervisor(Project(folder(args.cwd))) as supervisor:
         yield supervisor
 
 
 def moment(at: float | None, zone: str = "") -> str:
-    """`2027-03-01T09:00:00+01:00`, by the clock of the job."""
-    return datetime.fromtimestamp(at, zone_of(zone)).isoformat(timespec="seconds") if at is not None else ""
-
-
-def relative(at: float | None, now: float | None = None) -> str:
-    """`in 4m 30s`, `12s ago`."""
+    """Return `2027-03-01T09:00:00+01:00`, by the clock of the job."""
     if at is None:
         return ""
-    away = at - (time.time() if now is None else now)
-    return f"in {format_wait(away)}" if away >= 0 else f"{format_wait(-away)} ago"
+    return datetime.fromtimestamp(at, zone_of(zone)).isoformat(timespec="seconds")
 
 
 def data(job: ScheduledJob, last_status: str | None) -> dict[str, Any]:
@@ -77,20 +68,29 @@ def data(job: ScheduledJob, last_status: str | None) -> dict[str, Any]:
 
 
 def last_status(supervisor: Supervisor, job: ScheduledJob) -> str | None:
-    """How the newest run of a job stands; `error` when it could not be started."""
+    """Return how the newest run of a job stands; `error` when it could not be started."""
     if job.last_error:
         return "error"
     if job.last_run is None:
         return None
-    from retinue.errors import UnknownRunError
-
     try:
         row = supervisor.project.log.reader.run(job.last_run)
     except UnknownRunError:
         return None
     if row.state != "ended":
         return row.state
-    return "success" if row.ended in ("completed", "steered") else "error"
+    return "success" if row.ended in SUCCESS else "error"
+
+
+def sign(job: ScheduledJob, status: str | None) -> tuple[str, str]:
+    """Return the sign of a job and what it means, as a style: will fire, failed last, at work, switched off or over."""
+    if not job.enabled or job.next_at is None:
+        return "✗", "dim"
+    if status in LIVE_STATUSES:
+        return "⋯", "accent"
+    if status == "error":
+        return "!", "error"
+    return "✓", "success"
 
 
 Change = Callable[[Supervisor, str], Awaitable[ScheduledJob]]
@@ -98,7 +98,7 @@ Change = Callable[[Supervisor, str], Awaitable[ScheduledJob]]
 
 def configure_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", help="id, beginning of an id, or name")
-    add_place(parser)
+    add_where(parser, _HERE)
 
 
 def perform(args: argparse.Namespace, change: Change, done: str) -> int:
@@ -108,14 +108,14 @@ def perform(args: argparse.Namespace, change: Change, done: str) -> int:
 
     job = asyncio.run(work())
     if args.json:
-        print(json.dumps(data(job, None), ensure_ascii=False, indent=2))
+        write_json(data(job, None))
     else:
         print(f"{done} {job.id}  {job.name}")
     return 0
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_place(parser)
+    add_where(parser, _HERE)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ async def _list(args: argparse.Namespace) -> int:
         async with opened(args) as supervisor:
             found = [(job, last_status(supervisor, job)) for job in supervisor.schedules.jobs()]
     if args.json:
-        print(json.dumps({"jobs": [data(job, status) for job, status in found]}, ensure_ascii=False, indent=2))
+        write_json({"jobs": [data(job, status) for job, status in found]})
         return 0
     if not found:
         print("No jobs. Add one: retinue schedule add Explore 'What changed since yesterday?' --when '0 0 9 * * *'")
@@ -143,16 +143,16 @@ async def _list(args: argparse.Namespace) -> int:
 
 
 def _line(number: int, job: ScheduledJob, status: str | None) -> str:
-    at_work = status in ("running", "queued", "waiting")
-    icon = "✗" if not job.enabled else "⋯" if at_work else "!" if status == "error" else "✓"
-    parts = [f"{number:>2} {icon} {job.id}  {clean(job.name)}  [{clean(job.agent)}]  {clean(job.text)}"]
+    mark, _ = sign(job, status)
+    name = f"{clean_line(job.name)}  [{clean_line(job.agent)}]  {clean_line(job.text)}"
+    parts = [f"{number:>2} {mark} {job.id}  {name}"]
     if job.enabled and job.next_at is not None:
         parts.append(f"next {relative(job.next_at)}")
     if job.last_at is not None:
         parts.append(f"last {relative(job.last_at)} ({status or 'unknown'})")
-    parts.append(f"runs {job.runs}" + (f", {job.skipped} passed over" if job.skipped else ""))
+    parts.append(f"runs {job.runs}{optional(', {} passed over', job.skipped)}")
     if job.last_error:
-        parts.append(clean(job.last_error))
+        parts.append(clean_line(job.last_error))
     return " · ".join(parts)
 
 
@@ -170,7 +170,7 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jitter", type=float, metavar="SECONDS", help="start up to this much later")
     parser.add_argument("--model", metavar="M", help="model of its runs")
     parser.add_argument("--max-turns", type=int, metavar="N", help="turns of each run")
-    add_place(parser)
+    add_where(parser, _HERE)
 
 
 def execute_add(args: argparse.Namespace) -> int:
@@ -188,7 +188,11 @@ def execute_add(args: argparse.Namespace) -> int:
 
 
 async def _add(args: argparse.Namespace, task: str) -> int:
-    options = {"model": args.model, "max_turns": args.max_turns}
+    options = {}
+    if args.model is not None:
+        options["model"] = args.model
+    if args.max_turns is not None:
+        options["max_turns"] = args.max_turns
     async with opened(args) as supervisor:
         job = await supervisor.schedules.add(
             args.agent,
@@ -198,13 +202,13 @@ async def _add(args: argparse.Namespace, task: str) -> int:
             zone=args.tz,
             missed=args.missed,
             jitter=args.jitter,
-            options={name: value for name, value in options.items() if value is not None},
+            options=options,
         )
     if args.json:
-        print(json.dumps(data(job, None), ensure_ascii=False, indent=2))
+        write_json(data(job, None))
         return 0
     print(f"{job.id}  {job.name}: next {moment(job.next_at, job.zone)} ({relative(job.next_at)})")
-    print("It fires while the terminal app or `retinue schedule daemon` runs in this project.", file=sys.stderr)
+    say("It fires while the terminal app or `retinue schedule daemon` runs in this project.")
     return 0
 
 
@@ -244,8 +248,8 @@ async def _run(args: argparse.Namespace) -> int:
             raise LaunchError(fired.error or "The job could not be started.")
         outcome = await supervisor.members[fired.run_id].handle.wait()
     if args.json:
-        document = {"run_id": fired.run_id, "status": outcome.ended, "result": outcome.text, "partial": outcome.partial}
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        about = {"run_id": fired.run_id, "status": outcome.ended}
+        write_json({**about, "result": outcome.text, "partial": outcome.partial})
     else:
         print(outcome.text)
     return outcome.exit_code
@@ -257,7 +261,7 @@ configure_run = configure_change
 def configure_daemon(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="one look, then wait for what it started")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
-    parser.add_argument("--cwd", metavar="DIR", help="the project (default: here)")
+    add_cwd(parser, _HERE)
 
 
 def execute_daemon(args: argparse.Namespace) -> int:
@@ -281,7 +285,7 @@ async def _serve(args: argparse.Namespace) -> int:
         if args.once:
             fired = await scheduler.tick()
             await supervisor.wait_all()
-            return 1 if any(each.error for each in fired) else 0
+            return int(any(each.error for each in fired))
         say(f"{len(scheduler.jobs())} jobs; Ctrl-C ends")
         scheduler.begin()
         await _signal()
@@ -292,7 +296,7 @@ async def _serve(args: argparse.Namespace) -> int:
 
 
 async def _signal() -> None:
-    """Until someone wants the program to end."""
+    """Wait until someone wants the program to end."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from retinue.errors import UsageError
-from retinue.faces.cli.project import folder
+from retinue.faces.cli.project import add_cwd, add_json, folder, warn, write_json
+from retinue.faces.text import clip, indent
 
 if TYPE_CHECKING:
     from retinue.capabilities.mcp.config import ServerConfig
     from retinue.runs.project import Project
 
 
+LOOK_AT = "the project to look at (default: here)"
+
+
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -35,10 +37,9 @@ def execute_list(args: argparse.Namespace) -> int:
     found = project_servers(project)
     servers = [describe(config, project) for config in found.servers.values()]
     if args.json:
-        print(json.dumps({"servers": servers, "problems": list(found.problems)}, ensure_ascii=False, indent=2))
+        write_json({"servers": servers, "problems": list(found.problems)})
         return 0
-    for problem in found.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+    warn(found.problems)
     for server in servers:
         print(line(server))
     if not servers:
@@ -47,35 +48,43 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def describe(config: ServerConfig, project: Project) -> dict[str, Any]:
-    """What is known of a server without starting it."""
+    """Return what is known of a server without starting it."""
     from retinue.capabilities.mcp.servers import habits_of, is_trusted
 
-    known = habits_of(project).memory.recall(config.digest) if config.problem is None else None
-    trusted = is_trusted(config, project)
+    tools = None
+    if config.problem is None:
+        known = habits_of(project).memory.recall(config.digest)
+        if known is not None:
+            tools = [tool.name for tool in known.tools]
     return {
         "name": config.name,
         "transport": config.transport,
         "target": config.target,
         "origin": config.origin,
-        "trusted": trusted,
+        "trusted": is_trusted(config, project),
         "problem": config.problem,
-        "tools": [tool.name for tool in known.tools] if known is not None else None,
+        "tools": tools,
     }
 
 
 def line(server: dict[str, Any]) -> str:
-    state = server["problem"] or ("" if server["trusted"] else f"not trusted: retinue trust add {server['origin']}")
-    tools = "tools not known yet" if server["tools"] is None else f"{len(server['tools'])} tools"
-    target = server["target"] if len(server["target"]) <= 60 else f"{server['target'][:59]}…"
-    parts = [f"{server['name']:<16} {server['transport']:<5} {target}", state or tools, f"({server['origin']})"]
-    return " · ".join(parts[:2]) + f"  {parts[2]}"
+    if server["problem"]:
+        state = server["problem"]
+    elif not server["trusted"]:
+        state = f"not trusted: retinue trust add {server['origin']}"
+    elif server["tools"] is None:
+        state = "tools not known yet"
+    else:
+        state = f"{len(server['tools'])} tools"
+    target = clip(server["target"], 60)
+    return f"{server['name']:<16} {server['transport']:<5} {target} · {state}  ({server['origin']})"
 
 
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
     parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
 
 
 def execute_check(args: argparse.Namespace) -> int:
@@ -98,10 +107,10 @@ def execute_check(args: argparse.Namespace) -> int:
     configs = [config for name, config in known.items() if not args.names or name in args.names]
     found = asyncio.run(_check(configs, project, args.timeout))
     if args.json:
-        print(json.dumps({"servers": found}, ensure_ascii=False, indent=2))
+        write_json({"servers": found})
     else:
-        print("\n".join(_story(server) for server in found) or "No MCP servers.")
-    return 0 if all(server["works"] for server in found) else 1
+        print("\n".join(map(_story, found)) or "No MCP servers.")
+    return int(not all(server["works"] for server in found))
 
 
 async def _check(configs: list[ServerConfig], project: Project, seconds: float) -> list[dict[str, Any]]:
@@ -131,10 +140,10 @@ async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[s
         why = str(error) or f"it was not ready within {seconds:g} s"
         return {**told, "problem": why, "log": str(server.log_path)}
     found = server.listing
-    tools: list[dict[str, str]] = (
-        [{"name": tool.name, "description": tool.description} for tool in found.tools] if found else []
-    )
-    return {**told, "works": True, "tools": tools, "notes": list(found.problems) if found else []}
+    if not found:
+        return {**told, "works": True}
+    tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
+    return {**told, "works": True, "tools": tools, "notes": list(found.problems)}
 
 
 def _story(server: dict[str, Any]) -> str:
@@ -145,6 +154,6 @@ def _story(server: dict[str, Any]) -> str:
     if server.get("log"):
         lines.append(f"    log: {server['log']}")
     for tool in server["tools"]:
-        first = next(iter(tool["description"].splitlines()), "")
+        first = tool["description"].partition("\n")[0]
         lines.append(f"    mcp__{server['name']}__{tool['name']}  {first[:80]}".rstrip())
-    return "\n".join([*lines, *(f"    note: {note}" for note in server["notes"])])
+    return "\n".join(lines + indent(server["notes"], "    note: "))

@@ -5,52 +5,56 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retinue.capabilities.trust.attach import consent_stays, settings_in_effect
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.project import folder
+from retinue.faces.cli.project import add_where, folder, say, warn, write_json
+from retinue.faces.text import optional
 from retinue.runs.project import Project
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files
 from retinue.settings.table import fields, find
-from retinue.settings.write import Saved, Target, remove_unknown, save_settings, target_file
-
-if TYPE_CHECKING:
-    from retinue.settings.load import Explanation, Loaded
-
+from retinue.settings.write import Target, remove_unknown, save_settings, target_file
 
 _SECRET = ("apikey", "token", "secret", "password", "authorization")
 HIDDEN = "[hidden]"
+_SEEN_FROM = "as seen from there (default: here)"
+_LAYERS = {"user": 0, "project": 1, "local": 2}
+"""How strong a file is among the three that can be written."""
 
 
 def shown(value: Any) -> str:
-    """The value as a settings file would hold it, without keys someone wrote into one."""
-    return "(not set)" if value is None else json.dumps(plain(value), ensure_ascii=False)
+    """Return the value as a settings file would hold it, without keys someone wrote into one."""
+    if value is None:
+        return "(not set)"
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def plain(value: Any, key: str = "") -> Any:
-    """JSON for a value. What looks like a key or a token is hidden, unless it names a variable."""
+    """Return JSON for a value. What looks like a key or a token is hidden, unless it names a variable."""
     if isinstance(value, Mapping):
         return {name: plain(each, name) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each, key) for each in value]
-    is_secret = any(word in key.replace("-", "").lower() for word in _SECRET) and not key.endswith("Env")
-    return HIDDEN if is_secret and isinstance(value, str) and value and not value.startswith("$") else value
+    if not isinstance(value, str) or not value or value.startswith("$") or key.endswith("Env"):
+        return value
+    if any(word in key.replace("-", "").lower() for word in _SECRET):
+        return HIDDEN
+    return value
 
 
-def explained(loaded: Loaded, name: str) -> Explanation:
+def explain(loaded: Loaded, name: str) -> Explanation:
+    """Return where a setting stands. Raise UsageError, with the name that was probably meant, where there is none."""
     from retinue.settings.suggest import RETIRED, nearest_name
 
     try:
         return loaded.explain(name)
     except KeyError:
-        meant = nearest_name(name)
-        hint = f" Did you mean {meant}?" if meant else ""
+        hint = optional(" Did you mean {}?", nearest_name(name))
         if name in RETIRED:
             hint = f" There was one: {RETIRED[name]}."
         raise UsageError(
@@ -59,7 +63,7 @@ def explained(loaded: Loaded, name: str) -> Explanation:
 
 
 def data(found: Explanation) -> dict[str, Any]:
-    """One setting as `--json` prints it; `layers` are all that say something, the winner last."""
+    """Return one setting as `--json` prints it; `layers` are all that say something, the winner last."""
     field = found.field
     return {
         "name": field.name,
@@ -80,7 +84,7 @@ def data(found: Explanation) -> dict[str, Any]:
 
 
 def explanation(found: Explanation) -> str:
-    """The same for people."""
+    """Return the same for people."""
     field = found.field
     lines = [
         f"{field.name} = {shown(found.value)}",
@@ -91,7 +95,7 @@ def explanation(found: Explanation) -> str:
     ]
     for origin, name, value in reversed(found.layers):
         mark = "from" if origin == found.origin else "under"
-        written = f" (as {name})" if name != field.name else ""
+        written = "" if name == field.name else f" (as {name})"
         lines.append(f"  {mark:<8}  {origin}{written}: {shown(value)}")
     if not found.layers:
         lines.append("  from      default")
@@ -105,8 +109,7 @@ def explanation(found: Explanation) -> str:
 def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only settings whose name or meaning has all of these")
     parser.add_argument("--all", action="store_true", help="defaults too, each with its meaning")
-    parser.add_argument("--cwd", metavar="DIR", help="as seen from there (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add_where(parser, _SEEN_FROM)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -122,49 +125,53 @@ def execute_list(args: argparse.Namespace) -> int:
     """
     cwd = folder(args.cwd)
     loaded = settings_in_effect(cwd, os.environ)
-    names = [name for name in fields() if _matches(name, args.words)]
+    found = [loaded.explain(field.name) for field in matching_fields(args.words)]
     if args.json:
-        others = ((foreign.layer, Path(foreign.path)) for foreign in foreign_files(cwd, os.environ))
-        files = [
-            {"layer": layer, "path": str(path), "exists": path.exists()}
-            for layer, path in (*others, *settings_files(cwd, os.environ))
-        ]
-        document = {
-            "settings": [data(loaded.explain(name)) for name in names],
-            "files": files,
-            "problems": [problem._asdict() for problem in loaded.problems],
-            "unknown": list(loaded.unknown),
-            "unused": [problem._asdict() for problem in loaded.unused],
-        }
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        files: list[tuple[str, Path]] = []
+        for foreign in foreign_files(cwd, os.environ):
+            files.append((foreign.layer, Path(foreign.path)))
+        files += settings_files(cwd, os.environ)
+        write_json(
+            {
+                "settings": [*map(data, found)],
+                "files": [{"layer": layer, "path": str(path), "exists": path.exists()} for layer, path in files],
+                "problems": [problem._asdict() for problem in loaded.problems],
+                "unknown": list(loaded.unknown),
+                "unused": [problem._asdict() for problem in loaded.unused],
+            }
+        )
         return 0
-    for warning in loaded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(loaded.warnings)
     for unused in loaded.unused:
-        print(f"note: {unused}", file=sys.stderr)
-    lines = _lines(loaded, names, everything=args.all or bool(args.words))
-    print("\n".join(lines) if lines else "Every setting has its default.")
+        say(f"note: {unused}")
+    print("\n".join(_lines(found, everything=args.all or bool(args.words))) or "Every setting has its default.")
     if not args.all and not args.words:
         print("\nAll settings: retinue settings list --all. One of them: retinue settings get NAME --explain")
     return 0
 
 
-def _matches(name: str, words: list[str]) -> bool:
-    text = f"{name} {fields()[name].doc} {fields()[name].section}".casefold()
-    return all(word.casefold() in text for word in words)
+def matching_fields(words: Iterable[str]) -> list[Field]:
+    """Return the settings whose name, meaning or section has all of the words."""
+    found = []
+    for field in fields().values():
+        text = f"{field.name} {field.doc} {field.section}".casefold()
+        if all(word.casefold() in text for word in words):
+            found.append(field)
+    return found
 
 
-def _lines(loaded: Loaded, names: list[str], *, everything: bool) -> list[str]:
+def _lines(explanations: list[Explanation], *, everything: bool) -> list[str]:
     lines: list[str] = []
     section = ""
-    for name in names:
-        found = loaded.explain(name)
+    for found in explanations:
         if not everything and found.origin.layer == "default":
             continue
         if found.field.section != section:
             section = found.field.section
-            lines += ["", section] if lines else [section]
-        lines.append(f"  {name} = {shown(found.value)}  ({found.origin})")
+            if lines:
+                lines.append("")
+            lines.append(section)
+        lines.append(f"  {found.field.name} = {shown(found.value)}  ({found.origin})")
         if everything:
             lines.append(f"      {found.field.doc}")
     return lines
@@ -173,8 +180,7 @@ def _lines(loaded: Loaded, names: list[str], *, everything: bool) -> list[str]:
 def configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
     parser.add_argument("--explain", action="store_true", help="meaning, accepted values, and where the value is from")
-    parser.add_argument("--cwd", metavar="DIR", help="as seen from there (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add_where(parser, _SEEN_FROM)
 
 
 def execute_get(args: argparse.Namespace) -> int:
@@ -184,19 +190,15 @@ def execute_get(args: argparse.Namespace) -> int:
     retinue settings get maxConcurrent --explain    and every layer that has a say
     """
     loaded = settings_in_effect(folder(args.cwd), os.environ)
-    found = explained(loaded, args.name)
-    for warning in loaded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    found = explain(loaded, args.name)
+    warn(loaded.warnings)
     if args.json:
-        print(json.dumps(data(found), ensure_ascii=False, indent=2))
+        write_json(data(found))
     elif args.explain:
         print(explanation(found))
     else:
         print(json.dumps(plain(found.value), ensure_ascii=False))
     return 0
-
-
-_LAYERS = {"user": 0, "project": 1, "local": 2}
 
 
 def configure_set(parser: argparse.ArgumentParser) -> None:
@@ -216,8 +218,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.set_defaults(target="project")
     parser.add_argument("--explain", action="store_true", help="print afterwards where the value is from")
-    parser.add_argument("--cwd", metavar="DIR", help="the project (default: here)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add_where(parser, "the project (default: here)")
 
 
 def execute_set(args: argparse.Namespace) -> int:
@@ -232,7 +233,7 @@ def execute_set(args: argparse.Namespace) -> int:
     """
     if (args.value is None) != args.unset:
         raise UsageError("Give either a value or --unset.", remedy="retinue settings set NAME VALUE")
-    return change(args, None if args.unset else str(args.value))
+    return change(args, args.value)
 
 
 def change(args: argparse.Namespace, value: str | None) -> int:
@@ -240,7 +241,7 @@ def change(args: argparse.Namespace, value: str | None) -> int:
     cwd = folder(args.cwd)
     target: Target = args.target
     before = load_settings(cwd)
-    field = explained(before, args.name).field
+    field = explain(before, args.name).field
     path = target_file(cwd, target, os.environ)
     if value is None and not _stands_in(path, before, field):
         origin = before.explain(field.name).origin
@@ -251,33 +252,40 @@ def change(args: argparse.Namespace, value: str | None) -> int:
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")
     loaded = settings_in_effect(cwd, os.environ)
-    found = explained(loaded, field.name)
+    found = explain(loaded, field.name)
     for problem in loaded.problems:
         if problem.where == str(saved.path) and field.name in problem.field:
-            print(f"warning: {problem}", file=sys.stderr)
+            say(f"warning: {problem}")
     if args.json:
-        print(json.dumps({"saved": str(saved.path), **data(found)}, ensure_ascii=False, indent=2))
+        write_json({"saved": str(saved.path), **data(found)})
         return 0
-    print(explanation(found) if args.explain else f"{field.name} = {shown(found.value)}  ({found.origin})")
-    _say(found, saved, target, unset=value is None)
+    if args.explain:
+        print(explanation(found))
+    else:
+        print(f"{field.name} = {shown(found.value)}  ({found.origin})")
+    unset = value is None
+    say(f"{'Removed from' if unset else 'Written to'} {saved.path}.")
+    surprise, _ = surprise_of(found, target, unset=unset)
+    if surprise:
+        say(surprise)
     return 0
 
 
+def surprise_of(found: Explanation, target: Target, *, unset: bool) -> tuple[str, bool]:
+    """Return what the person might not expect of a change, and whether the change has no effect here."""
+    layer = found.origin.layer
+    is_stronger = layer in ("environment", "flag") or _LAYERS.get(layer, 0) > _LAYERS[target]
+    if is_stronger and not unset:
+        return f"It has no effect here: {found.origin} goes before it.", True
+    if found.field.applies != "live":
+        return f"It holds from the {found.field.applies} on.", False
+    return "", False
+
+
 def _stands_in(path: Path, loaded: Loaded, field: Field) -> bool:
-    """Whether the file says anything about the setting, good or bad."""
+    """Return whether the file says anything about the setting, good or bad."""
     good = any(origin.where == str(path) for origin, _, _ in loaded.explain(field.name).layers)
     return good or any(field.name in problem.field for problem in loaded.problems if problem.where == str(path))
-
-
-def _say(found: Explanation, saved: Saved, target: Target, *, unset: bool) -> None:
-    """What the person might not expect: another layer wins, or it does not hold at once."""
-    print(f"{'Removed from' if unset else 'Written to'} {saved.path}.", file=sys.stderr)
-    winner = found.origin.layer
-    stronger = winner in ("environment", "flag") or _LAYERS.get(winner, 0) > _LAYERS[target]
-    if not unset and stronger:
-        print(f"It has no effect here: {found.origin} goes before it.", file=sys.stderr)
-    elif found.field.applies != "live":
-        print(f"It holds from the {found.field.applies} on.", file=sys.stderr)
 
 
 def configure_unset(parser: argparse.ArgumentParser) -> None:
@@ -303,5 +311,5 @@ def execute_unset(args: argparse.Namespace) -> int:
     saved = remove_unknown(args.name, cwd=cwd, target=args.target)
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")
-    print(f"Removed {args.name} from {saved.path}.", file=sys.stderr)
+    say(f"Removed {args.name} from {saved.path}.")
     return 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.errors import UsageError
-from retinue.faces.cli.agents_show import add_common, clean, clipped, folder, say, write_json
+from retinue.faces.cli.agents import LOOK_FROM
+from retinue.faces.cli.project import add_where, folder, say, write_json
+from retinue.faces.text import clean, clip, optional
 
 if TYPE_CHECKING:
     from retinue.capabilities.skills.parse import Skill
@@ -16,7 +19,7 @@ _WIDTH = 100
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -28,18 +31,19 @@ def execute_list(args: argparse.Namespace) -> int:
     from retinue.capabilities.skills.attach import library_of
     from retinue.runs.project import Project
 
-    library = library_of(Project(folder(args)))
-    skills = library.all() if library is not None else ()
-    shadowed = library.shadowed() if library is not None else ()
-    refused = library.refused() if library is not None else ()
+    library = library_of(Project(folder(args.cwd)))
+    skills: Sequence[Skill] = ()
+    shadowed: Sequence[Skill] = ()
+    refused: Sequence[tuple[str, str]] = ()
+    if library is not None:
+        skills, shadowed, refused = library.all(), library.shadowed(), library.refused()
     if args.json:
         data: dict[str, Any] = {"skills": [*map(skill_data, skills)], "shadowed": [*map(skill_data, shadowed)]}
         write_json({**data, "refused": [{"path": path, "reason": reason} for path, reason in refused]})
         return 0
     for skill in skills:
-        marks = [skill.source, *_marks(skill)]
-        about = f"unusable: {skill.problem}" if skill.problem else " ".join(skill.description.split())
-        print(clipped(clean(f"{skill.name}  ({', '.join(marks)})  {about}"), _WIDTH))
+        about = optional("unusable: {}", skill.problem) or " ".join(skill.description.split())
+        print(clip(clean(f"{skill.name}  ({', '.join(_marks(skill))})  {about}"), _WIDTH))
     for skill in shadowed:
         print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
     for path, reason in refused:
@@ -50,9 +54,14 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def _marks(skill: Skill) -> list[str]:
-    marks = [] if skill.model_invocable else ["only for people"]
-    marks += [] if skill.user_invocable else ["only for agents"]
-    return [*marks, *(["own agent"] if skill.fork else [])]
+    marks: list[str] = [skill.source]
+    if not skill.model_invocable:
+        marks.append("only for people")
+    if not skill.user_invocable:
+        marks.append("only for agents")
+    if skill.fork:
+        marks.append("own agent")
+    return marks
 
 
 def skill_data(skill: Skill) -> dict[str, Any]:
@@ -78,7 +87,7 @@ def skill_data(skill: Skill) -> dict[str, Any]:
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case")
     parser.add_argument("--arguments", metavar="TEXT", default="", help="what the skill is given")
-    add_common(parser)
+    add_where(parser, LOOK_FROM)
 
 
 def execute_show(args: argparse.Namespace) -> int:
@@ -90,7 +99,7 @@ def execute_show(args: argparse.Namespace) -> int:
     from retinue.capabilities.skills.attach import library_of
     from retinue.runs.project import Project
 
-    library = library_of(Project(folder(args)))
+    library = library_of(Project(folder(args.cwd)))
     skill = library.find(args.name) if library is not None else None
     if library is None or skill is None:
         raise UsageError(f"There is no skill called '{clean(args.name)}'.", remedy="See all with: retinue skills list")
@@ -103,7 +112,9 @@ def execute_show(args: argparse.Namespace) -> int:
         write_json(data)
         return 0
     for key, value in data.items():
-        if key != "text" and value not in (None, "", []):
-            print(clean(f"{key:<16} {', '.join(value) if isinstance(value, list) else value}"))
-    print("\n" + "\n".join(clean(line) for line in text.split("\n")))
+        if isinstance(value, list):
+            value = ", ".join(value)
+        if key != "text" and value not in (None, ""):
+            print(clean(f"{key:<16} {value}"))
+    print("\n" + "\n".join(map(clean, text.split("\n"))))
     return 0

@@ -1,32 +1,165 @@
-"""The terminal app: talk to the main agent, see its agents work, step in.
+"""`retinue`, the terminal app, and `retinue attach`.
 
-    retinue
-    retinue --resume                      (the newest conversation of this project)
-    retinue --resume 3f2a9c1d
-    retinue --agent reviewer --model anthropic/claude-sonnet-4-5
-
-Inside, F1 shows the keys and /help the commands.
+The app works in a process of its own. The process that the shell started only waits: so the app can leave the
+terminal and go on with its agents while the shell gets its prompt back, and whatever becomes of the app, a crash or
+a kill -9 included, the process that waited puts the terminal back in order.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from retinue.core.delegation import LIVE
 from retinue.core.spec import PermissionMode
-from retinue.errors import StateError
-from retinue.faces.cli.project import folder
+from retinue.errors import StateError, UsageError
+from retinue.faces.cli.project import add_cwd, folder, locate, project, project_of, say
+from retinue.faces.cli.run import add_trust
+from retinue.log.query import LogReader
+from retinue.log.rows import RunRow
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
-    from retinue.faces.cli.terminal_host import Host
+
+RESET = (
+    "\x1b[?1049l"  # the ordinary screen
+    "\x1b[?25h"  # the cursor
+    "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # no mouse
+    "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # no focus, paste and size reports
+    "\x1b[<u\x1b[?7h\x1b[0m"  # plain keys, wrapping, plain text
+)
+KEEP = b"k"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+class Host:
+    """The side of the app: how it lets go of the terminal."""
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Call `gone` when the process that waits has died: nobody is at the terminal then."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not os.read(self._channel, 1):
+                loop.remove_reader(self._channel)
+                gone()
+
+        loop.add_reader(self._channel, look)
+
+    def let_go(self) -> None:
+        """Give the terminal back to the shell. What this process prints from now on is lost."""
+        import asyncio
+
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().remove_reader(self._channel)
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        os.write(self._channel, KEEP)
+        os.close(self._channel)
+
+
+def hosted(work: Callable[[Host | None], int]) -> int:
+    """Run `work` in a child of this process and return its exit code; 0 as soon as it has let go
+    of the terminal. Where there is no fork it runs here, with None for its host."""
+    if not hasattr(os, "fork"):
+        return work(None)
+    import socket
+
+    before = _terminal()
+    ours, theirs = socket.socketpair()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        os._exit(_child(work, Host(theirs.detach())))
+    theirs.close()
+    return _wait(child, ours.detach(), before)
+
+
+def _child(work: Callable[[Host | None], int], host: Host) -> int:
+    from retinue.faces.cli.main import guarded_run
+
+    try:
+        code = guarded_run(lambda: work(host))
+    except BaseException:  # noqa: BLE001 - this process ends here, whatever it was
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return code
+
+
+def _wait(child: int, channel: int, before: Any) -> int:
+    # Ctrl-C is for the app: it reaches both processes, and this one must outlive it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: _pass_on(child, received))
+    while True:
+        try:
+            said = os.read(channel, 1)
+            break
+        except InterruptedError:
+            continue
+    if said == KEEP:
+        return 0
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        _restore(before)
+        name = signal.Signals(-code).name
+        print(f"retinue: the app was ended by {name}; go on with: retinue --resume", file=sys.stderr)
+        return 128 - code
+    return code
+
+
+def _pass_on(child: int, received: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, received)
+
+
+def _terminal() -> Any:
+    try:
+        import termios
+
+        return termios.tcgetattr(0)
+    except (ImportError, OSError, ValueError):
+        return None
+    except Exception as error:
+        # `termios.error` is no OSError, and cannot be named where termios cannot be imported.
+        if type(error).__name__ != "error":
+            raise
+        return None
+
+
+def _restore(before: Any) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, RESET.encode())
+    if before is not None:
+        import termios
+
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def configure_app(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="ID", nargs="?", const="", help="go on with an earlier conversation; without ID the newest"
     )
@@ -34,60 +167,107 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
     parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
     parser.add_argument("--permission-mode", choices=get_args(PermissionMode), help="as for retinue run")
-    parser.add_argument("--cwd", metavar="DIR", help="work in this folder instead of the current one")
+    add_cwd(parser, "work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
-    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+    add_trust(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.cli.terminal_host import hosted
+def execute_app(args: argparse.Namespace) -> int:
+    """The terminal app: talk to the main agent, see its agents work, step in.
+
+        retinue
+        retinue --resume                      (the newest conversation of this project)
+        retinue --resume 3f2a9c1d
+        retinue --agent reviewer --model anthropic/claude-sonnet-4-5
+
+    Inside, F1 shows the keys and /help the commands.
+    """
+    from retinue.faces.cli.questions import ask_for_trust
 
     cwd = folder(args.cwd)
-    trust = args.trust or _consent(cwd)
-    return hosted(lambda host: asyncio.run(_session(args, cwd, trust, host)))
+    trust = args.trust or ask_for_trust(cwd)  # before the app takes the screen
+    return hosted(lambda host: asyncio.run(_talk(args, cwd, trust, host)))
 
 
-async def _session(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | None) -> int:
+async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | None) -> int:
     from retinue.faces.api import Retinue
 
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
     ) as retinue:
-        resume = None if args.resume is None else _earlier(retinue, args.resume)
-        options = {"thinking": args.thinking} if args.thinking else {}
-        return await show(retinue, host, resume=resume, agent=args.agent, **options)
+        options: dict[str, Any] = {"agent": args.agent}
+        if args.thinking:
+            options["thinking"] = args.thinking
+        if args.resume is not None:
+            options["resume"] = _find_conversation(retinue, args.resume)
+        return await show(retinue, host, **options)
+
+
+def _find_conversation(retinue: Retinue, wanted: str) -> str:
+    """Return the run to go on with. Raise StateError when there is none."""
+    if wanted:
+        return retinue.supervisor.project.log.reader.run(wanted).id
+    for row in retinue.runs:
+        if row.depth == 0:
+            return row.id
+    raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue")
 
 
 async def show(retinue: Retinue, host: Host | None, **options: Any) -> int:
-    """The app until it is left. Runs that are to go on do so here, without the terminal."""
+    """Show the app until it is left. Runs that are to go on do so here, without the terminal."""
     from retinue.faces.tui.app import run_app
 
     left = await run_app(retinue, host=host, **options)
     if left == "keep" and host is not None:
-        count = len([node for node in retinue.supervisor.members.values() if node.live])
-        what = f"{count} run{'s go' if count != 1 else ' goes'} on in process {os.getpid()}"
-        print(f"retinue: {what}; what they ask waits in the inbox.", file=sys.stderr)
-        print("  Watch: retinue attach. Stop: retinue runs stop --all", file=sys.stderr, flush=True)
-        retinue.supervisor.project.inbox_service.attended += (
-            1  # someone will look: nothing is denied for want of a person
-        )
+        live = sum(node.live for node in retinue.supervisor.members.values())
+        what = "1 run goes" if live == 1 else f"{live} runs go"
+        say(f"retinue: {what} on in process {os.getpid()}; what they ask waits in the inbox.")
+        say("  Watch: retinue attach. Stop: retinue runs stop --all")
+        # Someone will look at the inbox later: nothing is denied for want of a person.
+        retinue.supervisor.project.inbox_service.attended += 1
         host.let_go()
         await retinue.wait_all()
     return 0
 
 
-def _consent(cwd: Path) -> bool:
-    """Asked before the app takes the screen."""
-    from retinue.faces.cli.asking import ask_for_trust
-
-    return ask_for_trust(cwd)
+def configure_attach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of a run, its beginning, or @name")
+    add_cwd(parser)
 
 
-def _earlier(retinue: Retinue, wanted: str) -> str:
-    """The run to go on with. Raises when there is none."""
-    if wanted:
-        return retinue.supervisor.project.log.reader.run(wanted).id
-    newest = next((row for row in retinue.runs if row.depth == 0), None)
-    if newest is None:
-        raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue")
-    return newest.id
+def execute_attach(args: argparse.Namespace) -> int:
+    """Watch runs of another process in the terminal app, and step in.
+
+        retinue attach                 the newest run of this project that is at work
+        retinue attach 3f2a9c1d        this one, of any project
+
+    What you type is said to the run; `@name words` goes to one of its agents. /stop ends it. Leaving
+    changes nothing for the run. What it asks can be answered in the inbox (F2).
+    """
+    from retinue.faces.cli.main import at_terminal
+
+    state, row = _find_run(args)
+    if not at_terminal():
+        raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: retinue runs tail {row.id[:8]}")
+    return hosted(lambda host: asyncio.run(_watch(project_of(state, row), row, host)))
+
+
+async def _watch(cwd: Path, row: RunRow, host: Host | None) -> int:
+    from retinue.faces.api import Retinue
+
+    options = {"resume": row.root_id}
+    if row.id != row.root_id:
+        options["viewed"] = row.id
+    async with Retinue(cwd) as retinue:
+        return await show(retinue, host, **options)
+
+
+def _find_run(args: argparse.Namespace) -> tuple[Path, RunRow]:
+    """Return the state folder and the run that was named, or the newest at work. Raise StateError for none."""
+    if args.run is not None:
+        return locate(args)
+    with LogReader.open(project(args)) as reader:
+        for row in reader.list_runs(states=LIVE):
+            if row.id == row.root_id:
+                return project(args), row
+    raise StateError("Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --resume")

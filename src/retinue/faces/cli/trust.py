@@ -15,11 +15,11 @@ kept in RETINUE_HOME, never in the project.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.errors import UsageError
-from retinue.faces.cli.project import folder
+from retinue.faces.cli.project import add_cwd, add_json, folder, write_json
+from retinue.faces.text import indent
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import TrustSubject
@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "action", nargs="?", choices=["list", "add", "remove"], default="list", help="what to do (default: list)"
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", help="only these files, or files below these folders")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+    add_json(parser, "print one JSON document")
+    add_cwd(parser, "the project to look at (default: here)")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -47,12 +47,20 @@ def execute(args: argparse.Namespace) -> int:
         for subject in found:
             project.trust.grant(subject.path, *subject.contents, what=subject.what)
     elif args.action == "remove":
-        for path in [each.path for each in found] if not args.paths else ():
-            project.trust.revoke(path)
+        if not args.paths:
+            for subject in found:
+                project.trust.revoke(subject.path)
         unknown = [path for path in args.paths if not project.trust.revoke(project.cwd / path)]
         if unknown:
             raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")
-    print(_document(found, project) if args.json else _listing(found, project))
+    if args.json:
+        files = []
+        for subject in found:
+            answer = subject.answer(project.trust)
+            files.append({"path": str(subject.path), "state": answer, "brings": list(subject.what)})
+        write_json({"folder": str(project.cwd), "files": files})
+    else:
+        print("\n".join(_lines(found, project)))
     return 0
 
 
@@ -64,24 +72,14 @@ def _wanted(subject: TrustSubject, paths: list[str], project: Project) -> bool:
     return any(real == path or path in real.parents for path in chosen)
 
 
-def _listing(found: list[TrustSubject], project: Project) -> str:
+def _lines(found: list[TrustSubject], project: Project) -> list[str]:
     if not found:
-        return "The files of this project bring nothing that needs consent."
+        return ["The files of this project bring nothing that needs consent."]
     lines: list[str] = []
     for subject in found:
-        lines.append(f"{_shown(subject.path, project.cwd)}  [{subject.answer(project.trust)}]")
-        lines += [f"    {line}" for line in subject.what]
+        path = str(subject.path).removeprefix(f"{project.cwd}/")
+        lines.append(f"{path}  [{subject.answer(project.trust)}]")
+        lines += indent(subject.what)
     if any(subject.answer(project.trust) != "trusted" for subject in found):
         lines += ["", "What is not trusted has no effect. Consent with: retinue trust add [PATH]"]
-    return "\n".join(lines)
-
-
-def _document(found: list[TrustSubject], project: Project) -> str:
-    import json
-
-    files = [{"path": str(each.path), "state": each.answer(project.trust), "brings": list(each.what)} for each in found]
-    return json.dumps({"folder": str(project.cwd), "files": files}, indent=2, ensure_ascii=False)
-
-
-def _shown(path: Path, cwd: Path) -> str:
-    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    return lines

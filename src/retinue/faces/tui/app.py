@@ -13,25 +13,22 @@ from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
 from retinue.faces.tui import builtin_commands, parts  # noqa: F401 - registers its commands
-from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.board import Board, acquainted_by
 from retinue.faces.tui.board.marks import FRAME_SECONDS
-from retinue.faces.tui.board.widget_lines import Look
+from retinue.faces.tui.board.panel_lines import Look
 from retinue.faces.tui.chat.log import ChatLog, Notice
 from retinue.faces.tui.chat.notification import Waiting
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.facts import FactFinder, Feed, remember
 from retinue.faces.tui.frame import COMMANDS, Frame, Leaving, leaving_on_signals, parse
-from retinue.faces.tui.panels.fleet import FleetPanel
-from retinue.faces.tui.panels.lines import LiveWidget, StatusLine
+from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.parts import Part
-from retinue.faces.tui.session import Session, Talk
-from retinue.faces.tui.statusline import Facts
+from retinue.faces.tui.session import Attached, Session, Talk
+from retinue.faces.tui.statusline import FactFinder, Facts, Feed, remember
 
 if TYPE_CHECKING:
-    from retinue.faces.cli.terminal_host import Host
+    from retinue.faces.cli.terminal import Host
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05

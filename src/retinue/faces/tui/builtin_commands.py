@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from retinue.core.format import format_cost, format_count
 from retinue.errors import UnknownModelError
-from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.frame import command
+from retinue.faces.tui.session import Attached
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -31,10 +31,10 @@ async def model(app: RetinueApp, rest: str) -> None:
     if rest:
         await _switch(app, rest)
         return
-    from retinue.faces.cli.models import _gather, line
+    from retinue.faces.cli.models import gather_models, line
 
     project = app.retinue.supervisor.project
-    models, active, problem = await _gather(project.settings, project.cwd)
+    models, active, problem = await gather_models(project.settings)
     now = app.status_facts().model or (active.info.full_name if active is not None else "")
     rows = [f"{'*' if info.full_name == now else ' '} {line(info)}" for info in models]
     if problem is not None:

@@ -27,7 +27,7 @@ from retinue.faces.tui import theme
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
 from retinue.faces.tui.chat.folded import Folded
-from retinue.faces.tui.panels.lines import Banner
+from retinue.faces.tui.panels import Banner
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -96,7 +96,7 @@ class Door:
 DOORS: dict[str, Door] = {
     door.name: door
     for door in (
-        Door("help", "reading:HelpScreen", "keys and commands", command="help", key="f1"),
+        Door("help", "help:HelpScreen", "keys and commands", command="help", key="f1"),
         Door("sessions", "sessions:SessionsScreen", "earlier conversations, to go on with one", command="sessions"),
         Door("confirm", "dialogs:ConfirmScreen", "a question with a few answers"),
         Door("viewer", "viewer:ViewerScreen", "a run as it works"),

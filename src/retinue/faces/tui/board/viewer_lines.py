@@ -11,12 +11,11 @@ from rich.text import Text
 
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import STYLES, icon, stats
+from retinue.faces.tui.board.panel_lines import NARROWEST, name_of
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import Row, exact, fit, fit_line, one_line, text_of
-from retinue.faces.tui.board.transcript_lines import Transcript
 from retinue.faces.tui.board.viewer import VIEWS, Viewer
-from retinue.faces.tui.board.viewer_pages import effects_lines, info_lines, output_lines, prompt_lines
-from retinue.faces.tui.board.widget_lines import NARROWEST, name_of
+from retinue.faces.tui.board.viewer_pages import Transcript, effects_lines, info_lines, output_lines, prompt_lines
 
 LEAST_ROWS = 3
 """The fewest lines of content that a box shows."""

@@ -17,8 +17,7 @@ from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import fit, one_line
-from retinue.faces.tui.chat.text import changes_files, clean, clip, diff_of, ends, styled
+from retinue.faces.tui.board.text import changes_files, clean, clip, diff_of, ends, fit, one_line, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000

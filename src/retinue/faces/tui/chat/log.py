@@ -38,9 +38,9 @@ from retinue.core.format import retry_text
 from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.messages import Thinking as Thought
 from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.faces.tui.board.text import clean, clip, diff
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock, arguments, heading
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.faces.tui.chat.text import clean, clip, diff
 from retinue.runs.notification_text import announced, notification
 
 __all__ = ["Answer", "Notice", "Said", "Thinking", "ToolBlock", "arguments", "diff", "heading"]

@@ -20,10 +20,11 @@ from textual.widgets import Static
 from retinue.core.format import format_wait
 from retinue.core.inbox import InboxItem
 from retinue.errors import AnsweredError
-from retinue.faces.cli.inbox import body, one_line, who
+from retinue.faces.cli.inbox import body, who
+from retinue.faces.cli.inbox import shown as one_line
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
-from retinue.faces.tui.screens.reading import Reading
+from retinue.faces.tui.screens.help import Reading
 from retinue.faces.tui.screens.sheet import Rows, Sheet, columns
 from retinue.log.inbox import InboxRow, how_closed, items, waiting_ids
 

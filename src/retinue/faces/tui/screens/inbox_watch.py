@@ -15,7 +15,7 @@ from textual.css.query import NoMatches
 from retinue.core.events import Event, InboxClosed, InboxOpened
 from retinue.core.inbox import InboxItem
 from retinue.errors import RetinueError
-from retinue.faces.cli.inbox import one_line
+from retinue.faces.cli.inbox import shown as one_line
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.log.inbox import items, waiting_ids
 

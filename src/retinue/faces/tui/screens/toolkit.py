@@ -23,7 +23,7 @@ from textual.widgets import OptionList, Static
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.errors import RetinueError
-from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
+from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
@@ -51,8 +51,8 @@ class Report:
 
 async def doctor(project: Project, words: list[str]) -> list[Line]:
     """What this installation can enforce and what is missing; words narrow it to categories."""
-    patient = Patient(project.cwd, project.environment)
-    return doctor_lines(await asyncio.to_thread(lambda: list(examine(patient, words))))
+    installation = Installation(project.cwd, project.environment)
+    return doctor_lines(await asyncio.to_thread(lambda: list(examine(installation, words))))
 
 
 def doctor_lines(found: Iterable[DoctorFinding]) -> list[Line]:

@@ -21,15 +21,14 @@ from textual.widgets import Input
 from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, TextDelta
 from retinue.errors import RetinueError
-from retinue.faces.tui.board.announcement import known_windows
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import Row
 from retinue.faces.tui.board.viewer import Action, Viewer, bindings
 from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
-from retinue.faces.tui.panels.fleet import FleetPanel
-from retinue.faces.tui.panels.lines import LinesPanel
+from retinue.faces.tui.chat.notification import known_windows
+from retinue.faces.tui.panels import FleetPanel, LinesPanel
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
+from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 from retinue.faces.cli.main import run
 
 
 def findings(cwd: Path, category: str, **environment: str) -> dict[str, DoctorFinding]:
     base = {"HOME": str(cwd.parent), "RETINUE_HOME": str(cwd.parent / "home"), "PATH": os.environ["PATH"]}
-    return {each.name: each for each in examine(Patient(cwd, {**base, **environment}), [category])}
+    return {each.name: each for each in examine(Installation(cwd, {**base, **environment}), [category])}
 
 
 @pytest.fixture

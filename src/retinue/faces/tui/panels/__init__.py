@@ -1,1 +1,0 @@
-"""What stays on the screen beside the conversation."""
