@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 from retinue.core.outcome import Failure
 from retinue.models.limiter import LimiterGate, Limiters, LimiterState
@@ -50,10 +49,9 @@ class Request:
 class Fleet:
     """Limiters with everything a test looks at."""
 
-    def __init__(self, home: Path | None = None, draw: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, draw: Callable[[], float] = lambda: 0.0) -> None:
         self.clock = FakeClock()
-        self.warnings: list[str] = []
-        self.limiters = Limiters(home, clock=self.clock, draw=draw, warn=self.warnings.append)
+        self.limiters = Limiters(clock=self.clock, draw=draw)
         self.sent: list[str] = []
         self.requests: list[Request] = []
 

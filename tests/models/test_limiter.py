@@ -226,9 +226,8 @@ def test_the_account_tells_neither_key_nor_address() -> None:
     assert "secret" not in account_of(one)
 
 
-async def test_everything_on_one_event_loop_shares_its_limiters(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    assert process_limiters(tmp_path) is process_limiters(tmp_path)
-    assert process_limiters(tmp_path) is not process_limiters(tmp_path / "other")
+async def test_everything_on_one_event_loop_shares_its_limiters() -> None:
+    assert process_limiters() is process_limiters()
 
 
 # ---------------------------------------------------------------- the whole fleet, with retries

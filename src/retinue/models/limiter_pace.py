@@ -10,23 +10,19 @@ of this is forgotten.
                        ▲                  │
                        └──────refused─────┘
 
-Each process writes a small file of its own into `RETINUE_HOME/limits` when a provider refused
-it, and nothing otherwise; so no process waits for another and none can undo what another wrote.
-Looking is one `stat` of the folder, at most four times a second (measured: 3 µs; reading all of
-it after a change 40 µs, where one table of SQLite needs 175 µs to read and a lock to write).
-A folder that cannot be used is reported once and then ignored: sharing limits is optional.
+A provider's prompt cache can be read once the first answer to that prompt has begun. So while the first
+request with a cold prefix is on its way, others with the same prefix wait for its first word, but not
+for long; a run that is alone never waits (`Prefixes`).
 """
 
 from __future__ import annotations
 
 import math
-import os
-import secrets
+from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-from retinue.core.lean import dataclass
+from retinue.core.clock import Timer
 
 CUT = 0.5
 WINDOW_SECONDS = 1.0
@@ -90,7 +86,9 @@ class Pace:
             self._open(now)
         if in_flight >= self.limit:
             return None
-        return max(self._next_start - now, 0.0) if now < self._next_start - _ROUNDING else 0.0
+        if now < self._next_start - _ROUNDING:
+            return self._next_start - now
+        return 0.0
 
     def sent(self, now: float) -> None:
         """Count a request that is being sent."""
@@ -121,15 +119,16 @@ class Pace:
         if self._probe_until and sent_at > self._news_at:
             self._probe_due, self._probe_until = True, 0.0
 
-    def refused(self, now: float, sent_at: float, in_flight: int, retry_after: float | None, *, busy: bool) -> bool:
+    def refused(self, now: float, sent_at: float, in_flight: int, retry_after: float | None, *, busy: bool) -> None:
         """Record that the provider refused a request (`in_flight` counts it). `busy`: because of too
-        many. Return whether others should know."""
-        asked = None if retry_after is None or math.isnan(retry_after) else min(max(retry_after, 0.0), MOST_ASKED)
+        many."""
+        asked = None
+        if retry_after is not None and not math.isnan(retry_after):
+            asked = min(max(retry_after, 0.0), MOST_ASKED)
         news = busy and sent_at > self._news_at
         if not news and asked is None:
             self.lost(sent_at)
-            return False
-        before = self.held_until, self.limit
+            return
         self.calm = False
         self._refused_at = now
         if news:
@@ -141,22 +140,16 @@ class Pace:
         else:
             pause = min(FIRST_PAUSE * 2.0 ** min(self._strikes - 1, 16), LONGEST_PAUSE)
             self._hold(now + pause * (0.5 + self._draw()))
-        return self.held_until > before[0] + 0.5 or self.limit < before[1]
-
-    def adopt(self, now: float, held_until: float, limit: float, refused_at: float) -> None:
-        """Take over what another process learned at `refused_at` about the same account."""
-        self.calm = False
-        self._refused_at = max(self._refused_at, refused_at)
-        self._news_at = max(self._news_at, refused_at)
-        self.limit = max(min(self.limit, limit), 1.0)
-        self._hold(min(held_until, now + MOST_ASKED) + self._draw() * min(0.05 + 0.1 * max(held_until - now, 0.0), 1.0))
 
     def _cut(self, now: float, in_flight: int) -> None:
         if now - self._cut_at < WINDOW_SECONDS:
             return
         self._cut_at = now
         self._fine = 0
-        at_once = in_flight if self.limit == math.inf else self.limit
+        # Without a limit so far, what was out at once is what proved to be too much.
+        at_once = self.limit
+        if at_once == math.inf:
+            at_once = in_flight
         self.limit = float(max(math.floor(CUT * at_once), 1))
 
     def _hold(self, until: float) -> None:
@@ -168,129 +161,58 @@ class Pace:
         self._next_start = self._opened_at = now
 
 
-FOLDER = "limits"
-LOOK_SECONDS = 0.25
-_AHEAD = 60.0
-_SAME_TICK = 0.05
-"""A change this fresh may share its time stamp with the next one: it is read twice."""
+WARM_SECONDS = 240.0
+"""Providers keep a prefix for five minutes after its last use."""
+LEAST_WAIT, LONGEST_WAIT = 2.0, 10.0
+
+W = TypeVar("W")
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLimit:
-    """Unix times: no request before `until`; at most `limit` at once; learned `at`."""
+class Prefix(Generic[W]):
+    """One prefix. `leader` asks first; `followers` wait for its first word."""
 
-    until: float
-    limit: float
-    at: float
+    __slots__ = ("followers", "leader", "led_at", "timer", "warm_until")
 
-    def valid(self, now: float) -> bool:
-        """False for what is old, from the future, or nonsense."""
-        numbers = all(math.isfinite(number) for number in (self.until, self.limit, self.at))
-        if not numbers or self.limit < 1 or self.until > self.at + MOST_ASKED + _AHEAD:
-            return False
-        return self.at <= now + _AHEAD and now < max(self.at + FORGET_SECONDS, self.until)
+    def __init__(self) -> None:
+        self.warm_until = 0.0
+        self.leader: object | None = None
+        self.led_at = 0.0
+        self.followers: list[W] = []
+        self.timer: Timer | None = None
 
 
-class SharedLimits:
-    """`version` changes when there is news; `records(key)` returns it."""
+class Prefixes(Generic[W]):
+    """The prefixes of one account, and how long first words took there."""
 
-    def __init__(self, home: Path | None, warn: Callable[[str], None]) -> None:
-        self.folder = home / FOLDER if home is not None else None
-        self.version = 0
-        self.next_look = 0.0 if home is not None else math.inf
-        self._warn: Callable[[str], None] | None = warn
-        self._me = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._stamp: int | None = None
-        self._found: dict[str, tuple[SharedLimit, ...]] = {}
+    _MOST = 256
 
-    def look(self, monotonic: float, now: float) -> None:
-        """Read the folder if it has changed."""
-        folder = self.folder
-        if folder is None:
-            return
-        self.next_look = monotonic + LOOK_SECONDS
-        try:
-            stamp = folder.stat().st_mtime_ns
-            if stamp == self._stamp:
-                return
-            self._read(folder, now)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._give_up(error)
-            return
-        self._stamp = None if now - stamp / 1e9 < _SAME_TICK else stamp
+    def __init__(self) -> None:
+        self._known: dict[str, Prefix[W]] = {}
+        self._first_words: deque[float] = deque(maxlen=16)
 
-    def records(self, key: str) -> tuple[SharedLimit, ...]:
-        """What others have learned about the account `key` and what still counts."""
-        return self._found.get(key, ())
+    def get(self, key: str, now: float) -> Prefix[W]:
+        prefix = self._known.get(key)
+        if prefix is None:
+            if len(self._known) >= self._MOST:
+                self._forget_cold(now)
+            prefix = self._known[key] = Prefix()
+        return prefix
 
-    def publish(self, key: str, record: SharedLimit) -> None:
-        """Write a record for the other processes."""
-        folder = self.folder
-        if folder is None:
-            return
-        import orjson
+    def _forget_cold(self, now: float) -> None:
+        for key, prefix in list(self._known.items()):
+            if prefix.leader is None and prefix.warm_until <= now:
+                del self._known[key]
 
-        from retinue.settings.places import private_folder
+    def followers(self) -> list[W]:
+        return [waiter for prefix in self._known.values() for waiter in prefix.followers]
 
-        data = orjson.dumps({"until": record.until, "limit": record.limit, "at": record.at})
-        draft, place = folder / f".{key}.{self._me}", folder / f"{key}.{self._me}"
-        try:
-            private_folder(folder)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
-            draft.replace(place)
-        except OSError as error:
-            self._give_up(error)
+    def longest_wait(self) -> float:
+        """Return how long to wait for a leader: somewhat longer than first words usually take."""
+        usual = 0.0
+        if self._first_words:
+            usual = 1.5 * sorted(self._first_words)[len(self._first_words) // 2]
+        return min(max(usual, LEAST_WAIT), LONGEST_WAIT)
 
-    def _read(self, folder: Path, now: float) -> None:
-        found: dict[str, list[SharedLimit]] = {}
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                key, _, owner = entry.name.partition(".")
-                if owner == self._me:
-                    continue
-                record = self._record(entry) if key else None
-                if record is not None and record.valid(now):
-                    found.setdefault(key, []).append(record)
-                else:
-                    _sweep(entry, now)
-        self._found = {key: tuple(records) for key, records in found.items()}
-        self.version += 1
-
-    def _record(self, entry: os.DirEntry[str]) -> SharedLimit | None:
-        import orjson
-
-        try:
-            data: Any = orjson.loads(Path(entry.path).read_bytes())
-            return SharedLimit(float(data["until"]), float(data["limit"]), float(data["at"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            self._complain(f"{entry.path} is not a record of limits ({type(error).__name__}); it is ignored.")
-            return None
-
-    def _give_up(self, error: OSError) -> None:
-        self._complain(
-            f"Limits cannot be shared with other processes through {self.folder} ({error.strerror or error}). "
-            "Each process keeps its own."
-        )
-        self.folder, self.next_look, self._found = None, math.inf, {}
-
-    def _complain(self, text: str) -> None:
-        warn, self._warn = self._warn, None
-        if warn is not None:
-            warn(text)
-
-
-def _sweep(entry: os.DirEntry[str], now: float) -> None:
-    """Remove records that are long over, of any process."""
-    try:
-        if now - entry.stat(follow_symlinks=False).st_mtime > MOST_ASKED + FORGET_SECONDS:
-            Path(entry.path).unlink(missing_ok=True)
-    except OSError:
-        return
+    def note_first_word(self, seconds: float) -> None:
+        """Remember how long a first word took."""
+        self._first_words.append(seconds)

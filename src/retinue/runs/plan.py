@@ -119,12 +119,12 @@ async def prepare(
     above = prompt_above(request, project, parent)
     parts = assemble(request, project, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)
     system = joined(parts)
-    gate = _gate(selection, project, system, tools)
+    gate = _gate(selection, system, tools)
 
     def gate_for(chosen: ModelSelection) -> LimiterGate | None:
         if chosen.provider.id == selection.provider.id:
             return gate
-        other = _gate(chosen, project, system, tools)
+        other = _gate(chosen, system, tools)
         if gate is not None and other is not None:
             other.waiting = gate.waiting
         return other
@@ -215,13 +215,13 @@ async def _with_real_window(selection: ModelSelection, project: Project) -> Mode
     return selection._replace(info=info, warnings=warnings)
 
 
-def _gate(selection: ModelSelection, project: Project, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
-    """All runs of this user at one provider share one limiter; embedded models need none."""
+def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
+    """All runs of this process at one provider share one limiter; embedded models need none."""
     provider = selection.provider
     if provider.api == "embedded" and provider.id in ("offline", "local"):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
-    limiters = process_limiters(project.home)
+    limiters = process_limiters()
     return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
