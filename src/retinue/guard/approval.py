@@ -126,7 +126,9 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
         return tool
     if tool == "write" and arguments.get("delete"):
         return f"delete {text}"
-    return f"{tool}: {text}" if tool == "bash" else f"{tool} {text}"
+    if tool == "bash":
+        return f"{tool}: {text}"
+    return f"{tool} {text}"
 
 
 async def _detail(preview: Preview | None, use: ToolUse, context: ToolContext) -> str:
@@ -176,13 +178,19 @@ def denied_output(tool: str, denied: Denied) -> ToolOutput:
 def _name(denied: Denied) -> str:
     match denied.by:
         case "person":
-            return f"a person ({denied.who})" if denied.who else "a person"
+            if denied.who:
+                return f"a person ({denied.who})"
+            return "a person"
         case "policy":
             return "policy"
         case "hook":
-            return f"a hook ({denied.who})" if denied.who else "a hook"
+            if denied.who:
+                return f"a hook ({denied.who})"
+            return "a hook"
         case "rule":
-            return f"a rule ({denied.who})" if denied.who else "a rule"
+            if denied.who:
+                return f"a rule ({denied.who})"
+            return "a rule"
         case "mode":
             return "the permission mode"
         case "protected":
@@ -220,4 +228,6 @@ def _advice(denied: Denied) -> str:
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    if len(line) <= _LONGEST:
+        return line
+    return line[: _LONGEST - 1] + "…"

@@ -161,7 +161,9 @@ class PermissionGate:
         if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
             decision = await self._classify(use, decision)
         if decision.verdict == "allow":
-            return Allowed(use.arguments, who_allowed(decision)) if decision.by == "classifier" else None
+            if decision.by == "classifier":
+                return Allowed(use.arguments, who_allowed(decision))
+            return None
         if decision.verdict == "deny":
             return denial(decision)
         return await self._ask(tool, use, decision, context)
@@ -211,7 +213,9 @@ class PermissionGate:
         content = tuple(
             replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
         )
-        return output if content == output.content else replace(output, content=content)
+        if content == output.content:
+            return output
+        return replace(output, content=content)
 
     async def broken(self, use: ToolUse, error: Exception) -> None:
         """Tell hooks of a defective tool as of any failure."""
@@ -338,7 +342,9 @@ def _by_hook(said: HookResult) -> Denied:
 
 
 def _hooks(said: HookResult) -> str:
-    return f"hook {', '.join(said.handlers)}" if said.handlers else "hook"
+    if said.handlers:
+        return f"hook {', '.join(said.handlers)}"
+    return "hook"
 
 
 def _payload(use: ToolUse) -> dict[str, Any]:
@@ -350,4 +356,6 @@ def _joined(*texts: str) -> str:
 
 
 def _beside(output: ToolOutput, text: str) -> ToolOutput:
-    return replace(output, content=(*output.content, Text(text))) if text else output
+    if text:
+        return replace(output, content=(*output.content, Text(text)))
+    return output

@@ -105,7 +105,9 @@ class ScopedSetting:
     @property
     def starts(self) -> GitSetting | None:
         """Its row in the table, if the repository says it and it can start a program."""
-        return program_setting(self.name, self.value) if self.scope in _OF_THE_REPOSITORY else None
+        if self.scope in _OF_THE_REPOSITORY:
+            return program_setting(self.name, self.value)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,9 @@ class Git:
     def ask(self, *arguments: str) -> str | None:
         """The same, or None when git says no."""
         done = self._run(arguments, None, SECONDS)
-        return os.fsdecode(done.stdout).rstrip("\n") if done.returncode == 0 else None
+        if done.returncode == 0:
+            return os.fsdecode(done.stdout).rstrip("\n")
+        return None
 
     def holds(self, *arguments: str) -> bool:
         """Whether a command that only answers yes or no says yes. Raise GitError on neither."""
@@ -206,7 +210,8 @@ class Git:
             over[said.name] = row.off if section == "credential" else own.get(said.name, row.off)
             if section == "filter":
                 over[f"filter.{rest.rpartition('.')[0]}.required"] = "false"
-            if section == "lfs":  # then git-lfs itself is not started
+            # Then git-lfs itself is not started.
+            if section == "lfs":
                 over |= {f"filter.lfs.{key}": "" for key in ("clean", "smudge", "process")}
                 over["filter.lfs.required"] = "false"
         return over
@@ -301,4 +306,6 @@ def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str
     except GitError:
         objects = Path(top, ".git", "objects")
         committed = b"?"
-    return (objects,) if committed else ()
+    if committed:
+        return (objects,)
+    return ()

@@ -111,7 +111,8 @@ class _Look:
         for name, value, row in rows:
             line = f"git setting {name}: {value if len(value) <= _SHOWN else value[: _SHOWN - 1] + '…'}"
             filters = row.kind == "checkout" and name.startswith(("filter.", "lfs."))
-            fetched_by = row.kind == "transport" and fetches  # reading fetches what is missing
+            # Reading fetches what is missing.
+            fetched_by = row.kind == "transport" and fetches
             if row.kind == "read" or filters or fetched_by:
                 self.read.append(line)
             elif name != "core.worktree" or os.path.realpath(home / value) != os.path.realpath(top):
@@ -165,7 +166,9 @@ class _Look:
 def _common(home: Path) -> Path:
     """Where the settings are: git follows `commondir` in any git folder, not only in a worktree's."""
     said = _content(home / "commondir").decode("utf-8", "surrogateescape").strip()
-    return home / said if said else home
+    if said:
+        return home / said
+    return home
 
 
 def _meant(value: str) -> tuple[str, ...]:
@@ -209,7 +212,8 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
     if size > _MOST_INDEX_BYTES:
         raise ValueError(path)
     data = Path(path).read_bytes()
-    if _GITLINK_BYTES not in data:  # almost every index needs no more
+    # Almost every index needs no more.
+    if _GITLINK_BYTES not in data:
         return ()
     return tuple(os.fsdecode(name) for mode, name in _entries(data) if mode == _GITLINK)
 

@@ -252,7 +252,8 @@ class InboxService:
 
     async def _withdrawn(self, asked: Asked) -> None:
         nothing = InboxAnswer("", by="run", at=self._clock.now())
-        with suppress(RetinueError):  # the writers of runs report a log that cannot be written
+        # The writers of runs report a log that cannot be written.
+        with suppress(RetinueError):
             self._close(asked, InboxClosed(asked.item.id, "withdrawn"))
             await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
 

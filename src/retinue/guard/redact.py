@@ -71,11 +71,15 @@ class RedactedStream:
         self._held, safe = held[cut:], held[:cut]
         word = safe.strip()
         # One short word of letters is most of what a model streams, and no secret.
-        return safe if len(word) < _SHORTEST and (not word or word.isalpha()) else self._redact(safe)
+        if len(word) < _SHORTEST and (not word or word.isalpha()):
+            return safe
+        return self._redact(safe)
 
     def finish(self) -> str:
         held, self._held, self._swallow = self._held, "", False
-        return self._redact(held) if held else ""
+        if held:
+            return self._redact(held)
+        return ""
 
     def _force(self, held: str) -> str:
         shown = self._redact(held)
@@ -131,7 +135,9 @@ class Redactor:
         """`text` without secrets; the very same object if there are none."""
         data = text.encode("utf-8", "surrogatepass")
         clean = self._clean(data)
-        return text if clean is data else clean.decode("utf-8", "surrogatepass")
+        if clean is data:
+            return text
+        return clean.decode("utf-8", "surrogatepass")
 
     def body(self, body: Body, encoded: bytes) -> Body:
         """`body` without secrets; the very same object if there are none. `encoded` is its JSON."""
@@ -156,7 +162,11 @@ class Redactor:
         if isinstance(value, (tuple, list)):
             items = [self.data(item) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if same else tuple(items) if isinstance(value, tuple) else items
+            if same:
+                return value
+            if isinstance(value, tuple):
+                return tuple(items)
+            return items
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._fields(value)
         return value
@@ -174,10 +184,14 @@ class Redactor:
             if found:
                 data = cut_out(data, found)
                 low = data.lower()
-        return cut_out(data, tokens(data)) if len(data) >= SHORTEST_TOKEN else data
+        if len(data) >= SHORTEST_TOKEN:
+            return cut_out(data, tokens(data))
+        return data
 
     def _worth_a_look(self, low: bytes) -> Sequence[Family]:
-        return self._families if len(low) > _LITTLE else [each for each in self._families if each.word in low]
+        if len(low) > _LITTLE:
+            return self._families
+        return [each for each in self._families if each.word in low]
 
     def _found(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
@@ -196,7 +210,9 @@ class Redactor:
                 new = self.data(old)
                 if new is not old:
                     changed[field.name] = new
-        return dataclasses.replace(value, **changed) if changed else value
+        if changed:
+            return dataclasses.replace(value, **changed)
+        return value
 
     def _mapping(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
         result: dict[Any, Any] = {}
@@ -206,7 +222,9 @@ class Redactor:
             new = REDACTED.decode() if self._hides(key, old) else self.data(old)
             same = same and new is old and new_key is key
             result[new_key] = new
-        return value if same else result
+        if same:
+            return value
+        return result
 
     def _hides(self, key: Any, value: Any) -> bool:
         """Whether a value is secret because of the name it has: `{"api_key": "…"}`."""
@@ -291,7 +309,9 @@ def _shortened(text: str) -> str:
             if frames > FRAMES_KEPT:
                 continue
         kept.append(line)
-    return "\n".join(kept) if frames > FRAMES_KEPT else text
+    if frames > FRAMES_KEPT:
+        return "\n".join(kept)
+    return text
 
 
 def _shortened_tracebacks(text: str) -> str:

@@ -203,7 +203,8 @@ def _locked(folder: int) -> Iterator[None]:
     except ImportError:  # pragma: no cover - Windows
         yield
         return
-    with suppress(OSError):  # a file system without locks: renaming is still whole or nothing
+    # A file system without locks: renaming is still whole or nothing.
+    with suppress(OSError):
         fcntl.flock(folder, fcntl.LOCK_EX)
     yield
 

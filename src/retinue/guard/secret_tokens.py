@@ -150,7 +150,8 @@ def _whole(text: bytes, mask: bytes, begin: int, end: int) -> tuple[int, int]:
 
 def _matches(text: bytes, begin: int, end: int) -> Iterator[tuple[tuple[int, int], bytes]]:
     """Tokens from `begin` on; what is before one may be before that."""
-    if begin == 0:  # there is nothing before it
+    # There is nothing before it.
+    if begin == 0:
         for (start, stop), shown in _matches(b" " + text[:end], 1, end + 1):
             yield (start - 1, stop - 1), shown
         return

@@ -98,7 +98,9 @@ class Family:
         if not self.sign or len(low) < _SHORT:
             return low.find(self.word, position)
         match = compiled(self.sign).search(low, position + self.back)
-        return -1 if match is None else match.start() - self.back
+        if match is None:
+            return -1
+        return match.start() - self.back
 
 
 def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
@@ -283,4 +285,6 @@ def cut_out(text: bytes, spans: Iterable[Span]) -> bytes:
         if begin >= position:
             pieces += (text[position:begin], shown)
             position = end
-    return b"".join((*pieces, text[position:])) if pieces else text
+    if pieces:
+        return b"".join((*pieces, text[position:]))
+    return text

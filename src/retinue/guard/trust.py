@@ -69,7 +69,9 @@ class Trust:
     def answer(self, path: Path, content: bytes | str) -> Answer | None:
         """What was answered for this content, None if nobody was asked."""
         found = self._read().get(_key(path), {}).get(digest(content))
-        return found.answer if found is not None else None
+        if found is not None:
+            return found.answer
+        return None
 
     def consents(self) -> list[Consent]:
         """Every remembered answer, by file."""

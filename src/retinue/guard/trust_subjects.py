@@ -101,7 +101,9 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
         gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
         if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
             what.append(f"{name}: {_brief(value)}")
-    return TrustSubject(path, (content,), tuple(what)) if what else None
+    if what:
+        return TrustSubject(path, (content,), tuple(what))
+    return None
 
 
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
@@ -182,7 +184,8 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":
         return isinstance(below, list | tuple) and any(place not in (value or ()) for place in below)
-    if name == "permissions.headless":  # a run that nobody watches would stand still
+    # A run that nobody watches would stand still.
+    if name == "permissions.headless":
         return bool(value == "wait")
     if name == "permissions.expirySeconds" and isinstance(value, (int, float)):
         return value > (below if isinstance(below, (int, float)) else fields()[name].default)
@@ -242,4 +245,6 @@ def _brief(value: Any) -> str:
 
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = "".join(c if c.isprintable() else " " for c in text)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN - 1]}…"

@@ -103,7 +103,8 @@ class ModelTurn:
         if isinstance(part, Noted):
             self.notes.append(part)
         elif isinstance(part, Retrying):
-            self._patience = max(part.delay, 0.0)  # this silence is announced
+            # This silence is announced.
+            self._patience = max(part.delay, 0.0)
             return self._void(part)
         return None
 
@@ -116,7 +117,9 @@ class ModelTurn:
         text = part.partial or "".join(self._text)
         self._text.clear()
         self.shown = text or self.shown
-        return part if part.partial == text else replace(part, partial=text)
+        if part.partial == text:
+            return part
+        return replace(part, partial=text)
 
     def _whole(self, message: AssistantMessage) -> AssistantMessage:
         """A failed message that forgot what had been streamed gets it back."""
@@ -135,7 +138,9 @@ class ModelTurn:
 
     def _said(self) -> tuple[Text, ...]:
         text = "".join(self._text)
-        return (Text(text),) if text else ()
+        if text:
+            return (Text(text),)
+        return ()
 
 
 class Tally:
@@ -270,4 +275,6 @@ def _renamed(call: ToolCall, used: set[str]) -> ToolCall:
         number += 1
         name = f"{call.id or 'call'}-{number}"
     used.add(name)
-    return call if name == call.id else replace(call, id=name)
+    if name == call.id:
+        return call
+    return replace(call, id=name)

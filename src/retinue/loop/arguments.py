@@ -130,7 +130,9 @@ def _words(wanted: Any) -> str:
 def _article(name: str) -> str:
     if name == "null":
         return "null"
-    return f"an {name}" if name[:1] in "aio" else f"a {name}"
+    if name[:1] in "aio":
+        return f"an {name}"
+    return f"a {name}"
 
 
 def _listing(options: Sequence[Any]) -> str:
@@ -139,7 +141,9 @@ def _listing(options: Sequence[Any]) -> str:
 
 
 def _join(place: str, key: Any) -> str:
-    return f"{place}.{key}" if place else str(key)
+    if place:
+        return f"{place}.{key}"
+    return str(key)
 
 
 def _name(place: str) -> str:

@@ -94,7 +94,9 @@ class Compactor:
         kept, gone = self._bounded(kept, gone, target)
         if not gone:
             shorter = [*kept, *tail]
-            return ("pruned", shorter) if estimate(shorter) < estimate(messages) else None
+            if estimate(shorter) < estimate(messages):
+                return ("pruned", shorter)
+            return None
         summary = await self._summary(gone, [*kept, *tail])
         note = summary or prompt("dropped", count=_turns(gone), calls=shrink.calls_made(gone, max(int(target), 400)))
         shorter = [*kept, user("\n\n".join(filter(None, (note, self._reminder()))), "summary"), *tail]

@@ -97,7 +97,9 @@ class Interrupt:
                 finally:
                     waker.cancel()
                     await asyncio.gather(waker, return_exceptions=True)
-            return task.result() if task.done() else None
+            if task.done():
+                return task.result()
+            return None
         finally:
             if not task.done():
                 task.cancel()
@@ -155,7 +157,9 @@ class Controls:
         """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
         None when it cannot be told."""
         message = user(text, origin)
-        return message if self._put(self._steers, message) else None
+        if self._put(self._steers, message):
+            return message
+        return None
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
         """Say `text` when the agent would otherwise be done."""

@@ -156,7 +156,8 @@ class Dispatch:
 
     def _done(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
         running = self._running.pop(call_id, None)
-        if running is None:  # left behind earlier
+        # Left behind earlier.
+        if running is None:
             if not task.cancelled():
                 task.exception()
             return

@@ -129,7 +129,8 @@ def check_schema(schema: Any) -> None:
 
 
 def _validator(schema: Any) -> Any:
-    import jsonschema_rs  # 10 ms that only runs with a schema need to spend
+    # 10 ms that only runs with a schema need to spend.
+    import jsonschema_rs
 
     try:
         return jsonschema_rs.validator_for(schema, offline=True)
@@ -176,7 +177,9 @@ class Submission:
             if call.name == SUBMIT and result.is_error:
                 self._attempts += 1
                 self._last = result.text
-        return self._failure() if self._attempts >= ATTEMPTS else None
+        if self._attempts >= ATTEMPTS:
+            return self._failure()
+        return None
 
     def read(self, text: str) -> ToolOutput | None:
         """An answer in text that is the result, as JSON and nothing else; None for any other text."""
@@ -185,7 +188,9 @@ class Submission:
             value = orjson.loads(fenced[1] if fenced is not None else text.strip())
         except ValueError:
             return None
-        return None if self._problem(value) else ToolOutput((Text("Accepted."),), value=value)
+        if self._problem(value):
+            return None
+        return ToolOutput((Text("Accepted."),), value=value)
 
     def remind(self) -> UserMessage | Ending:
         """For a run that ends without a result: one reminder, which is an attempt too."""
@@ -222,7 +227,9 @@ def _line(error: Any) -> str:
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
-    return f"{place.lstrip('.')}: {message}" if place else message
+    if place:
+        return f"{place.lstrip('.')}: {message}"
+    return message
 
 
 def _is_plain_object(schema: Mapping[str, Any] | bool) -> TypeGuard[Mapping[str, Any]]:

@@ -200,7 +200,9 @@ class Turns:
         if self.wrapped is None or self._hands_in:
             return "auto"
         is_last = self._last is not None and self._taken >= self._last - 1
-        return "none" if self.over or is_last or self.wrapped != "turns" else "auto"
+        if self.over or is_last or self.wrapped != "turns":
+            return "none"
+        return "auto"
 
     @property
     def allows_another(self) -> bool:

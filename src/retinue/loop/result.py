@@ -138,7 +138,8 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         result["error"] = sanitise(_error(report))
     if outcome.limit in ("time", "idle"):
         result["timeoutReason"] = "idle" if outcome.limit == "idle" else "runtime"
-    if outcome.tree_usage is not None:  # it has started others: what all of them have used together
+    # It has started others: what all of them have used together.
+    if outcome.tree_usage is not None:
         result["treeUsage"] = _usage(outcome.tree_usage)
     if outcome.truncated:
         result["truncated"] = True
@@ -152,13 +153,17 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
 
 
 def _exit_code(report: RunReport) -> int:
-    return 1 if report.output_limit else report.outcome.exit_code
+    if report.output_limit:
+        return 1
+    return report.outcome.exit_code
 
 
 def _code(report: RunReport) -> ErrorCode:
     if report.output_limit:
         return "SUBAGENT_OUTPUT_TRUNCATED"
-    return "SUBAGENT_TIMEOUT" if report.outcome.exit_code == 124 else "SUBAGENT_FAILED"
+    if report.outcome.exit_code == 124:
+        return "SUBAGENT_TIMEOUT"
+    return "SUBAGENT_FAILED"
 
 
 def _error(report: RunReport) -> str:

@@ -45,7 +45,11 @@ _TELLING = frozenset({"get_subagent_result", "get_search_content", "list_subagen
 def tail_start(messages: Sequence[Message], turns: int) -> int:
     """Where the newest `turns` turns begin: always at a message of the model."""
     starts = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
-    return starts[-turns] if 0 < turns <= len(starts) else (starts[0] if starts and turns else len(messages))
+    if 0 < turns <= len(starts):
+        return starts[-turns]
+    if starts and turns:
+        return starts[0]
+    return len(messages)
 
 
 def prune(messages: Sequence[Message], end: int, repeatable: Callable[[str], bool] = is_repeatable) -> list[Message]:

@@ -51,7 +51,8 @@ def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
             return Understood(call)
         meant = {"stop": True} if call.name.casefold() in _STOPPING else {}
         call = replace(found, arguments={**found.arguments, **meant})
-    if call.broken is not None or spec.ends_run:  # a result is judged by its schema as it was handed in
+    # A result is judged by its schema as it was handed in.
+    if call.broken is not None or spec.ends_run:
         return Understood(call)
     notes: list[str] = []
     arguments = normalise(call.arguments, spec, notes)
@@ -62,7 +63,8 @@ def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
 
 def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
     """The one tool of `specs` that is also called `name`; None where none or several are."""
-    plain = name.strip().partition("<|")[0]  # some models leave marks of their template behind
+    # Some models leave marks of their template behind.
+    plain = name.strip().partition("<|")[0]
     for prefix in _PREFIXES:
         plain = plain.removeprefix(prefix)
     if plain in specs:
@@ -134,7 +136,9 @@ class _Reader:
 
     @property
     def _ignored(self) -> frozenset[str]:
-        return self._spellings.ignored if self._spellings is not None else frozenset()
+        if self._spellings is not None:
+            return self._spellings.ignored
+        return frozenset()
 
     def _name(self, key: str, known: Mapping[str, Any], place: str) -> str:
         """The parameter that `key` stands for, or `key`."""
@@ -150,7 +154,8 @@ class _Reader:
         """Whether an unknown name stays, for the tool to use or the check to refuse."""
         if self._spellings is None or schema.get("additionalProperties") is not False:
             return True
-        if key in self._spec.unavailable and item:  # the check says why it is not there
+        # The check says why it is not there.
+        if key in self._spec.unavailable and item:
             return True
         harmless = self._spec.effects <= READ_ONLY or not item
         return not harmless and fold_name(key) in _RESTRAINTS
@@ -202,7 +207,9 @@ def _as(value: Any, kind: str, schema: Mapping[str, Any]) -> Any:
             return _list(value, schema.get("items"))
         case "object":
             found = _json(value)
-            return found if isinstance(found, Mapping) else None
+            if isinstance(found, Mapping):
+                return found
+            return None
     return None
 
 
@@ -215,7 +222,9 @@ def _number(value: Any, kind: str) -> int | float | None:
         return None
     if number.is_integer() and abs(number) < 2**53:
         return int(number)
-    return number if kind == "number" and number - number == 0 else None
+    if kind == "number" and number - number == 0:
+        return number
+    return None
 
 
 def _flag(value: Any) -> bool | None:
@@ -248,4 +257,6 @@ def _json(value: Any) -> Any:
 
 
 def _join(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
+    if place:
+        return f"{place}.{key}"
+    return key

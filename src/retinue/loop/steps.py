@@ -95,8 +95,10 @@ class Steps:
             self._dispatch.waiting(call_id, begins)
 
     def _progress(self, call_id: str, text: str) -> None:
-        if threading.get_ident() != self._thread:  # a tool that works in a thread of its own
-            with suppress(RuntimeError):  # the event loop is gone, and with it every reader
+        # A tool that works in a thread of its own.
+        if threading.get_ident() != self._thread:
+            # The event loop is gone, and with it every reader.
+            with suppress(RuntimeError):
                 self._interrupt.loop.call_soon_threadsafe(self._progress, call_id, text)
             return
         self._job.context.progress(call_id, text)
@@ -160,7 +162,9 @@ class Steps:
             return "overflow"
         if self._controls.take_compact():
             return "manual"
-        return "threshold" if self._compactor.is_due(self._conversation) else None
+        if self._compactor.is_due(self._conversation):
+            return "threshold"
+        return None
 
     def _cannot_go_on(self) -> bool:
         self.ending = self.ending or self._interrupt.ending or over_budget(self._job.limits, self._tally.usage)
@@ -195,7 +199,8 @@ class Steps:
                 self._offered = (*self._offered, spec)
 
     def answered(self, ask: ModelTurn) -> AssistantMessage:
-        message = settled(ask.message, self._used)  # as it enters the conversation
+        # As it enters the conversation.
+        message = settled(ask.message, self._used)
         self.calls = message.tool_calls
         self._failure = failure_of(message)
         if self._failure is None and not self.calls:
@@ -236,7 +241,11 @@ class Steps:
     def _calls_left(self) -> int | None:
         most, shared = self._job.limits.max_tool_calls, self._job.account.calls_left()
         own = None if most is None else max(most - self._calls, 0)
-        return shared if own is None else own if shared is None else min(own, shared)
+        if own is None:
+            return shared
+        if shared is None:
+            return own
+        return min(own, shared)
 
     def dispatched(self, dispatch: Dispatch) -> ToolMessage:
         """The results as they enter the conversation, and what they decide."""

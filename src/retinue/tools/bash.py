@@ -144,7 +144,9 @@ def _line(words: list[Any]) -> Any:
         return words[2]
     import shlex
 
-    return words[0] if len(words) == 1 else shlex.join(words)
+    if len(words) == 1:
+        return words[0]
+    return shlex.join(words)
 
 
 def _taken(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -158,7 +160,8 @@ def environment(context: ToolContext) -> dict[str, str]:
     runner decides what else a command may know."""
     base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     found = {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
-    found.pop("CDPATH", None)  # the permissions must know where `cd` leads
+    # The permissions must know where `cd` leads.
+    found.pop("CDPATH", None)
     return found
 
 
@@ -217,13 +220,17 @@ class Timing:
 
     @property
     def limit(self) -> str:
-        return "the most one call may take" if self.at_most else "its timeout"
+        if self.at_most:
+            return "the most one call may take"
+        return "its timeout"
 
     @property
     def remedy(self) -> str:
         if not self.at_most:
             return "Set a longer timeout, or do less at once"
-        return "Do less at once, or use run_in_background" if self.can_stay else "Do less at once"
+        if self.can_stay:
+            return "Do less at once, or use run_in_background"
+        return "Do less at once"
 
 
 def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped: str) -> ToolOutput:
@@ -262,4 +269,6 @@ def _signal(number: int) -> str:
 
 def _shell_signal(code: int) -> str:
     """Shells report a child's death by signal N as 128 + N."""
-    return f", {_signal(code - 128)}" if 128 < code < 160 else ""
+    if 128 < code < 160:
+        return f", {_signal(code - 128)}"
+    return ""

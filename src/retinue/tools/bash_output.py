@@ -51,14 +51,17 @@ class BackgroundCommand:
         raw = text.encode("utf-8", "replace")
         if self._stored + len(raw) <= FILE_BYTES:
             self._stored += len(raw)
-            with suppress(OSError), self.path.open("ab") as file:  # a full disk does not end the command
+            # A full disk does not end the command.
+            with suppress(OSError), self.path.open("ab") as file:
                 file.write(raw)
 
     def take(self) -> str:
         """What came since the last time, cut in the middle where it is long."""
         text = "".join(self._unread) + (self._cleaner.feed(b"", final=True) if not self.live else "")
         self._unread.clear()
-        return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip() if text else ""
+        if text:
+            return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip()
+        return ""
 
     def state(self) -> str:
         """Its state in a few words."""

@@ -88,7 +88,9 @@ def cut_bytes(text: str, most: int) -> str:
 
 
 def byte_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def line_count(text: str) -> int:
@@ -116,12 +118,16 @@ def join_parts(head: str, gap: str, tail: str) -> str:
 def trim_head(text: str) -> str:
     """Without its last, probably broken line, if that is not most of it."""
     end = text.rfind("\n")
-    return text[: end + 1] if end > len(text) // 2 else text
+    if end > len(text) // 2:
+        return text[: end + 1]
+    return text
 
 
 def trim_tail(text: str) -> str:
     start = text.find("\n")
-    return text[start + 1 :] if 0 <= start < len(text) // 2 else text
+    if 0 <= start < len(text) // 2:
+        return text[start + 1 :]
+    return text
 
 
 SHOWN = 30_000
@@ -139,9 +145,11 @@ class Capture:
         self._outputs = outputs
         self._label = label
         self._cleaner = StreamCleaner()
-        self._head = ""  # everything, until it does not fit
+        # Everything, until it does not fit.
+        self._head = ""
         self._tail = ""
-        self._raw_tail = b""  # what came after the file was full, uncleaned
+        # What came after the file was full, uncleaned.
+        self._raw_tail = b""
         self._file: BinaryIO | None = None
         self._stored = 0
         self.bytes = 0

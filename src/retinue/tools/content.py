@@ -98,7 +98,9 @@ class TextForm:
     def decode(self, data: bytes) -> str:
         """The text with plain newlines if all of its line ends are CRLF."""
         text = data[len(self.mark) :].decode(self.codec, self.errors)
-        return text.replace("\r\n", "\n") if self.crlf else text
+        if self.crlf:
+            return text.replace("\r\n", "\n")
+        return text
 
 
 def forms_of(data: bytes) -> tuple[TextForm, ...]:
@@ -173,7 +175,8 @@ def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes
         if change.kind not in (None, cell.get("cell_type")):
             cells[place] = {**_cell(change.kind or "code", lines), **({"id": cell["id"]} if "id" in cell else {})}
         elif cell.get("cell_type") == "code":
-            cell["outputs"], cell["execution_count"] = [], None  # what it printed is not of this source
+            # What it printed is not of this source.
+            cell["outputs"], cell["execution_count"] = [], None
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -191,4 +194,6 @@ def _index(cells: list[Any], wanted: str | None, shown: str) -> int:
 
 def _cell(kind: str, lines: list[str]) -> dict[str, Any]:
     cell: dict[str, Any] = {"cell_type": kind, "metadata": {}, "source": lines}
-    return {**cell, "execution_count": None, "outputs": []} if kind == "code" else cell
+    if kind == "code":
+        return {**cell, "execution_count": None, "outputs": []}
+    return cell

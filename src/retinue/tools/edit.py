@@ -61,11 +61,15 @@ def fit_ends(edit: Edit, text: str) -> Edit:
     if "\r\n" not in edit.old and edit.old in text:
         return edit
     wide = Edit(plain.old.replace("\n", "\r\n"), plain.new.replace("\n", "\r\n"), edit.every)
-    return wide if wide.old in text else plain
+    if wide.old in text:
+        return wide
+    return plain
 
 
 def _none_made(edits: list[Edit]) -> str:
-    return " None of the edits was made." if len(edits) > 1 else ""
+    if len(edits) > 1:
+        return " None of the edits was made."
+    return ""
 
 
 def _ambiguous(text: str, old: str, shown: str) -> str:

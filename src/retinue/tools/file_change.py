@@ -46,7 +46,8 @@ def rewrite(
     exists keeps its mode; a new one can be made `executable`."""
     made = 0o777 if executable else 0o666
     fresh = _existing(place) is None
-    new = change(None) if fresh else b""  # before any folder is made: a refusal leaves no trace
+    # Before any folder is made: a refusal leaves no trace.
+    new = change(None) if fresh else b""
     ledger = context.ledger
     with (
         ledger.lease(place.path) if ledger else nullcontext(),

@@ -200,7 +200,9 @@ class _Rights:
             return "the agent is read-only"
         if not spec.confinable or "spawn" in spec.effects:
             return "the agent is read-only, and this tool starts programs outside of any sandbox"
-        return None if self.shell_sandbox else _NO_SANDBOX
+        if self.shell_sandbox:
+            return None
+        return _NO_SANDBOX
 
 
 def _starts_readonly(spec: ToolSpec) -> bool:
@@ -222,7 +224,9 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
     if found:
         return found
     alias = served_alias(name)
-    return _served(alias, available) if alias is not None else _served_with_one_mark(name, available)
+    if alias is not None:
+        return _served(alias, available)
+    return _served_with_one_mark(name, available)
 
 
 def _served_with_one_mark(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:

@@ -56,7 +56,9 @@ class FindTool(BuiltinTool):
 def _from_root(pattern: str, context: ToolContext) -> str:
     """An absolute pattern inside the working directory, made relative to it."""
     root = str(context.root).rstrip("/") + "/"
-    return pattern[len(root) :] if pattern.startswith(root) and len(pattern) > len(root) else pattern
+    if pattern.startswith(root) and len(pattern) > len(root):
+        return pattern[len(root) :]
+    return pattern
 
 
 def _paths(files: list[str], pattern: str) -> list[str]:

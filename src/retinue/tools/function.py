@@ -51,7 +51,9 @@ class FunctionTool:
                 value = await asyncio.to_thread(self.function, **given)
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its result
             return failed(f"{self.spec.name} failed: {type(error).__name__}: {error}")
-        return value if isinstance(value, ToolOutput) else ok(_text(value))
+        if isinstance(value, ToolOutput):
+            return value
+        return ok(_text(value))
 
 
 @overload
@@ -80,7 +82,9 @@ def tool(
             target, ToolSpec(name or target.__name__, said, parameters, frozenset(effects)), wants_context
         )
 
-    return make(function) if function is not None else make
+    if function is not None:
+        return make(function)
+    return make
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
@@ -121,7 +125,9 @@ def _schema(hint: Any, place: str) -> dict[str, Any]:
         return {"enum": list(args)}
     if origin in (typing.Union, types.UnionType):
         options = [_schema(arg, place) for arg in args if arg is not type(None)]
-        return options[0] if len(options) == 1 else {"anyOf": options}
+        if len(options) == 1:
+            return options[0]
+        return {"anyOf": options}
     raise UsageError(f"{place}: {hint!r} has no JSON form.", remedy="Use str, int, float, bool, list, dict or Literal.")
 
 

@@ -116,7 +116,9 @@ def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
 
     def name(found: re.Match[bytes]) -> bytes:
         path = opened.get(int(found[1]))
-        return found[0] if path is None else b"./" + os.fsencode(path) + found[2]
+        if path is None:
+            return found[0]
+        return b"./" + os.fsencode(path) + found[2]
 
     return _PRINTED.sub(name, printed)
 
@@ -163,7 +165,8 @@ async def matching_lines(
     shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
     bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
     wanted = [*shape, *bounds, *query.flags()]
-    if not BY_DESCRIPTOR:  # Windows
+    # Windows.
+    if not BY_DESCRIPTOR:
         await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
         return _parse(bytes(printed), start, limit)
     with opened_files(chosen, start) as opened:
@@ -198,7 +201,9 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
 
 def hidden_flags(hidden: bool) -> list[str]:
     """Version control folders stay out even when hidden files are asked for."""
-    return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"] if hidden else []
+    if hidden:
+        return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"]
+    return []
 
 
 def _type_flags(glob: Glob | None) -> list[str]:

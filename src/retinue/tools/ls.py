@@ -47,4 +47,8 @@ def folder_listing(place: Confined) -> str:
 
 
 def _mark(folder: bool, link: bool) -> str:
-    return "@" if link else "/" if folder else ""
+    if link:
+        return "@"
+    if folder:
+        return "/"
+    return ""

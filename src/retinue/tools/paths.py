@@ -99,7 +99,9 @@ def _below(path: str, root: Path) -> str | None:
     if whole == start:
         return ""
     start = start if start.endswith(os.sep) else start + os.sep
-    return path[len(start) :] if whole.startswith(start) else None
+    if whole.startswith(start):
+        return path[len(start) :]
+    return None
 
 
 def _resolve(text: str, context: ToolContext) -> str:
@@ -112,7 +114,10 @@ def _resolve(text: str, context: ToolContext) -> str:
     if text == "~" or text.startswith("~/"):
         text = (context.environment.get("HOME") or str(Path.home())) + text[1:]
     path = os.path.join(context.root, text)  # noqa: PTH118
-    return path if _is_plain(path, context.root) else os.path.realpath(path)  # Path.resolve raises on loops
+    # Path.resolve raises on loops.
+    if _is_plain(path, context.root):
+        return path
+    return os.path.realpath(path)
 
 
 def _is_plain(path: str, root: Path) -> bool:
@@ -139,7 +144,9 @@ def _straight_below(path: str, root: Path) -> str | None:
     if os.sep != "/" or not path.startswith(start):
         return None
     below = path[len(start) :]
-    return below if _DETOURS.isdisjoint(below.split("/")) else None
+    if _DETOURS.isdisjoint(below.split("/")):
+        return below
+    return None
 
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -216,7 +223,8 @@ def _make_folder(name: str, folder: int) -> None:
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
-        return  # someone else made it at the same moment; the open that follows checks it
+        # Someone else made it at the same moment; the open that follows checks it.
+        return
 
 
 def open_regular(where: FolderEntry, place: Confined) -> int:
@@ -232,7 +240,9 @@ def read_little(place: Confined, most: int) -> bytes | None:
     try:
         data = os.read(descriptor, most)
         whole = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
-        return data if whole else None
+        if whole:
+            return data
+        return None
     finally:
         os.close(descriptor)
 

@@ -150,7 +150,8 @@ async def _run(
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
         return ProcessEnd(transport.get_returncode(), timed_out=not cancelled.done())
     finally:
-        if not over:  # this task itself was cancelled, as happens when the loop is torn down
+        # This task itself was cancelled, as happens when the loop is torn down.
+        if not over:
             tree.kill()
         transport.close()
 

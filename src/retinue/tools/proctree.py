@@ -49,7 +49,9 @@ class ProcessTree:
         """Live processes of the tree, the leader included while it lives."""
         if sys.platform == "linux":
             return self._from_proc()
-        return self._from_ps() if hasattr(os, "killpg") else ()
+        if hasattr(os, "killpg"):
+            return self._from_ps()
+        return ()
 
     async def end(self, grace: float) -> None:
         """Ask all members to stop, give them `grace` seconds, then kill what is left.
@@ -72,7 +74,8 @@ class ProcessTree:
             alive = self.members()
             if not alive:
                 return
-            if hasattr(os, "killpg"):  # the whole group at once, so that no fork slips through
+            # The whole group at once, so that no fork slips through.
+            if hasattr(os, "killpg"):
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
             self._send(alive, getattr(signal, "SIGKILL", signal.SIGTERM))
@@ -84,7 +87,8 @@ class ProcessTree:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
                 if number == signal.SIGTERM and hasattr(signal, "SIGCONT"):
-                    os.kill(pid, signal.SIGCONT)  # a stopped process cannot act on the first
+                    # A stopped process cannot act on the first.
+                    os.kill(pid, signal.SIGCONT)
 
     def _from_proc(self) -> tuple[int, ...]:
         processes = [found for found in map(_stat, self._candidates()) if found is not None]

@@ -98,7 +98,8 @@ class ExitPlanTool(BuiltinTool):
         if reply.kind == "nobody":
             return ok(_UNASKED)
         if reply.text.startswith("Approved."):
-            context.confinement = None  # the walls of a read-only run were those of plan mode
+            # The walls of a read-only run were those of plan mode.
+            context.confinement = None
         return ok(f"{reply.text} ({reply.by})" if reply.by else reply.text)
 
 

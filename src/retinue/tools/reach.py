@@ -59,8 +59,12 @@ class Reaching:
         if found is not None or Path(text).is_absolute():
             return found
         if self.only:
-            return _inside(os.path.realpath(self._folders[0] / text), self._folders) if self._folders else None
-        return None if "write" in self.spec.effects or (root / text).exists() else _beside_index(text, self._folders)
+            if self._folders:
+                return _inside(os.path.realpath(self._folders[0] / text), self._folders)
+            return None
+        if "write" in self.spec.effects or (root / text).exists():
+            return None
+        return _beside_index(text, self._folders)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         found = self.target(arguments, context.root, _house(context))
@@ -87,20 +91,26 @@ class ReachingWriter(Reaching):
             folder, path = found
             arguments, context = _with_path(arguments, path), replace(context, roots=(folder,))
         preview = getattr(self.inner, "preview", None)
-        return str(await preview(arguments, context)) if preview is not None else ""
+        if preview is not None:
+            return str(await preview(arguments, context))
+        return ""
 
 
 def label(tool: Tool) -> str:
     """The name of a tool as the log keeps it: one that reaches only a memory is not the tool of
     that name, and passes no right to it on to a child."""
-    return f"{tool.spec.name} (memory only)" if isinstance(tool, Reaching) and tool.only else tool.spec.name
+    if isinstance(tool, Reaching) and tool.only:
+        return f"{tool.spec.name} (memory only)"
+    return tool.spec.name
 
 
 def _path(arguments: Mapping[str, Any]) -> str | None:
     for name in _NAMES:
         found = arguments.get(name)
         if found is not None:
-            return found if isinstance(found, str) and found and "\0" not in found and _encodable(found) else None
+            if isinstance(found, str) and found and "\0" not in found and _encodable(found):
+                return found
+            return None
     return None
 
 
@@ -118,7 +128,9 @@ def _with_path(arguments: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _inside(path: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
     folder = next((each for each in folders if path.startswith(f"{each}{os.sep}")), None)
-    return (folder, Path(path)) if folder is not None else None
+    if folder is not None:
+        return (folder, Path(path))
+    return None
 
 
 def _beside_index(text: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:

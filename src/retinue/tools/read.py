@@ -108,9 +108,11 @@ class _Builder:
     def __init__(self, found: LineWindow, limit: int) -> None:
         self.found = found
         self.limit = limit
-        self.number = 1  # of the line being read
+        # Of the line being read.
+        self.number = 1
         self.part = bytearray()
-        self.length = 0  # of the line being read
+        # Of the line being read.
+        self.length = 0
 
     def feed(self, chunk: bytes) -> None:
         position = 0
@@ -232,7 +234,9 @@ def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
         data = read_little(place, _LITTLE)
     except (OSError, ValueError, ToolError):
         return None
-    return None if data is None else (place, data)
+    if data is None:
+        return None
+    return (place, data)
 
 
 def _read(
@@ -373,4 +377,6 @@ def _similar(place: Confined) -> str:
         return " Its folder does not exist either; find can look for the name."
     lower = {name.lower(): name for name in sorted(names, reverse=True)}
     close = difflib.get_close_matches(place.path.name.lower(), lower, n=3, cutoff=0.6)
-    return f" Similar names there: {', '.join(lower[name] for name in close)}" if close else ""
+    if close:
+        return f" Similar names there: {', '.join(lower[name] for name in close)}"
+    return ""

@@ -160,12 +160,15 @@ def _class(body: str) -> str:
     negated = body[:1] in ("!", "^")
     members = body[1:] if negated else body
     safe = re.sub(r"([\\\]\[^&~|])", r"\\\1", members)
-    safe = re.sub(r"^-|-$", r"\\-", safe)  # at an end it is no range, whatever stands beside it
+    # At an end it is no range, whatever stands beside it.
+    safe = re.sub(r"^-|-$", r"\\-", safe)
     try:
         re.compile(f"[{safe}]")
     except re.error:  # a range that runs backwards: its characters one by one
         safe = re.escape(members)
-    return f"[^/{safe}]" if negated else f"[{safe}]"
+    if negated:
+        return f"[^/{safe}]"
+    return f"[{safe}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,9 @@ class Start:
     @property
     def name(self) -> str:
         """Where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
-        return "the working directory" if self.place.shown == "." else self.place.shown
+        if self.place.shown == ".":
+            return "the working directory"
+        return self.place.shown
 
     def show(self, path: str) -> str:
         return self.prefix + visible(path)
@@ -205,7 +210,9 @@ def start_of(text: str | None, context: ToolContext) -> Start:
 
 def _stat(place: Confined) -> os.stat_result | None:
     if not place.parts:
-        return place.root.lstat() if place.root.exists() else None
+        if place.root.exists():
+            return place.root.lstat()
+        return None
     try:
         with spot(place) as where:
             return where.stat()
@@ -278,7 +285,9 @@ def _found(path: str, start: Start) -> Confined:
 
 def _prefix(folder: Path, context: ToolContext) -> str:
     name = shown(folder, context)
-    return "" if name == "." else name.rstrip("/") + "/"
+    if name == ".":
+        return ""
+    return name.rstrip("/") + "/"
 
 
 def relative(raw: bytes) -> str:

@@ -103,4 +103,6 @@ def _told(todos: tuple[Todo, ...]) -> str:
         return f"{text} {len(doing)} are in progress; work on one at a time."
     if doing:
         return f"{text} In progress: {doing[0]}"
-    return text if done == len(todos) else f"{text} Nothing is in progress: mark what you do next."
+    if done == len(todos):
+        return text
+    return f"{text} Nothing is in progress: mark what you do next."

@@ -133,4 +133,6 @@ class ToolSearchTool:
 
 def _first_line(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    if len(line) <= _SHOWN:
+        return line
+    return f"{line[: _SHOWN - 1]}…"

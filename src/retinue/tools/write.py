@@ -26,7 +26,8 @@ _FOR_PEOPLE = 20_000
 
 def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
     if old.endswith("\n") and new.endswith("\n"):
-        old, new = old[:-1], new[:-1]  # what follows the last line end is no line
+        # What follows the last line end is no line.
+        old, new = old[:-1], new[:-1]
     before, after = old.split("\n"), new.split("\n")
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
@@ -166,7 +167,9 @@ def _new(place: Confined, context: ToolContext, content: str, old: bytes | None)
 def _form(old: bytes | None) -> TextForm:
     """A replaced file keeps its encoding, mark and line ends: the model was shown none of them."""
     forms = forms_of(old) if old is not None and binary_kind(old) is None else ()
-    return forms[-1] if forms else TextForm()
+    if forms:
+        return forms[-1]
+    return TextForm()
 
 
 def _report(place: Confined, content: str, change: Change) -> str:

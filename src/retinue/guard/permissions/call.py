@@ -59,7 +59,9 @@ class JudgedCall:
             return Script(doubts=("it names no command, or more than one",))
         found = analyse(texts[0])
         doubts = tuple(self._surprises(found))
-        return replace(found, doubts=(*found.doubts, *doubts)) if doubts else found
+        if doubts:
+            return replace(found, doubts=(*found.doubts, *doubts))
+        return found
 
     def _surprises(self, script: Script) -> Iterator[str]:
         """Yield what the files in the folders of a command would make of it."""
@@ -157,7 +159,8 @@ def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
         if step.name == "git" and ":" in path:
             yield path.partition(":")[2], writes
         if path.startswith("@"):
-            yield path[1:], writes  # curl -d @file
+            # Curl -d @file.
+            yield path[1:], writes
 
 
 def _hides_repository(folder: str) -> bool:

@@ -101,7 +101,9 @@ def _in_form(path: str) -> str | None:
             return name
         if any(mark in part for mark in MARKS):
             return _may_be(part, last=at == len(parts) - 1)
-    return parts[-1] if parts and parts[-1] in _FILES else None
+    if parts and parts[-1] in _FILES:
+        return parts[-1]
+    return None
 
 
 def _may_be(part: str, *, last: bool) -> str | None:
@@ -241,7 +243,9 @@ def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
     if not fixed:
         return None
     folder = os.path.dirname(place.absolute(fixed + "x", base))  # noqa: PTH120
-    return "folders of the root or a home" if folder == "/" or folder == place.home else None
+    if folder == "/" or folder == place.home:
+        return "folders of the root or a home"
+    return None
 
 
 _FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})

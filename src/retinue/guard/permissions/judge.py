@@ -54,11 +54,17 @@ _NEVER_WIDE = (
 def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
     """The narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
-        return _of_command(call, coverage) if coverage is not None else None
+        if coverage is not None:
+            return _of_command(call, coverage)
+        return None
     if call.writes and call.tool in WRITING:
-        return f"Edit({_pattern(call.paths[0], call)})" if len(call.paths) == 1 else None
+        if len(call.paths) == 1:
+            return f"Edit({_pattern(call.paths[0], call)})"
+        return None
     if call.hosts:
-        return f"WebFetch(domain:{call.hosts[0]})" if len(call.hosts) == 1 and call.hosts[0] != HOLE else None
+        if len(call.hosts) == 1 and call.hosts[0] != HOLE:
+            return f"WebFetch(domain:{call.hosts[0]})"
+        return None
     return call.tool
 
 
@@ -68,7 +74,9 @@ def _of_command(call: JudgedCall, coverage: Coverage) -> str | None:
     rules = {_of_step(step) for step in coverage.open_steps}
     tools = {True: "Edit", False: "Read"}
     rules |= {f"{tools[file.writes]}({_pattern(file.path, call)})" for file in coverage.open_files}
-    return rules.pop() if len(rules) == 1 else None
+    if len(rules) == 1:
+        return rules.pop()
+    return None
 
 
 def _of_step(step: Step) -> str | None:
@@ -85,7 +93,9 @@ def _of_step(step: Step) -> str | None:
     plain = all(re.fullmatch(r"[\w.:/@+-]+", word) and not word.startswith("-") for word in words)
     exact = name in _NEVER_WIDE or " ".join(words) in _ANYTHING
     if exact or not name or not plain or depth == 1:
-        return f"Bash({text})" if "*" not in text and ")" not in text[-1:] else None
+        if "*" not in text and ")" not in text[-1:]:
+            return f"Bash({text})"
+        return None
     return f"Bash({' '.join(words)}:*)"
 
 
@@ -116,11 +126,9 @@ class _Judgement:
         asked, unsure = self._restricted(call, "ask")
         if asked is not None:
             return asked
-        return (
-            self._judge_command(call, doubtful or unsure)
-            if call.is_shell
-            else self._judge_tool(call, doubtful or unsure)
-        )
+        if call.is_shell:
+            return self._judge_command(call, doubtful or unsure)
+        return self._judge_tool(call, doubtful or unsure)
 
     def _restricted(self, call: JudgedCall, kind: str) -> tuple[Decision | None, Rule | None]:
         """The decision of the first rule that matches for certain, and the first that may."""
@@ -270,7 +278,9 @@ class _Judgement:
 def _about(rule: Rule, doubts: Sequence[str]) -> str:
     """Why a rule may be about a call."""
     found = f"it may be what the rule {rule.text} is about"
-    return f"{doubts[0]}, so {found}" if doubts else found
+    if doubts:
+        return f"{doubts[0]}, so {found}"
+    return found
 
 
 def _allows_all(rule: Rule) -> bool:
@@ -291,7 +301,9 @@ _PLANNING = "The mode is plan: look and think, change nothing. Describe what you
 def _risk(call: JudgedCall) -> Risk:
     if call.is_shell or call.is_server or "execute" in call.effects:
         return "medium"
-    return "medium" if any(not call.place.inside(path) for path in call.paths) else "low"
+    if any(not call.place.inside(path) for path in call.paths):
+        return "medium"
+    return "low"
 
 
 def _facts(call: JudgedCall) -> Mapping[str, Any]:
@@ -306,7 +318,9 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
         return facts
     if call.paths:
         return {"paths": [form for path in call.paths[:5] for form in call.place.forms(path)]}
-    return {"hosts": list(call.hosts)} if call.hosts else {}
+    if call.hosts:
+        return {"hosts": list(call.hosts)}
+    return {}
 
 
 def _edits_inside(call: JudgedCall) -> bool:

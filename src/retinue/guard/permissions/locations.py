@@ -89,7 +89,9 @@ class RunFolders:
         if self.copied is None:
             return None
         rest = below(path, self.copied[0])
-        return None if rest is None else f"{self.copied[1]}/{rest}".rstrip("/")
+        if rest is None:
+            return None
+        return f"{self.copied[1]}/{rest}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
         """Whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
@@ -117,7 +119,9 @@ def below(path: str, folder: str) -> str | None:
     if path == folder:
         return ""
     start = folder if folder.endswith("/") else folder + "/"
-    return path[len(start) :] if path.startswith(start) else None
+    if path.startswith(start):
+        return path[len(start) :]
+    return None
 
 
 def real_path(path: str, folders: dict[str, str]) -> str:
@@ -169,7 +173,9 @@ def match_path(rule: Rule, place: RunFolders, path: str, base: str | None = None
 
 def _match_forms(rule: Rule, place: RunFolders, forms: Iterable[str]) -> Match:
     answers = [_match_form(rule, place, form) for form in forms]
-    return min(answers) if rule.kind == "allow" else max(answers)
+    if rule.kind == "allow":
+        return min(answers)
+    return max(answers)
 
 
 def _match_form(rule: Rule, place: RunFolders, path: str) -> Match:
@@ -221,7 +227,8 @@ def _compiled(pattern: str, allow: bool) -> Pattern[str]:
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     head, _, tail = pattern.rpartition("/")
-    if tail == "**" and head and "/" not in head:  # a single `dir/**`: any depth, but not to allow
+    # A single `dir/**`: any depth, but not to allow.
+    if tail == "**" and head and "/" not in head:
         pattern = f"/{pattern}" if allow else f"**/{pattern}"
     if pattern in ("**", "*", "/**", "/*", "."):
         return re.compile(r".*", re.DOTALL)
@@ -264,7 +271,9 @@ def _widened(pattern: str) -> str:
 def _joined(base: str, path: str, home: str) -> str:
     """Absolute and without `..`, by text alone."""
     joined = _join(base, path, home)
-    return joined if joined.startswith(HOLE) else os.path.normpath(joined)
+    if joined.startswith(HOLE):
+        return joined
+    return os.path.normpath(joined)
 
 
 def _join(base: str, path: str, home: str) -> str:
@@ -273,7 +282,8 @@ def _join(base: str, path: str, home: str) -> str:
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
-        return HOLE  # it may be absolute, or lead anywhere
+        # It may be absolute, or lead anywhere.
+        return HOLE
     joined = os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
     if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _leads_through_process(joined):
         return HOLE

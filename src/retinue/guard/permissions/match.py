@@ -49,7 +49,9 @@ def restricts(rule: Rule, call: JudgedCall) -> Match:
     if rule.specifier is None:
         if about:
             return YES
-        return _touched(rule, call) if call.is_shell and rule.glob is None else NO
+        if call.is_shell and rule.glob is None:
+            return _touched(rule, call)
+        return NO
     best: Match = NO
     if about:
         best = _specified(rule, call)
@@ -66,7 +68,9 @@ def _specified(rule: Rule, call: JudgedCall) -> Match:
         return _commands(rule.specifier, call)
     if call.tool in SPAWNING:
         wanted = {name.strip().lower() for name in rule.specifier.split(",")}
-        return YES if any(agent.lower() in wanted for agent in call.agents) else NO
+        if any(agent.lower() in wanted for agent in call.agents):
+            return YES
+        return NO
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
         return _hosts(rule.specifier, call)
     if call.tool in READING | WRITING and not rule.specifier.startswith("domain:"):
@@ -82,7 +86,8 @@ def _commands(pattern: str, call: JudgedCall) -> Match:
     best: Match = max((_command(pattern, step) for step in steps), default=NO)
     writes = any(file.writes for file in call.script.opened) or any(step.name in WRITERS for step in steps)
     if best == NO and writes and any(map(_runs_file, steps)):
-        return MAYBE  # it may carry out what it has just written
+        # It may carry out what it has just written.
+        return MAYBE
     if best == NO and any(step.opaque for step in steps) and _mentions(pattern, call.text):
         return MAYBE
     return best
@@ -101,9 +106,12 @@ def _command(pattern: str, step: Step) -> Match:
     if any(makes_programs_load_code(name) for name, _ in step.assigned):
         return MAYBE
     if step.name == "git":
-        return MAYBE if step.opaque else best
+        if step.opaque:
+            return MAYBE
+        return best
     if step.inner:
-        return best  # they are judged by themselves
+        # They are judged by themselves.
+        return best
     if step.name in CARRIERS and not is_search(step):
         return max(MAYBE, _started(pattern, step))
     words = () if carries_code(step.words) else step.words[1:]
@@ -264,7 +272,9 @@ def goes_through(step: Step) -> bool:
 
 def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
     if rule.specifier is None:
-        return NO if path.startswith("/dev/") else YES
+        if path.startswith("/dev/"):
+            return NO
+        return YES
     return max(match_path(rule, call.place, path, base) for base in call.bases)
 
 
@@ -287,7 +297,9 @@ def match_host(specifier: str, host: str) -> Match:
     if host == HOLE:
         return MAYBE
     if wanted.startswith("*."):
-        return YES if host.endswith(wanted[1:]) and host != wanted[2:] else NO
+        if host.endswith(wanted[1:]) and host != wanted[2:]:
+            return YES
+        return NO
     return match(wanted, host)
 
 
@@ -332,7 +344,8 @@ def allows_step(rule: Rule, step: Step, *, wary: bool) -> bool:
         return not (step.opaque and wary)
     wild = "*" in rule.specifier
     if step.opaque and wild and step.name == "git":
-        return False  # `Bash(git grep *)` is no consent to the program that -O starts
+        # `Bash(git grep *)` is no consent to the program that -O starts.
+        return False
     if step.opaque and wary and rule.specifier.partition(" ")[0].partition(":")[0] != step.words[0]:
         return False
     return match_command(rule.specifier, allowed_form(step)) == YES

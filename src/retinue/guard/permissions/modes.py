@@ -67,7 +67,9 @@ def question(use: ToolUse, decision: Decision) -> str | None:
     """The call as data; None for one that is too long to be judged as a whole."""
     call = {"tool": use.tool, "arguments": use.arguments, "why asked": decision.reason}
     text = json.dumps(call, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST else None
+    if len(text) <= LONGEST:
+        return text
+    return None
 
 
 def read_answer(text: str) -> tuple[Verdict, str]:
@@ -131,7 +133,9 @@ def _may_not_rise(
         return "permissions.disableBypass is set"
     if spec.source == "plugin":
         return "plugins cannot bring one"
-    return None if trusted else "the project's file is not trusted"
+    if trusted:
+        return None
+    return "the project's file is not trusted"
 
 
 SOURCE = "CodingCode's presets"

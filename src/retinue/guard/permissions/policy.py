@@ -97,7 +97,9 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
 
 
 def _lost(kind: Kind) -> str:
-    return "it does NOT protect anything until it is corrected" if kind == "deny" else "it is ignored"
+    if kind == "deny":
+        return "it does NOT protect anything until it is corrected"
+    return "it is ignored"
 
 
 def _widen(block: Block, found: Sources) -> None:

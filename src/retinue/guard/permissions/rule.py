@@ -49,11 +49,19 @@ def match(pattern: str, text: str) -> Match:
     known = is_known(text)
     if "*" not in pattern:
         if known:
-            return YES if pattern == text else NO
-        return MAYBE if _run(pattern, text, open_marks=True) else NO
+            if pattern == text:
+                return YES
+            return NO
+        if _run(pattern, text, open_marks=True):
+            return MAYBE
+        return NO
     if _run(pattern, text, open_marks=False):
         return YES
-    return NO if known else MAYBE if _run(pattern, text, open_marks=True) else NO
+    if known:
+        return NO
+    if _run(pattern, text, open_marks=True):
+        return MAYBE
+    return NO
 
 
 @lru_cache(maxsize=512)
@@ -283,16 +291,22 @@ class _Chain:
             return None
         text = self._tool if specifier == EVERY else f"{self._tool}({specifier})"
         made = parse_rule(text, kind, source=self._source, base=self._base)
-        return made if isinstance(made, Rule) else None
+        if isinstance(made, Rule):
+            return made
+        return None
 
     def _specifier(self, pattern: str) -> str | None:
         if pattern == EVERY:
             return EVERY
         if self._tool in FETCHING:
             host = _URL.fullmatch(pattern)
-            return f"domain:{host[1]}" if host is not None else None
+            if host is not None:
+                return f"domain:{host[1]}"
+            return None
         if self._tool in SPAWNING:
-            return pattern if EVERY not in pattern else None
+            if EVERY not in pattern:
+                return pattern
+            return None
         return pattern
 
 
@@ -320,7 +334,9 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
 
 def _served(name: str) -> str:
     """opencode's `server_tool` as the name that a tool of a server has here."""
-    return name if name.startswith("mcp__") else f"mcp__{name.replace('_', EVERY)}"
+    if name.startswith("mcp__"):
+        return name
+    return f"mcp__{name.replace('_', EVERY)}"
 
 
 def _from_last_for_all(entries: list[PermissionRule]) -> list[PermissionRule]:

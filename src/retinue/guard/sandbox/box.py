@@ -81,7 +81,9 @@ class Box:
         """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         policy = self.policy
         found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
-        return f"stopped by the walls around this shell: {found} ({self.notice})" if found else ""
+        if found:
+            return f"stopped by the walls around this shell: {found} ({self.notice})"
+        return ""
 
     @property
     def scratch(self) -> Path:

@@ -97,7 +97,8 @@ def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
     if not _is_system(folder):
         _add_prefix(_prefix(folder, homes), homes, found)
     elif not folder.startswith("/usr/local/"):
-        return  # packages of the system lead to the system
+        # Packages of the system lead to the system.
+        return
     for target in _link_targets(folder):
         if not _is_seen(target, found):
             _add_prefix(_prefix(os.path.dirname(target), homes), homes, found)  # noqa: PTH120 - quick

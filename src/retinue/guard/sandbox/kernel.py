@@ -117,7 +117,8 @@ def landlock_abi() -> int:
     here = machine()
     if here is None:
         return 0
-    try:  # the launcher uses it as well; the whole of ctypes would take milliseconds
+    # The launcher uses it as well; the whole of ctypes would take milliseconds.
+    try:
         from _ctypes import call_function, dlopen, dlsym
 
         syscall = dlsym(dlopen(None, 2), "syscall")  # type: ignore[arg-type]  # None is the program itself
@@ -227,7 +228,8 @@ def program(machine: Machine, *, inside: bool, families: Iterable[int], signals_
     only signal its own group."""
     code = _Code(machine)
     code.refuse(_ALWAYS, EPERM)
-    code.refuse(["clone3"], ENOSYS)  # its flags are out of sight; the C library then uses clone
+    # Its flags are out of sight; the C library then uses clone.
+    code.refuse(["clone3"], ENOSYS)
     code.check("clone", 0, mask=_NEW_NAMESPACES)
     code.check("ioctl", 1, refused=_REFUSED_IOCTLS)
     code.sockets(families)

@@ -90,7 +90,8 @@ def _named_paths(root: str) -> list[str]:
     found = []
     for value in _INCLUDED.findall(text):
         name = value.strip('"')
-        for base in (f"{root}/.git", root):  # includes start at the file, folders of hooks at the top
+        # Includes start at the file, folders of hooks at the top.
+        for base in (f"{root}/.git", root):
             path = os.path.realpath(os.path.join(base, name))  # noqa: PTH118 - an absolute name wins
             if path.startswith(root + "/"):
                 found.append(path)
@@ -180,8 +181,10 @@ _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many rights over files a version of Landlock knows; 16 from the fifth on."""
 
-_FILES_OF_OTHERS = 1 << 2  # CAP_DAC_READ_SEARCH
-_FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4  # CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
+# CAP_DAC_READ_SEARCH.
+_FILES_OF_OTHERS = 1 << 2
+# CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID.
+_FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _LAUNCHER_CALLS = """
@@ -215,7 +218,9 @@ def make_plan(
         plan["mounts"] = view.masks()
         plan["processes"] = None
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
-        return plan if plan["mounts"] or isolated else None
+        if plan["mounts"] or isolated:
+            return plan
+        return None
     return {**plan, **_confinement(policy, machine, view)}
 
 

@@ -55,7 +55,8 @@ class View:
             self.tools = tool_roots(policy.home, path)
             for root in (*self.shown, *self.writable):
                 self.tools += repository_of(root)
-            if policy.namespaces == "bubblewrap":  # the launcher starts inside, and must see itself and its plan
+            # The launcher starts inside, and must see itself and its plan.
+            if policy.namespaces == "bubblewrap":
                 self.tools += [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
             self.hidden += [top for top in foreign_tops() if top not in self.hidden]
 
@@ -79,7 +80,8 @@ class View:
         if not covers and not self.readonly:
             return []
         kept = list(self.readonly)
-        if os.access("/proc/sys/kernel/core_pattern", os.W_OK):  # root could have the kernel start programs
+        # Root could have the kernel start programs.
+        if os.access("/proc/sys/kernel/core_pattern", os.W_OK):
             kept += [path for path in _OF_THE_KERNEL if _is_dir(path)]
         for disk in _readable_disks():
             covers[disk] = (self._stand_in(disk), "cover")
@@ -94,7 +96,9 @@ class View:
         return {path: (self._stand_in(path), "cover") for path in self.hidden if path not in seen}
 
     def _visible(self) -> list[str]:
-        return [*system_roots(), *self.tools] if self.narrow else []
+        if self.narrow:
+            return [*system_roots(), *self.tools]
+        return []
 
     def _pinned(self) -> list[str]:
         """Folders on the way to something that must stay: as mounts of their own they can be
@@ -243,7 +247,8 @@ def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
         early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
         needed = early or (kind != "shown" and around != "cover")
         if kind == "ro" and around not in ("rw", "pin"):
-            needed = False  # everything is read-only there
+            # Everything is read-only there.
+            needed = False
         if needed:
             placed[target] = kind
             mounts.append((source, target, f"early {kind}" if early else kind))

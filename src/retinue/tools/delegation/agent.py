@@ -237,7 +237,9 @@ def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tup
     wanted = _word(given, "subagent_type")
     if wanted is not None and wanted.casefold() not in (view.agent.casefold(), view.display_name.casefold()):
         ignored = ("subagent_type", *ignored)
-    return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",) if ignored else ()
+    if ignored:
+        return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",)
+    return ()
 
 
 def _closing(shown: Shown, note: str) -> str:

@@ -103,7 +103,9 @@ def first_sentence(text: str) -> str:
     """Up to the first full stop, exclamation or question mark before a space or the end."""
     text = " ".join(text.split())
     end = _SENTENCE.search(text)
-    return text[: end.end()] if end else text
+    if end:
+        return text[: end.end()]
+    return text
 
 
 def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> str:
@@ -113,20 +115,26 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
     everything = asked is None or any(entry.strip().lower() in _EVERY for entry in asked)
     names = [] if everything or asked is None else _names(asked)
     if everything or set(BUILT_IN_SEVEN) <= set(names):
-        return f"* except {_listed(denied)}" if denied else "*"
+        if denied:
+            return f"* except {_listed(denied)}"
+        return "*"
     present = [name for name in names if available is None or name in available or not canonical(name)]
     if names and not present and not spec.tools.selectors:
         return ""
     left = [name for name in present if name not in denied]
     if left:
         return _listed(left)
-    return "no built-ins, extension tools only" if _extensible(spec) else "none"
+    if _extensible(spec):
+        return "no built-ins, extension tools only"
+    return "none"
 
 
 def model_label(name: str | None) -> str:
     """`anthropic/claude-haiku-4-5-20251001` as `claude-haiku-4-5`."""
     label = (name or "").strip().rpartition("/")[2]
-    return "" if label.lower() == "inherit" else one_line(_DATE.sub("", label), 64)
+    if label.lower() == "inherit":
+        return ""
+    return one_line(_DATE.sub("", label), 64)
 
 
 def _names(entries: Iterable[str]) -> list[str]:
@@ -140,7 +148,9 @@ def _names(entries: Iterable[str]) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED])
-    return f"{shown}, {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+    if len(names) > _NAMED:
+        return f"{shown}, {len(names) - _NAMED} more"
+    return shown
 
 
 def _extensible(spec: AgentSpec) -> bool:
@@ -207,7 +217,9 @@ def fill(template: str, wording: Wording) -> str:
     def value(found: re.Match[str]) -> str:
         text = values.get(found[1], found[0])
         follows = found[1] in _OWN_LINE and bool(found.string[: found.start()].strip())
-        return f"\n{text}" if text and follows else text
+        if text and follows:
+            return f"\n{text}"
+        return text
 
     lines = []
     for line in template.replace("\r\n", "\n").strip().split("\n"):

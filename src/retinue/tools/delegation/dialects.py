@@ -227,11 +227,15 @@ def _dispatch_refused(refusal: Refusal, agent: str) -> str:
             return _led("Subagent spawn denied: ", refusal.message)
         case _:
             return _led("Subagent failed: ", refusal.message)
-    return refusal.message if refusal.message.startswith(start) else f"{start}. {refusal.message}"
+    if refusal.message.startswith(start):
+        return refusal.message
+    return f"{start}. {refusal.message}"
 
 
 def _led(start: str, message: str) -> str:
-    return message if message.startswith(start) else start + message
+    if message.startswith(start):
+        return message
+    return start + message
 
 
 async def _ended(view: ChildView, context: ToolContext) -> ToolOutput:

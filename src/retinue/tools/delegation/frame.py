@@ -127,7 +127,9 @@ def as_data(text: str) -> str:
             return f"{first}\n{body}"
     body = _harmless(text)
     marker = _marker(body)
-    return f"{marker}\n{body}" if marker else body
+    if marker:
+        return f"{marker}\n{body}"
+    return body
 
 
 def framed(text: str) -> str:
@@ -140,7 +142,9 @@ def one_line(text: str, most: int = 200) -> str:
     line = " ".join(text[: most * 20].split())
     if not (line.isascii() and line.isprintable() and _NOTEWORTHY.isdisjoint(line)):
         line = _harmless(" ".join(_plain(line).split()))
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    if len(line) <= most:
+        return line
+    return line[: most - 1].rstrip() + "…"
 
 
 def _plain(text: str) -> str:
@@ -171,4 +175,6 @@ def _marker(body: str) -> str:
     found = [
         name for name, words, pattern in _PATTERNS if any(word in low for word in words) and re.search(pattern, body)
     ]
-    return f"{MARKER} {', '.join(found)}{_MARKER_END}" if found else ""
+    if found:
+        return f"{MARKER} {', '.join(found)}{_MARKER_END}"
+    return ""

@@ -169,7 +169,9 @@ def _ids(given: Arguments) -> list[str] | None:
 
 
 def _cleared(ids: Sequence[str]) -> str:
-    return f"Cleared {len(ids)}: {', '.join(ids)}" if ids else "Cleared none."
+    if ids:
+        return f"Cleared {len(ids)}: {', '.join(ids)}"
+    return "Cleared none."
 
 
 _NOTIFIED = "You are notified automatically when it ends; wait: true waits for that."
@@ -223,7 +225,9 @@ class GetSubagentResultTool(DelegationTool):
             lines, kind = self.delegation.transcript_lines(view.id), "live output file" if view.live else "output file"
         if lines:
             return await peek_text(peek, lines, kind, context)
-        return "No output yet for this agent." if view.live else NO_OUTPUT
+        if view.live:
+            return "No output yet for this agent."
+        return NO_OUTPUT
 
     async def _conversation(self, view: ChildView, context: ToolContext) -> str:
         text = self.delegation.conversation(view.id)
@@ -237,7 +241,9 @@ async def _body(view: ChildView, end: WaitEnd | None, seconds: float, most: int,
     if view.live:
         return _still_at_work(view, end, seconds, most)
     if succeeded(view):
-        return (await bounded(view.text, view.id, context)).text if view.text.strip() else NO_OUTPUT
+        if view.text.strip():
+            return (await bounded(view.text, view.id, context)).text
+        return NO_OUTPUT
     lines = [f"Error: {error_text(view)}"] if view.error or view.status == "error" else []
     partial = partial_text(view)
     if partial:

@@ -72,7 +72,9 @@ def error_text(view: ChildView) -> str:
 def partial_text(view: ChildView) -> str:
     """What a failed run had said, unless that is nothing but its error."""
     text = view.text.strip()
-    return "" if text == (view.error or "").strip() else text
+    if text == (view.error or "").strip():
+        return ""
+    return text
 
 
 def stats(view: ChildView, *, show_cost: bool = False) -> str:
@@ -142,7 +144,9 @@ def listed(view: ChildView) -> str:
     )
     if view.live:
         doing = one_line(view.activity, 80)
-        return f"{line} - {doing}" if doing else line
+        if doing:
+            return f"{line} - {doing}"
+        return line
     unread = "" if view.consumed else ", not read yet"
     trouble = "" if succeeded(view) else f" - {one_line(error_text(view), 160)}"
     return f"{line} ({stats(view)}, {format_duration(view.duration_ms)}{unread}){trouble}"
@@ -169,7 +173,9 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
 
 def _tokens(view: ChildView) -> str:
     count = session_tokens(view.usage)
-    return f"{format_count(count)} tokens" if count else ""
+    if count:
+        return f"{format_count(count)} tokens"
+    return ""
 
 
 LINES = 20
@@ -274,10 +280,14 @@ def _fitting(lines: list[tuple[int, str]], *, newest: bool) -> list[tuple[int, s
         if room < 0 and kept:
             break
         kept.append((number, line))
-    return kept[::-1] if newest else kept
+    if newest:
+        return kept[::-1]
+    return kept
 
 
 def _bounds(shown: int, chosen: int, wanted: int) -> str:
     if shown < chosen:
         return f", limited to {MOST} characters"
-    return f", limited to {MOST_LINES} lines" if chosen < wanted else ""
+    if chosen < wanted:
+        return f", limited to {MOST_LINES} lines"
+    return ""

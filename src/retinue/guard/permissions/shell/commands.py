@@ -172,13 +172,16 @@ def operands(step: Step) -> tuple[str, ...]:
         elif len(word) > 2 and "/" in word:
             found.append(word[word.index("/") :])
         elif len(word) > 2 and word[1] != "-" and "." in word[2:]:
-            found.append(word[2:])  # -f.env
+            # -f.env.
+            found.append(word[2:])
     return tuple(found)
 
 
 def _after_equals(word: str) -> str:
     name, equals, rest = word.partition("=")
-    return rest if equals and name in ("of", "if", "path", "file") else word
+    if equals and name in ("of", "if", "path", "file"):
+        return rest
+    return word
 
 
 def searched(step: Step) -> tuple[str, ...]:
@@ -207,7 +210,9 @@ def read_paths(step: Step) -> tuple[str, ...] | None:
         return None
     if any(_is_option(word, each) for word in step.words[1:] for each in _MORE_THAN_READING.get(name, ())):
         return None
-    return () if name in _NO_PATHS else operands(step)
+    if name in _NO_PATHS:
+        return ()
+    return operands(step)
 
 
 def _is_option(word: str, option: str) -> bool:
@@ -260,7 +265,9 @@ def _sed_edits(words: tuple[str, ...]) -> tuple[str, ...] | None:
     if at >= len(words) or not _SED_SUBSTITUTION.fullmatch(words[at]):
         return None
     files = words[at + 1 :]
-    return None if any(word.startswith("-") for word in files) else files
+    if any(word.startswith("-") for word in files):
+        return None
+    return files
 
 
 def needs_outside(step: Step) -> bool:

@@ -177,7 +177,8 @@ class _Lexer:
             return GLOB
         if alone and self._source[self._at + 1 : self._at + 2] in ("", " ", "\t"):
             self._at += 1
-            return letter  # the command [
+            # The command [.
+            return letter
         raise UnreadableError("it holds a bracket that is no plain pattern")
 
     def _quoted(self, sign: str, *, starts: bool) -> str:
@@ -257,7 +258,8 @@ class _Parser:
             elif token.text != "\n":
                 raise UnreadableError("an operator has no command before it")
             elif before not in _ENDS:
-                continue  # after && the command may stand on the next line
+                # After && the command may stand on the next line.
+                continue
             before = token.text
         if before != "\n" or not commands:
             raise UnreadableError("a command is missing")

@@ -85,7 +85,9 @@ class _Reader:
             return self.steps(_as_text(words[1:]), depth + 1)
         if name in SHELLS:
             code = shell_code(words)
-            return None if code is None else self.steps(code, depth + 1)
+            if code is None:
+                return None
+            return self.steps(code, depth + 1)
         if name not in WRAPPERS or words[1:2] in (("-v",), ("-V",)):
             return None
         wrapped = unwrap(words)
@@ -121,7 +123,9 @@ def _as_text(words: tuple[str, ...]) -> str:
 
 
 def _target(words: tuple[str, ...]) -> str:
-    return words[1] if len(words) > 1 else "~"
+    if len(words) > 1:
+        return words[1]
+    return "~"
 
 
 def _opaque(name: str, words: tuple[str, ...]) -> str:
@@ -131,4 +135,6 @@ def _opaque(name: str, words: tuple[str, ...]) -> str:
         return f"{name} starts a command that is not certain"
     if name == "git":
         return git_starts_program(words[1:])
-    return f"{name} carries out text that is not a shell's" if carries_code(words) else ""
+    if carries_code(words):
+        return f"{name} carries out text that is not a shell's"
+    return ""

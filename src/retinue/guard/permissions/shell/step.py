@@ -38,7 +38,9 @@ class Step:
         if "/" not in word:
             return word
         folder = word[: word.rindex("/") + 1]
-        return word[len(folder) :] if folder in SYSTEM_FOLDERS else ""
+        if folder in SYSTEM_FOLDERS:
+            return word[len(folder) :]
+        return ""
 
     @property
     def text(self) -> str:
@@ -172,7 +174,9 @@ def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, st
         else:
             break
     rest = words[at:]
-    return (rest, tuple(assigned)) if rest else None
+    if rest:
+        return (rest, tuple(assigned))
+    return None
 
 
 def _option_width(word: str, wrapper: Wrapper) -> int:
@@ -186,7 +190,9 @@ def _option_width(word: str, wrapper: Wrapper) -> int:
         return 1
     joined = len(word) > 2 and word[:2] in wrapper.valued and not word.startswith("--")
     numbered = word[1:].isdigit() and "-n" in wrapper.valued
-    return 1 if joined or numbered else 0
+    if joined or numbered:
+        return 1
+    return 0
 
 
 def shell_code(words: tuple[str, ...]) -> str | None:

@@ -72,7 +72,9 @@ def explain(error: BaseException) -> str:
     if isinstance(cause, OSError):
         return f"{error} ({cause.strerror})"
     if isinstance(error, OSError):
-        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+        if error.filename:
+            return f"{error.strerror}: {error.filename}"
+        return str(error.strerror)
     return str(error) or type(error).__name__
 
 
@@ -87,8 +89,10 @@ def become(argv: "list[str]") -> "NoReturn":
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
     load_modules(plan)
-    attempt_put("/proc/self/oom_score_adj", "800")  # when memory runs out, this goes first
-    inside = plan["namespaces"] == "bubblewrap"  # which has arranged everything before it starts this
+    # When memory runs out, this goes first.
+    attempt_put("/proc/self/oom_score_adj", "800")
+    # Which has arranged everything before it starts this.
+    inside = plan["namespaces"] == "bubblewrap"
     if plan["namespaces"] in ("must", "try"):
         inside = enter(plan)
         if not inside and plan["namespaces"] == "must":
@@ -126,7 +130,8 @@ class Watcher(Companion):
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         self._plan = plan
-        self._began = time_ns() - 20_000_000  # files carry the time of the last tick of the kernel's clock
+        # Files carry the time of the last tick of the kernel's clock.
+        self._began = time_ns() - 20_000_000
 
     def begin(self, child: int) -> None:
         most = self._plan["scratch_bytes"]
@@ -153,7 +158,8 @@ def check_quota(plan: "dict[str, Any]") -> None:
     if used_bytes(plan["scratch"], most) > most:
         say(f"nothing can be written. {complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
-        plan["default_signals"] = (SIGPIPE,)  # what writes is told that a file is too large, and goes on
+        # What writes is told that a file is too large, and goes on.
+        plan["default_signals"] = (SIGPIPE,)
 
 
 def say(sentence: str) -> None:
@@ -171,7 +177,8 @@ def restrict(plan: "dict[str, Any]", where: str) -> None:
     """The last steps, none of which can be undone, in the process that becomes the program."""
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, words(most, most), 0)
-    for number in plan.get("default_signals", (SIGPIPE, SIGXFSZ)):  # which Python ignores
+    # Which Python ignores.
+    for number in plan.get("default_signals", (SIGPIPE, SIGXFSZ)):
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -211,7 +218,8 @@ def restrict_paths(landlock: "dict[str, Any]") -> None:
             try:
                 place = open_path(path)
             except OSError:
-                continue  # what is not there needs no permission
+                # What is not there needs no permission.
+                continue
             attempt("landlock_add_rule", rules, 1, words(access, place), 0)
             posix.close(place)
         call("landlock_restrict_self", rules, 0)
@@ -251,7 +259,8 @@ def has_in_bounds(capability: int) -> bool:
     try:
         return call("prctl", PR_CAPBSET_READ, capability, 0, 0, 0) == 1
     except OSError:
-        return False  # the kernel does not know it
+        # The kernel does not know it.
+        return False
 
 
 if __name__ == "inside.launcher":

@@ -103,7 +103,8 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> No
                 tree = early[target]
             else:
                 tree = call("open_tree", AT_CWD, source, _CLONE_TREE)
-            change = attributes.get(kind, 0)  # stand-ins are copied from what is read-only
+            # Stand-ins are copied from what is read-only.
+            change = attributes.get(kind, 0)
             if change:
                 reach = _AT_EMPTY_PATH if kind == "early rw" else _AT_EMPTY_PATH | _AT_RECURSIVE
                 call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
@@ -163,7 +164,8 @@ def divide(plan: "dict[str, Any]", companion: Companion) -> None:
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
     stay_behind(companion)
-    for number in _ASKING:  # the first process of a namespace must not end before the program
+    # The first process of a namespace must not end before the program.
+    for number in _ASKING:
         attempt("rt_sigaction", number, SIG_IGN, 0, 8)
     try:
         call("mount", "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, 0)
@@ -187,7 +189,8 @@ def stay_behind(companion: Companion) -> None:
     child = posix.fork()
     if child:
         signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
-        call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)  # when Retinue is killed, there is still this to do
+        # When Retinue is killed, there is still this to do.
+        call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)
         companion.begin(child)
         code = ending(child)
         companion.finish()
@@ -212,7 +215,9 @@ def ending(child: int) -> int:
         except ChildProcessError:
             return FAILED
         if done == child:
-            return posix.WEXITSTATUS(status) if posix.WIFEXITED(status) else 128 + posix.WTERMSIG(status)
+            if posix.WIFEXITED(status):
+                return posix.WEXITSTATUS(status)
+            return 128 + posix.WTERMSIG(status)
 
 
 def unshare_with_all_ids(flags: int) -> None:

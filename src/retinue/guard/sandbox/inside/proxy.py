@@ -35,7 +35,8 @@ def main(hosts: "list[str]", launcher: "list[str]") -> "NoReturn":
         posix.execve(launcher[0], launcher, posix.environ)
     theirs.close()
     for number in (SIGTERM, SIGINT, SIGHUP):
-        signal(number, SIG_IGN)  # the program gets its own; this process stays until it has ended
+        # The program gets its own; this process stays until it has ended.
+        signal(number, SIG_IGN)
     _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4))
     if ancillary:
         numbers = array.array("i")

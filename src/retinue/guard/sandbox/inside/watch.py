@@ -141,7 +141,8 @@ def _hooks(at: int, name: str, path: str, changed: int) -> "Iterator[Found]":
         folder = posix.open(name, _FOLDER, dir_fd=at)
     except OSError:
         if "/" not in name:
-            yield Found(path, at, name, "hooks", changed)  # a link, or nothing that git would take
+            # A link, or nothing that git would take.
+            yield Found(path, at, name, "hooks", changed)
         return
     try:
         names, folders = _entries(folder)
@@ -172,9 +173,13 @@ def _danger(found: Found, root: str) -> str:
         return _danger_of_link(found, text, root)
     if found.kind == "commondir":
         linked = found.path.rsplit("/", 3)[1] == "worktrees" and text.strip() == "../.."
-        return "" if linked else "leads git to settings elsewhere"
+        if linked:
+            return ""
+        return "leads git to settings elsewhere"
     setting = odd_setting(text)
-    return f"has a setting that could start a program ({setting})" if setting else ""
+    if setting:
+        return f"has a setting that could start a program ({setting})"
+    return ""
 
 
 def _danger_of_link(found: Found, text: str, root: str) -> str:
@@ -271,7 +276,8 @@ def _count(folder: int, most: int) -> int:
                 if entry.is_dir(follow_symlinks=False) and total <= most:
                     total += _count_inner(folder, entry.name, most - total)
             except OSError:
-                continue  # it went away meanwhile
+                # It went away meanwhile.
+                continue
             if total > most:
                 break
     return total
