@@ -221,7 +221,7 @@ async def test_ls_is_bounded_with_a_total(use, root):
 
 async def test_without_ripgrep_the_remedy_is_said(use, root, monkeypatch):
     monkeypatch.setattr(rg, "_known", None)
-    monkeypatch.setattr(rg, "_places", lambda: iter(()))
+    monkeypatch.setattr(rg, "_locations", lambda: iter(()))
     for tool in ("grep", "find"):
         result = await use(tool, pattern="x")
         assert result.is_error

@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.core.events import Body
 from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
@@ -119,9 +119,13 @@ async def approval(
 
 def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     """`edit src/a.py`, `bash: make test`: one line."""
-    said = next((arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)), "")
-    text = " ".join(said.split())
-    text = text if len(text) <= _TITLE else text[: _TITLE - 1] + "…"
+    text = ""
+    for name in _TELLING:
+        if isinstance(arguments.get(name), str):
+            text = " ".join(arguments[name].split())
+            break
+    if len(text) > _TITLE:
+        text = text[: _TITLE - 1] + "…"
     if not text:
         return tool
     if tool == "write" and arguments.get("delete"):
@@ -175,38 +179,25 @@ def denied_output(tool: str, denied: Denied) -> ToolOutput:
     return failed("\n".join(lines), ToolEffect(status="failed", denied=short))
 
 
+_NAMES: Mapping[Judge, str] = {
+    "person": "a person",
+    "policy": "policy",
+    "hook": "a hook",
+    "rule": "a rule",
+    "mode": "the permission mode",
+    "protected": "the protection of this path",
+    "critical": "the protection from critical deletions",
+    "walls": "the walls around its shell",
+    "unparsed": "the guard, which could not make out what the call would do",
+    "classifier": "the automatic check",
+    "taint": "the guard, because of what this run has read",
+}
+
+
 def _name(denied: Denied) -> str:
-    match denied.by:
-        case "person":
-            if denied.who:
-                return f"a person ({denied.who})"
-            return "a person"
-        case "policy":
-            return "policy"
-        case "hook":
-            if denied.who:
-                return f"a hook ({denied.who})"
-            return "a hook"
-        case "rule":
-            if denied.who:
-                return f"a rule ({denied.who})"
-            return "a rule"
-        case "mode":
-            return "the permission mode"
-        case "protected":
-            return "the protection of this path"
-        case "critical":
-            return "the protection from critical deletions"
-        case "walls":
-            return "the walls around its shell"
-        case "unparsed":
-            return "the guard, which could not make out what the call would do"
-        case "classifier":
-            return "the automatic check"
-        case "taint":
-            return "the guard, because of what this run has read"
-        case _:
-            assert_never(denied.by)
+    if denied.who and denied.by in ("person", "hook", "rule"):
+        return f"{_NAMES[denied.by]} ({denied.who})"
+    return _NAMES[denied.by]
 
 
 def _advice(denied: Denied) -> str:

@@ -92,7 +92,7 @@ class PermissionGate:
         self._kept_inside: set[str] = set()
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
-        """Whether the call may run, and with which arguments."""
+        """Decide whether the call may run, and with which arguments."""
         said = await self._fire("PreToolUse", use)
         if said.verdict == "deny" or said.stop is not None:
             return _by_hook(said)
@@ -107,6 +107,7 @@ class PermissionGate:
         if said.verdict == "ask" and (decision.verdict == "allow" or decision.by == "mode"):
             reason = said.reason or "A hook wants a person to decide."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
+        # Another process may have written the answer to the same question meanwhile.
         if decision.verdict == "ask" and decision.rule is not None and self._recall():
             decision = self.permissions.decide(use)
         if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
@@ -129,6 +130,7 @@ class PermissionGate:
         if isinstance(changed, Denied):
             return changed
         if changed:
+            # The hook has made another call of it: all rules are asked again.
             decision = self.permissions.decide(use)
             if decision.verdict == "deny":
                 return denial(decision)
@@ -176,6 +178,7 @@ class PermissionGate:
             from retinue.guard.inbox_service import NOBODY
 
             return Denied("policy", f"{decision.reason} {NOBODY}")
+        # A rule with a secret in it would be kept in a file.
         if rule is not None and self._redact(rule) is not rule:
             rule = None
         item = await approval(use, decision, self.party, rule, context, self._previews(use.tool))
@@ -209,26 +212,28 @@ class PermissionGate:
             await self.hooks.fire("PermissionDenied", use.tool, {**_payload(use), "reason": denied.reason})
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
-        """What programs and other hosts print also goes to a model without secrets."""
-        content = tuple(
-            replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
-        )
-        if content == output.content:
-            return output
-        return replace(output, content=content)
+        """Return what a program or another host printed, without secrets."""
+        content = list(output.content)
+        for at, part in enumerate(content):
+            if isinstance(part, Text):
+                content[at] = replace(part, text=self._redact(part.text))
+        return replace(output, content=tuple(content))
 
     async def broken(self, use: ToolUse, error: Exception) -> None:
         """Tell hooks of a defective tool as of any failure."""
         await self._fire("PostToolUseFailure", use, error=f"{type(error).__name__}: {error}")
 
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
-        """What hooks make of a result: another text, something beside it, an objection."""
-        event = "PostToolUseFailure" if output.is_error else "PostToolUse"
-        response = {"error": output.text} if output.is_error else {"tool_response": output.text}
-        said = await self._fire(event, use, **response)
+        """Return what hooks make of a result: another text, something beside it, an objection."""
+        if output.is_error:
+            said = await self._fire("PostToolUseFailure", use, error=output.text)
+        else:
+            said = await self._fire("PostToolUse", use, tool_response=output.text)
         if said.updated_output is not None:
             output = replace(output, content=(Text(said.updated_output),))
-        objection = f"A hook objects: {said.reason}" if said.verdict == "deny" and said.reason else ""
+        objection = ""
+        if said.verdict == "deny" and said.reason:
+            objection = f"A hook objects: {said.reason}"
         return _beside(output, _joined(objection, said.context))
 
 
@@ -274,9 +279,7 @@ class GatedTool:
         output = replace(output, effect=replace(output.effect, allowed=verdict.who))
         if verdict.context:
             output = _beside(output, verdict.context)
-        if gate.hooks.listens("PostToolUseFailure" if output.is_error else "PostToolUse"):
-            output = await gate.afterwards(use, output)
-        return output
+        return await gate.afterwards(use, output)
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
         """Run the tool inside the sandbox of its clearance."""
@@ -310,13 +313,13 @@ def gated(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ...]:
 
 
 def who_allowed(decision: Decision) -> str:
-    """`rule: … (settings.json)`: for the record."""
+    """Return who allowed it, for the record: `rule: … (settings.json)`."""
     source = f" ({decision.source})" if decision.source else ""
     return f"{decision.by}: {decision.reason}{source}"
 
 
 def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str | Denied]:
-    """The call with the input that a hook gave it, which is what runs from here on."""
+    """Return the call with the input that a hook gave it, which is what runs from here on."""
     if said.updated_input is None or said.updated_input == use.arguments:
         return use, ""
     from retinue.loop.arguments import problem
@@ -352,7 +355,7 @@ def _payload(use: ToolUse) -> dict[str, Any]:
 
 
 def _joined(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
+    return "\n".join(filter(None, texts))
 
 
 def _beside(output: ToolOutput, text: str) -> ToolOutput:

@@ -124,7 +124,7 @@ class Git:
     _said: list[tuple[ScopedSetting, ...]] = field(default_factory=list)
 
     def having(self, **variables: str) -> Git:
-        """The same with further variables in its environment."""
+        """Return the same git with further variables in its environment."""
         return replace(self, variables={**self.variables, **variables})
 
     def at(self, folder: Path) -> Git:
@@ -134,47 +134,51 @@ class Git:
         return Git(folder, self.environment, consented=self.consented)
 
     def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:
-        """What it printed. Raise GitError."""
+        """Return what it printed. Raise GitError."""
         done = self._run(arguments, given, seconds)
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.stdout
 
     def text(self, *arguments: str) -> str:
-        """Its first answer as text, without the line's end."""
+        """Return what it printed as text, without the line's end."""
         return os.fsdecode(self(*arguments)).rstrip("\n")
 
     def ask(self, *arguments: str) -> str | None:
-        """The same, or None when git says no."""
+        """Return what it printed as text; None when git says no."""
         done = self._run(arguments, None, SECONDS)
         if done.returncode == 0:
             return os.fsdecode(done.stdout).rstrip("\n")
         return None
 
     def holds(self, *arguments: str) -> bool:
-        """Whether a command that only answers yes or no says yes. Raise GitError on neither."""
+        """Return whether a command that only answers yes or no says yes. Raise GitError on neither."""
         done = self._run(arguments, None, SECONDS)
         if done.returncode not in (0, 1):
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.returncode == 0
 
     def settings(self) -> tuple[ScopedSetting, ...]:
-        """Every setting in effect here, the weakest first, as git itself reads them. Asked once for
-        each object and its copies. Raise GitError."""
+        """Return every setting in effect here, the weakest first, as git itself reads them. Asked once
+        for each object and its copies. Raise GitError."""
         if not self._said:
             self._said.append(self._ask_for_settings())
         return self._said[0]
 
     def needing_consent(self) -> list[str]:
-        """The settings of the repository without which its files cannot be checked out as they are
+        """Return the settings of the repository without which its files cannot be checked out as they are
         meant to be, and which nobody has consented to; one line each."""
         if self.consented:
             return []
-        found = [said for said in self.settings() if said.starts is not None and said.starts.kind in _NEEDED]
-        return [f"{said.name}: {said.value[:200]}" for said in found if not self._leads_home(said)]
+        found: list[str] = []
+        for said in self.settings():
+            row = said.starts
+            if row is not None and row.kind in _NEEDED and not self._leads_home(said):
+                found.append(f"{said.name}: {said.value[:200]}")
+        return found
 
     def _leads_home(self, said: ScopedSetting) -> bool:
-        """Whether a `core.worktree` names the folder it is used in, as that of a submodule does."""
+        """Return whether a `core.worktree` names the folder it is used in, as that of a submodule does."""
         top = repository_root(self.folder)
         if said.name.lower() != "core.worktree" or top is None:
             return False
@@ -188,15 +192,18 @@ class Git:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         fields = os.fsdecode(done.stdout).split("\0")[:-1]
         found = []
+        probed = False
         for scope, entry in zip(fields[::2], fields[1::2], strict=True):
             name, _, value = entry.partition("\n")
             found.append(ScopedSetting(scope, name, value))
-        if not any(said.name == _PROBE for said in found):
+            probed = probed or name == _PROBE
+        # An old git ignores settings in variables, and so would ignore our overrides.
+        if not probed:
             raise GitError(arguments, "this git cannot be kept from programs of a repository: install 2.31 or newer")
         return tuple(found)
 
     def _overrides(self) -> dict[str, str]:
-        """What the repository names, set to what the user's own files say, or to nothing."""
+        """Return what the repository names, set to what the user's own files say, or to nothing."""
         if self.git_dir is not None or self.consented:
             return {}
         own = {said.name: said.value for said in self.settings() if said.scope not in _OF_THE_REPOSITORY}
@@ -212,7 +219,7 @@ class Git:
                 over[f"filter.{rest.rpartition('.')[0]}.required"] = "false"
             # Then git-lfs itself is not started.
             if section == "lfs":
-                over |= {f"filter.lfs.{key}": "" for key in ("clean", "smudge", "process")}
+                over |= dict.fromkeys(("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process"), "")
                 over["filter.lfs.required"] = "false"
         return over
 
@@ -232,8 +239,8 @@ class Git:
             environment |= {"GIT_ALLOW_PROTOCOL": REMOTES, "GIT_NO_LAZY_FETCH": "0"}
         environment |= self.variables
         if self.git_dir is not None:
-            where = {"GIT_DIR": self.git_dir, "GIT_COMMON_DIR": self.git_dir, "GIT_WORK_TREE": self.folder}
-            environment |= {name: str(value) for name, value in where.items()}
+            environment |= dict.fromkeys(("GIT_DIR", "GIT_COMMON_DIR"), str(self.git_dir))
+            environment["GIT_WORK_TREE"] = str(self.folder)
         if settings:
             environment["GIT_CONFIG_COUNT"] = str(len(settings))
         for number, (name, value) in enumerate(settings.items()):
@@ -264,20 +271,22 @@ class Git:
 
 
 def command_line(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
-    """The command line of a git of ours, with further settings before the caller's own."""
+    """Return the command line of a git of ours, with further settings before the caller's own."""
     words = ["git", "--no-pager"]
-    for option in (*(setting for setting, _ in ALWAYS), *settings):
+    for option, _ in ALWAYS:
+        words += ["-c", option]
+    for option in settings:
         words += ["-c", option]
     given = list(arguments)
     at = 0
     while at < len(given) and given[at] == "-c":
         at += 2
-    options = _COMMANDS.get(given[at], ()) if at < len(given) else ()
-    return [*words, *given[: at + 1], *options, *given[at + 1 :]]
+    verb, rest = given[: at + 1], given[at + 1 :]
+    return [*words, *verb, *_COMMANDS.get("".join(verb[at:]), ()), *rest]
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without what would lead git elsewhere or make it wait for a person."""
+    """Return `environment` without what would lead git elsewhere or make it wait for a person."""
     known = without_keys(environment)
     kept = {name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT}
     kept.setdefault("PATH", os.environ.get("PATH", os.defpath))
@@ -285,8 +294,8 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def paths(listed: bytes) -> list[str]:
-    """File names as git lists them with -z."""
-    return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+    """Return file names as git lists them with -z."""
+    return list(map(os.fsdecode, filter(None, listed.split(b"\0"))))
 
 
 def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:

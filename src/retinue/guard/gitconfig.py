@@ -48,7 +48,7 @@ class GitPrograms:
 
 
 def git_programs(folder: Path, *, checkout: bool = False) -> GitPrograms | None:
-    """What the repository that `folder` is in would start while git reads, or, with `checkout`, also
+    """Return what the repository that `folder` is in would start while git reads, or, with `checkout`, also
     while files are checked out and merged; None for nothing, or no repository. The content is the
     same for both."""
     found = find_repository(folder)
@@ -56,24 +56,27 @@ def git_programs(folder: Path, *, checkout: bool = False) -> GitPrograms | None:
         return None
     look = _Look()
     look.repository(*found)
-    what = look.read + look.checkout if checkout else look.read
+    what = look.read
+    if checkout:
+        what = look.read + look.checkout
     if not what:
         return None
     return GitPrograms(_common(found[1]) / "config", tuple(dict.fromkeys(what)), b"\0".join(look.contents))
 
 
 def find_repository(folder: Path) -> tuple[Path, Path] | None:
-    """The checkout that `folder` is in and its git folder, as git looks for them: a `.git` in it or
+    """Return the checkout that `folder` is in and its git folder, as git looks for them: a `.git` in it or
     above it, or a folder that itself looks like a repository."""
-    for place in (folder, *folder.parents):
-        marker = place / ".git"
+    for top in (folder, *folder.parents):
+        marker = top / ".git"
         if marker.is_dir():
-            return place, marker
+            return top, marker
         if marker.is_file():
             said = _content(marker).decode("utf-8", "surrogateescape").strip()
-            return place, place / said.removeprefix("gitdir:").strip()
-        if (place / "HEAD").exists() and (place / "objects").is_dir() and (place / "refs").is_dir():
-            return place, place
+            return top, top / said.removeprefix("gitdir:").strip()
+        # A bare repository has no `.git`: any folder of a clone may look like one.
+        if (top / "HEAD").exists() and (top / "objects").is_dir() and (top / "refs").is_dir():
+            return top, top
     return None
 
 
@@ -96,7 +99,11 @@ class _Look:
         for file in files:
             said += self._file(file)
         self._settings(said, top, home)
-        for hooks in (home / "hooks", common / "hooks", *(top / _path(v, top) for n, v in said if _is_hooks(n, v))):
+        folders = [home / "hooks", common / "hooks"]
+        for name, value in said:
+            if name == "core.hookspath" and value:
+                folders.append(top / _path(value, top))
+        for hooks in folders:
             if (hooks / _HOOK).is_file():
                 self.read.append(f"git hook {hooks / _HOOK}")
                 self.contents.append(_content(hooks / _HOOK))
@@ -106,20 +113,27 @@ class _Look:
         self._inside(top, home, depth)
 
     def _settings(self, said: list[tuple[str, str]], top: Path, home: Path) -> None:
-        rows = [(name, value, row) for name, value in said if (row := program_setting(name, value)) is not None]
-        fetches = any(row.kind == "promisor" for _, _, row in rows)
-        for name, value, row in rows:
-            line = f"git setting {name}: {value if len(value) <= _SHOWN else value[: _SHOWN - 1] + '…'}"
-            filters = row.kind == "checkout" and name.startswith(("filter.", "lfs."))
+        rows: list[tuple[str, str, str]] = []
+        for name, value in said:
+            row = program_setting(name, value)
+            if row is not None:
+                rows.append((name, value, row.kind))
+        fetches = any(kind == "promisor" for _, _, kind in rows)
+        for name, value, kind in rows:
+            shown = value
+            if len(value) > _SHOWN:
+                shown = value[: _SHOWN - 1] + "…"
+            line = f"git setting {name}: {shown}"
+            filters = kind == "checkout" and name.startswith(("filter.", "lfs."))
             # Reading fetches what is missing.
-            fetched_by = row.kind == "transport" and fetches
-            if row.kind == "read" or filters or fetched_by:
+            fetched_by = kind == "transport" and fetches
+            if kind == "read" or filters or fetched_by:
                 self.read.append(line)
             elif name != "core.worktree" or os.path.realpath(home / value) != os.path.realpath(top):
                 self.checkout.append(line)
 
     def _file(self, file: Path, depth: int = 0) -> list[tuple[str, str]]:
-        """What a file of settings says, with everything it includes."""
+        """Return what a file of settings says, with everything it includes."""
         if not self._is_new(file) or not file.exists():
             return []
         if not self._can_go_on(depth, _DEEPEST_INCLUDE, file):
@@ -131,12 +145,14 @@ class _Look:
             return []
         said = list(_named(content))
         for name, value in tuple(said):
-            for meant in _meant(value) if _INCLUDE.fullmatch(name) else ():
+            if not _INCLUDE.fullmatch(name):
+                continue
+            for meant in _meant(value):
                 said += self._file(_path(meant, file.parent), depth + 1)
         return said
 
     def _inside(self, top: Path, home: Path, depth: int) -> None:
-        """Git enters every repository that the index names, with that one's own settings."""
+        """Look at every repository that the index names: git enters it, with its own settings."""
         for index in (home / "index", *sorted(home.glob("sharedindex.*"))):
             try:
                 links = _gitlinks(str(index), *_stamp(index))
@@ -145,7 +161,9 @@ class _Look:
                 continue
             for name in links:
                 inner = top / name
-                found = find_repository(inner) if (inner / ".git").exists() else None
+                if not (inner / ".git").exists():
+                    continue
+                found = find_repository(inner)
                 if found is not None and found[0] == inner:
                     self.repository(*found, depth + 1)
 
@@ -164,7 +182,7 @@ class _Look:
 
 
 def _common(home: Path) -> Path:
-    """Where the settings are: git follows `commondir` in any git folder, not only in a worktree's."""
+    """Return where the settings are: git follows `commondir` in any git folder, not only in a worktree's."""
     said = _content(home / "commondir").decode("utf-8", "surrogateescape").strip()
     if said:
         return home / said
@@ -172,13 +190,9 @@ def _common(home: Path) -> Path:
 
 
 def _meant(value: str) -> tuple[str, ...]:
-    """The files that an include may mean: the value with what looks like a comment, and without."""
+    """Return the files that an include may mean: the value with what looks like a comment, and without."""
     plain = re.split(r'["]?\s*[#;]', value)[0]
     return tuple(dict.fromkeys(part.replace('"', "").replace("\\\\", "\\") for part in (value, plain)))
-
-
-def _is_hooks(name: str, value: str) -> bool:
-    return name == "core.hookspath" and bool(value)
 
 
 def _path(value: str, base: Path) -> Path:
@@ -206,7 +220,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
-    """The folders of an index that are repositories of their own. Raise when it cannot be read."""
+    """Return the folders of an index that are repositories of their own. Raise when it cannot be read."""
     if size == 0:
         return ()
     if size > _MOST_INDEX_BYTES:
@@ -219,7 +233,7 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Mode and name of each entry; the format is in git's gitformat-index(5)."""
+    """Yield mode and name of each entry; the format is in git's gitformat-index(5)."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("no index")
@@ -228,7 +242,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _fits(data: bytes, ids: int, version: int) -> bool:
-    """Whether names are where they would be with object ids of this length."""
+    """Return whether names are where they would be with object ids of this length."""
     flags = struct.unpack_from(">H", data, 12 + 40 + ids)[0]
     start = 12 + 40 + ids + (4 if flags & 0x4000 else 2)
     if version == 4:
@@ -266,16 +280,17 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _named(content: bytes) -> tuple[tuple[str, str], ...]:
-    """Settings by name, section and key in lower case. Reads more for a setting than git would,
-    never less."""
+    """Return settings by name, section and key in lower case. It takes more for a setting than git
+    would, never less."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     section = ""
     found: list[tuple[str, str]] = []
     for line in text.replace("\\\n", " ").split("\n"):
         head = _SECTION.match(line)
         while head is not None:
-            below = re.sub(r"\\(.)", r"\1", head[2]) if head[2] is not None else None
-            section = head[1].lower() + (f".{below}" if below is not None else "")
+            section = head[1].lower()
+            if head[2] is not None:
+                section += "." + re.sub(r"\\(.)", r"\1", head[2])
             line = line[head.end() :]
             head = _SECTION.match(line)
         key = _KEY.match(line)

@@ -51,17 +51,20 @@ class InboxService:
         self._asked: dict[str, Asked] = {}
         self._timer: Timer | None = None
         self._version = -1
-        self.approvers = [] if approvers is None else approvers
+        # The caller's own list, even an empty one: it may grow later.
+        self.approvers: list[Approver] = []
+        if approvers is not None:
+            self.approvers = approvers
         self.attended = 0
 
     @property
     def interactive(self) -> bool:
-        """Whether someone in this process answers."""
+        """Return whether someone in this process answers."""
         return bool(self.approvers) or self.attended > 0
 
     @property
     def reachable(self) -> bool:
-        """Whether anyone may answer in time, here or elsewhere."""
+        """Return whether anyone may answer in time, here or elsewhere."""
         return self.interactive or self._policy().headless == "wait"
 
     async def ask(
@@ -73,7 +76,7 @@ class InboxService:
         covered: Callable[[], bool] | None = None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None = None,
     ) -> InboxAnswer:
-        """The answer, from any source. Equal items that a run has waiting are one. `covered`
+        """Return the answer, from any source. Equal items that a run has waiting are one. `covered`
         says whether what was granted since answers it; `granted` is called with the answer
         before the run goes on with it. Cancelling withdraws the item, unless another call of
         the run waits for it as well. Raise StateError when the log cannot be written."""
@@ -156,7 +159,7 @@ class InboxService:
         call_id: str | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
     ) -> InboxAnswer:
-        """An answer that came while no process ran the run. It was taken from the inbox just now."""
+        """Record an answer that came while no process ran the run. It was taken from the inbox just now."""
         if granted is not None:
             await granted(answer)
         party.record(InboxOpened(item.id, item.kind, item.title, call_id))
@@ -186,8 +189,8 @@ class InboxService:
         return asked
 
     async def _join(self, party: Asker, mark: str, call_id: str | None) -> InboxAnswer:
-        """Another call of the run that asks the same: it waits for the same answer, and the log
-        also says that nothing of it has run."""
+        """Wait for the answer that another call of the run waits for. The log also says that nothing of
+        this call has run."""
         asked = self._same(party, mark)
         assert asked is not None
         item = asked.item
@@ -225,7 +228,8 @@ class InboxService:
             if not asked.adopted:
                 stored = self._redact(item)
                 await self._log.transact(lambda connection: put(connection, stored, asked.mark))
-            asked.errands += [asyncio.create_task(self._consult(approver, asked)) for approver in self.approvers]
+            for approver in self.approvers:
+                asked.errands.append(asyncio.create_task(self._consult(approver, asked)))
             if item.expires_at is not None:
                 timer = self._clock.call_later(
                     max(item.expires_at - self._clock.now(), 0.0), lambda: self._expire(asked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from itertools import starmap
 from typing import Any, ClassVar, Literal
 
 from retinue.core.lean import dataclass, replace
@@ -24,9 +25,9 @@ from retinue.tools.processes import in_thread
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _MOVE = "*** Move to: "
 _HEADS: dict[str, Literal["add", "delete", "update"]] = {
-    "*** Add File: ": "add",
-    "*** Delete File: ": "delete",
-    "*** Update File: ": "update",
+    "*** Add File": "add",
+    "*** Delete File": "delete",
+    "*** Update File": "update",
 }
 
 
@@ -50,10 +51,10 @@ def read_patch(text: str) -> list[FileChange]:
     changes: list[FileChange] = []
     hunk: list[str] = []
     for line in lines[1:-1]:
-        head = next((head for head in _HEADS if line.startswith(head)), None)
-        if head is not None:
+        head, colon, path = line.partition(": ")
+        if colon and head in _HEADS:
             _finish(changes, hunk)
-            changes.append(FileChange(_HEADS[head], line.removeprefix(head).strip()))
+            changes.append(FileChange(_HEADS[head], path.strip()))
         elif not changes:
             raise ToolError(f"apply_patch: {line[:80]!r} stands before any '*** Update File: PATH'.")
         elif line.startswith(_MOVE):
@@ -78,8 +79,14 @@ def _finish(changes: list[FileChange], hunk: list[str]) -> None:
     if change.kind == "add":
         change.lines += [line.removeprefix("+") for line in hunk]
     else:
-        old = [line[1:] for line in hunk if not line.startswith("+")]
-        new = [line[1:] for line in hunk if not line.startswith("-")]
+        old: list[str] = []
+        new: list[str] = []
+        for line in hunk:
+            # A line of context, which has a blank in front, belongs to both texts.
+            if not line.startswith("+"):
+                old.append(line[1:])
+            if not line.startswith("-"):
+                new.append(line[1:])
         change.hunks.append(("\n".join(old), "\n".join(new)))
     hunk.clear()
 
@@ -114,7 +121,7 @@ class ApplyPatchTool(BuiltinTool):
         if change.kind == "delete":
             return await self._tool("write").run(call_id, {"path": change.path, "delete": True}, context)
         if change.kind == "add":
-            content = "\n".join(change.lines) + "\n" if change.lines else ""
+            content = "".join(f"{line}\n" for line in change.lines)
             return await self._tool("write").run(call_id, {"path": change.path, "content": content}, context)
         if change.move_to and not _same_file(change, context):
             return await self._move(change, call_id, context)
@@ -143,8 +150,8 @@ class ApplyPatchTool(BuiltinTool):
 
 
 def _same_file(change: FileChange, context: ToolContext) -> bool:
-    old, new = (confine(path, context, writing=True) for path in (change.path, change.move_to))
-    return old.real == new.real
+    old = confine(change.path, context, writing=True)
+    return old.real == confine(change.move_to, context, writing=True).real
 
 
 def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
@@ -158,7 +165,7 @@ def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
         text = data.decode()
     except UnicodeDecodeError:
         raise ToolError(f"{place.shown} is not UTF-8 text. Move it with the shell.") from None
-    edits = [Edit(old, new) for old, new in change.hunks]
+    edits = list(starmap(Edit, change.hunks))
     return apply(text, edits, place.shown), bool(found and found.st_mode & 0o100)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from retinue.core.permission import EffectKind
 from retinue.core.tool import Spellings, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import TOOLS, fold_name
 from retinue.tools.arguments import Arguments, ToolError, explain
@@ -37,6 +38,8 @@ class BuiltinTool(ABC):
     ignored: ClassVar[frozenset[str]] = frozenset()
     exclusive: ClassVar[bool] = False
     confinable: ClassVar[bool] = False
+    effects: ClassVar[frozenset[EffectKind] | None] = None
+    """The most it may do. None where `core.toolnames` says it, which knows it before the tool is loaded."""
 
     def __init__(self) -> None:
         parameters = parameters_of(self.properties, self.required)
@@ -44,15 +47,22 @@ class BuiltinTool(ABC):
             name=self.name,
             description=read_prompt(type(self), self.name),
             parameters=parameters,
-            effects=TOOLS[self.name],
+            effects=self.declared_effects(),
             exclusive=self.exclusive,
             confinable=self.confinable,
             spellings=self.spellings(parameters),
         )
 
     @classmethod
+    def declared_effects(cls) -> frozenset[EffectKind]:
+        """Return the most the tool may do."""
+        if cls.effects is not None:
+            return cls.effects
+        return TOOLS[cls.name]
+
+    @classmethod
     def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:
-        """What the tool takes beside `parameters`, which are shown."""
+        """Return what the tool accepts besides `parameters`, which are shown to models."""
         properties = {**cls.hidden, **parameters["properties"]}
         schema = {"required": [], **parameters, "properties": properties, "additionalProperties": False}
         if cls.asked_for is not None:
@@ -61,7 +71,7 @@ class BuiltinTool(ABC):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with forms of other systems turned into this tool's."""
+        """Return the arguments with forms of other systems turned into this tool's."""
         return arguments
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
@@ -82,8 +92,8 @@ def read_prompt(tool: type, name: str) -> str:
 
 
 def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON Schema of an object with `properties`, as models see it. `additionalProperties`
-    is left out: it would cost every request, and an unknown parameter is dropped with a note."""
+    """Return the JSON Schema of an object with `properties`, as models see it."""
+    # Without `additionalProperties`, which would cost every request: an unknown parameter is dropped with a note.
     schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
     if required:
         schema["required"] = list(required)
@@ -91,11 +101,10 @@ def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str
 
 
 def names_of(aliases: Aliases) -> dict[str, str]:
-    """Each other name, as written and without case and underscores, to the parameter it is for."""
+    """Return the parameter that each other name stands for, by the name as written and folded."""
     found: dict[str, str] = {}
     for parameter, others in aliases.items():
-        place = parameter.rpartition(".")[0]
-        before = f"{place}." if place else ""
+        before = parameter[: parameter.rfind(".") + 1]
         for other in others:
             found.setdefault(before + other, parameter)
             found.setdefault(before + fold_name(other), parameter)

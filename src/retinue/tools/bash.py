@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.core.lean import dataclass
+from retinue.core.lean import dataclass, replace
 from retinue.core.messages import Text
-from retinue.core.permission import EffectStatus, ToolEffect
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import Capture
-from retinue.tools.processes import ProcessEnd, run_program
+from retinue.tools.processes import ProcessEnd, own_variables, run_program
 
 DEFAULT_SECONDS = 120.0
 COMMAND_BYTES = 100_000
@@ -59,17 +58,17 @@ class BashTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """A list of words, a folder beside the command, milliseconds."""
+        """Accept a list of words, a folder beside the command, and milliseconds."""
         for name in ("command", "cmd"):
             if isinstance(arguments.get(name), list):
                 arguments[name] = _line(arguments[name])
-        folder = _taken(arguments, _FOLDERS)
+        folder = _take(arguments, _FOLDERS)
         said = [name for name in ("command", "cmd", "script") if isinstance(arguments.get(name), str)]
         if isinstance(folder, str) and folder not in ("", ".", "./") and said:
             import shlex
 
             arguments[said[0]] = f"cd {shlex.quote(folder)} && {{\n{arguments[said[0]]}\n}}"
-        milliseconds = _taken(arguments, ("timeout_ms", "yield_time_ms"))
+        milliseconds = _take(arguments, ("timeout_ms", "yield_time_ms"))
         if isinstance(milliseconds, (int, float)) and "timeout" not in arguments:
             arguments["timeout"] = milliseconds / 1000
         return arguments
@@ -109,7 +108,9 @@ class BashTool(BuiltinTool):
             raise ToolError(f"The shell could not be started: {error}") from None
         finally:
             capture.close()
-        stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
+        stopped = ""
+        if confinement is not None:
+            stopped = confinement.explain(shown, ended.code)
         timing = Timing(time.monotonic() - began, seconds, most, can_stay=context.commands is not None)
         return _output(command, shown, ended, timing, stopped)
 
@@ -137,7 +138,7 @@ _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path
 
 
 def _line(words: list[Any]) -> Any:
-    """A command that came as a list: `["bash", "-lc", "…"]` is its last word."""
+    """Return a command that came as a list of words as one line: `["bash", "-lc", "…"]` is its last word."""
     if not words or not all(isinstance(word, str) for word in words):
         return words
     if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
@@ -149,17 +150,20 @@ def _line(words: list[Any]) -> Any:
     return shlex.join(words)
 
 
-def _taken(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """The first of these that has a value; all of them leave the arguments."""
-    values = [arguments.pop(name) for name in names if name in arguments]
-    return next((value for value in values if value is not None), None)
+def _take(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """Return the first of these that has a value, and take all of them out of the arguments."""
+    found = None
+    for name in names:
+        value = arguments.pop(name, None)
+        if found is None:
+            found = value
+    return found
 
 
 def environment(context: ToolContext) -> dict[str, str]:
-    """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
-    runner decides what else a command may know."""
-    base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    found = {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
+    """Return the run's own environment, made quiet. Only PATH and HOME are filled in from outside:
+    the code that starts the run decides what else a command may know."""
+    found = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET, "PWD": str(context.root)}
     # The permissions must know where `cd` leads.
     found.pop("CDPATH", None)
     return found
@@ -171,8 +175,7 @@ def _shell(env: Mapping[str, str]) -> str:
 
 
 def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
-    """How long it may run, and whether that is the most. A little less than the loop allows the
-    call, so that the partial output still comes back. Claude Code counts in milliseconds."""
+    """Return how long it may run, and whether no call may take longer."""
     wanted = given.number("timeout") or DEFAULT_SECONDS
     if wanted < 0:
         raise given.wrong("timeout", "a number of seconds above 0", wanted)
@@ -180,17 +183,18 @@ def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
         wanted /= 1000
     if context.tool_timeout is None:
         return wanted, False
+    # A little less than the loop allows the call, so that the partial output still comes back.
     most = max(context.tool_timeout * 0.9, context.tool_timeout - 5)
     return min(wanted, most), wanted >= most
 
 
 _MILLISECONDS = 10_000
-"""A timeout of this much is meant in milliseconds."""
+"""A timeout of this much is meant in milliseconds, in which Claude Code counts."""
 
 
 def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
-    """Feed the capture, and the display at most ten times a second. A line that is still being
-    written counts as a sign of life too."""
+    """Return a function that feeds the capture and, at most ten times a second, the display. A line
+    that is still being written is shown as a sign of life."""
     waiting: list[str] = []
     last = 0.0
 
@@ -254,9 +258,10 @@ def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
     if stopped:
         notes.append(f"[{stopped}]")
-    text = "\n".join([*([shown] if shown else []), *notes]) or "(no output)"
-    status: EffectStatus = "failed" if ended.timed_out else "finished"
-    effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
+    text = "\n".join(filter(None, [shown, *notes])) or "(no output)"
+    effect = ToolEffect("finished", command=command, exit_code=code, stopped=stopped or None)
+    if ended.timed_out:
+        effect = replace(effect, status="failed")
     return ToolOutput((Text(text),), code != 0, effect)
 
 

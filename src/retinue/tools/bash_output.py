@@ -46,6 +46,7 @@ class BackgroundCommand:
         """Keep a piece of output, for the model and in the file."""
         text = self._cleaner.feed(data)
         self._unread.append(text)
+        # A model may never ask: memory stays bounded, and the file has the rest.
         if sum(map(len, self._unread)) > 4 * SHOWN:
             self._unread = ["".join(self._unread)[-2 * SHOWN :]]
         raw = text.encode("utf-8", "replace")
@@ -56,15 +57,17 @@ class BackgroundCommand:
                 file.write(raw)
 
     def take(self) -> str:
-        """What came since the last time, cut in the middle where it is long."""
-        text = "".join(self._unread) + (self._cleaner.feed(b"", final=True) if not self.live else "")
+        """Return what came since the last time, cut in the middle where it is long."""
+        if not self.live:
+            self._unread.append(self._cleaner.feed(b"", final=True))
+        text = "".join(self._unread)
         self._unread.clear()
         if text:
             return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip()
         return ""
 
     def state(self) -> str:
-        """Its state in a few words."""
+        """Return its state in a few words."""
         if self.task is None or not self.task.done():
             return "still running"
         if self.task.cancelled():
@@ -84,7 +87,7 @@ class BackgroundCommands:
     async def start(
         self, command: str, argv: Sequence[str], *, cwd: Path, environment: Mapping[str, str], outputs: Path, owner: str
     ) -> BackgroundCommand:
-        live = [each for each in self._commands.values() if each.live]
+        live = self._live()
         if len(live) >= MOST:
             names = ", ".join(each.id for each in live)
             raise ToolError(f"{MOST} commands are at work already: {names}. Stop one with bash_output and stop: true.")
@@ -116,10 +119,14 @@ class BackgroundCommands:
 
     async def close(self) -> tuple[str, ...]:
         """End all commands at work, and return what they were."""
-        live = [each for each in self._commands.values() if each.live]
-        for each in live:
+        stopped: list[str] = []
+        for each in self._live():
             await self.stop(each)
-        return tuple(f"{each.id}: {each.command[:200]}" for each in live)
+            stopped.append(f"{each.id}: {each.command[:200]}")
+        return tuple(stopped)
+
+    def _live(self) -> list[BackgroundCommand]:
+        return [each for each in self._commands.values() if each.live]
 
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
@@ -166,6 +173,6 @@ class BashOutputTool(BuiltinTool):
 
 
 def shown(command: BackgroundCommand) -> str:
-    """New output, then the state of the command."""
+    """Return new output, then the state of the command."""
     new = command.take()
     return f"{new or '(no new output)'}\n[{command.id} {command.state()}]"

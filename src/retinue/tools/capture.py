@@ -32,18 +32,18 @@ _OVERSTRUCK = re.compile(r"[^\n]\x08")
 
 
 def clean(text: str) -> str:
-    """`text` as a terminal would leave it standing, roughly: of what a carriage return
-    overwrites the last version stays. Tabs and newlines are the only controls left."""
+    """Return `text` roughly as a terminal would show it in the end: of what a carriage return
+    overwrites, the last version stays. Tabs and newlines are the only controls left."""
     if _CONTROLS.search(text) is None:
         return text
     text = _ESCAPES.sub("", text)
     if "\r" in text:
-        text = "\n".join(_standing(line) if "\r" in line else line for line in text.split("\n"))
+        text = "\n".join(map(_standing, text.split("\n")))
     return _CONTROLS.sub("", _OVERSTRUCK.sub("", text))
 
 
 def _standing(line: str) -> str:
-    """What is left of a line after its carriage returns."""
+    """Return what is left of a line after its carriage returns."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
@@ -59,7 +59,10 @@ class StreamCleaner:
 
     def feed(self, data: bytes, *, final: bool = False) -> str:
         text = self._held + self._decoder.decode(data, final)
-        end = len(text) if final else text.rfind("\n") + 1
+        end = text.rfind("\n") + 1
+        if final:
+            end = len(text)
+        # A progress bar without line ends: what it has overwritten is dropped before the line is cut.
         if len(text) - end > self.HELD:
             overwritten = text.rfind("\r", end, len(text) - 1)
             if overwritten >= 0:
@@ -76,7 +79,7 @@ class StreamCleaner:
 
 
 def cut_bytes(text: str, most: int) -> str:
-    """The longest beginning of `text` that fits `most` bytes of UTF-8, in whole characters.
+    """Return the longest beginning of `text` that fits `most` bytes of UTF-8, in whole characters.
     A lone surrogate counts as the three bytes its replacement takes."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= most:
@@ -94,12 +97,12 @@ def byte_length(text: str) -> int:
 
 
 def line_count(text: str) -> int:
-    """Lines as an editor counts them: a final newline ends the last line, it starts none."""
-    return text.count("\n") + (not text.endswith("\n") if text else 0)
+    """Count lines as an editor does: a final newline ends the last line and starts none."""
+    return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 
 def head_and_tail(text: str, most: int, rest: str, *, head_share: float = 0.4) -> str:
-    """At most about `most` characters of `text`: its beginning and its end, cut at line ends
+    """Return at most about `most` characters of `text`: its beginning and its end, cut at line ends
     where there are any, with a line between them that counts the gap and says `rest`."""
     if len(text) <= most:
         return text
@@ -108,7 +111,7 @@ def head_and_tail(text: str, most: int, rest: str, *, head_share: float = 0.4) -
     tail = trim_tail(text[len(text) - (most - head_size) :])
     missing = len(text) - len(head) - len(tail)
     gap = f"{missing:,} of {len(text):,} characters ({line_count(text):,} lines in all) left out here"
-    return join_parts(head, f"{gap}; {rest}" if rest else gap, tail)
+    return join_parts(head, "; ".join(filter(None, (gap, rest))), tail)
 
 
 def join_parts(head: str, gap: str, tail: str) -> str:
@@ -116,7 +119,7 @@ def join_parts(head: str, gap: str, tail: str) -> str:
 
 
 def trim_head(text: str) -> str:
-    """Without its last, probably broken line, if that is not most of it."""
+    """Return `text` without its last, probably broken line, unless that is most of it."""
     end = text.rfind("\n")
     if end > len(text) // 2:
         return text[: end + 1]
@@ -203,7 +206,7 @@ class Capture:
                 self._file = None
 
     def text(self) -> str:
-        """What the model sees. Call once, after the last piece."""
+        """Return what the model sees. Call once, after the last piece."""
         self._add(self._cleaner.feed(b"", final=True))
         self.close()
         if self.path is None:

@@ -63,17 +63,20 @@ def image_type(head: bytes) -> str | None:
 
 
 def binary_kind(head: bytes) -> str | None:
-    """What kind of binary data this is, None for text. A NUL byte decides, except after the
-    mark of an encoding that uses them."""
+    """Return the kind of binary data; None for text. A NUL byte decides, except after the mark of
+    an encoding that uses them."""
     if wide_encoding(head) is not None:
         return None
     if b"\0" not in head and not head.startswith(b"%PDF-"):
         return None
-    return next((label for magic, label in _BINARIES if head.startswith(magic)), "binary data")
+    for magic, label in _BINARIES:
+        if head.startswith(magic):
+            return label
+    return "binary data"
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 by its mark; in these a newline is not one byte."""
+    """Return UTF-16 or UTF-32 by its mark. In these a newline is more than one byte."""
     for mark, codec in _MARKS:
         if codec != "utf-8" and head.startswith(mark):
             return codec
@@ -96,7 +99,7 @@ class TextForm:
         return self.mark + text.encode(self.codec, self.errors)
 
     def decode(self, data: bytes) -> str:
-        """The text with plain newlines if all of its line ends are CRLF."""
+        """Return the text, with plain newlines if all of its line ends are CRLF."""
         text = data[len(self.mark) :].decode(self.codec, self.errors)
         if self.crlf:
             return text.replace("\r\n", "\n")
@@ -104,12 +107,16 @@ class TextForm:
 
 
 def forms_of(data: bytes) -> tuple[TextForm, ...]:
-    """The ways to read `data` as text, best first; all of them write back the same bytes.
+    """Return the ways to read `data` as text, best first; all of them write back the same bytes.
 
     Bytes that are not valid UTF-8 have two readings: UTF-8 with the stray bytes kept aside, and
     Latin-1, in which every byte is a character.
     """
-    mark, codec = next(((m, c) for m, c in _MARKS if data.startswith(m)), (b"", "utf-8"))
+    mark, codec = b"", "utf-8"
+    for known, meant in _MARKS:
+        if data.startswith(known):
+            mark, codec = known, meant
+            break
     candidates = [TextForm(codec, "strict", mark)]
     if codec == "utf-8":
         candidates += [TextForm("utf-8", "surrogateescape", mark), TextForm("latin-1")]
@@ -146,18 +153,20 @@ class CellChange:
 
 
 def read_cell_change(given: Arguments) -> CellChange | None:
-    """The change of a cell that a call asks for; None for a call about text."""
+    """Return the change of a cell that a call asks for; None for a call about text."""
     mode = given.optional_text("edit_mode") or "replace"
     source = given.find("new_source")
     if source is None and mode != "delete":
         return None
     number = given.whole("cell_number")
-    cell = given.optional_text("cell_id") or (None if number is None else str(number))
+    cell = given.optional_text("cell_id")
+    if cell is None and number is not None:
+        cell = str(number)
     return CellChange(mode, cell, source or "", given.optional_text("cell_type"))
 
 
 def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes:
-    """The notebook with that change made. Raise ToolError for what is no notebook or has no such cell."""
+    """Return the notebook with that change made. Raise ToolError for what is no notebook or has no such cell."""
     try:
         book: Any = json.loads(data or b"")
         cells = book["cells"]
@@ -168,14 +177,19 @@ def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes
     if change.mode == "delete":
         del cells[place]
     elif change.mode == "insert":
-        cells.insert(place + 1 if change.cell is not None else 0, _cell(change.kind or "code", lines))
+        after = place + 1
+        if change.cell is None:
+            after = 0
+        cells.insert(after, _cell(change.kind or "code", lines))
     else:
         cell = cells[place]
         cell["source"] = lines
         if change.kind not in (None, cell.get("cell_type")):
-            cells[place] = {**_cell(change.kind or "code", lines), **({"id": cell["id"]} if "id" in cell else {})}
+            cells[place] = _cell(change.kind or "code", lines)
+            if "id" in cell:
+                cells[place]["id"] = cell["id"]
         elif cell.get("cell_type") == "code":
-            # What it printed is not of this source.
+            # The output belongs to the source that was replaced.
             cell["outputs"], cell["execution_count"] = [], None
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 

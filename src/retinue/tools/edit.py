@@ -38,10 +38,12 @@ class Edit:
 
 
 def apply(text: str, edits: list[Edit], shown: str) -> str:
-    """`text` after all edits, each applied to what the one before it left. Raise ToolError,
+    """Return `text` after all edits, each applied to what the one before it left. Raise ToolError,
     naming the edit, when one does not match exactly once (or at all, with `every`)."""
     for number, edit in enumerate(edits, 1):
-        label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
+        label = ""
+        if len(edits) > 1:
+            label = f"Edit {number} of {len(edits)}: "
         found = fit_ends(edit, text)
         first = text.find(found.old)
         if first < 0:
@@ -53,8 +55,8 @@ def apply(text: str, edits: list[Edit], shown: str) -> str:
 
 
 def fit_ends(edit: Edit, text: str) -> Edit:
-    """The edit with the line ends of the text it goes into. A text with only one kind has been
-    made plain already; in a mixed one the spelling that occurs is taken."""
+    """Return the edit with the line ends of the text it goes into. A text with only one kind has
+    been made plain already; in a mixed one the spelling that occurs is taken."""
     plain = Edit(edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n"), edit.every)
     if "\r\n" not in text:
         return plain
@@ -78,21 +80,22 @@ def _ambiguous(text: str, old: str, shown: str) -> str:
     while start >= 0 and len(lines) < _SHOWN_PLACES:
         lines.append(str(text.count("\n", 0, start) + 1))
         start = text.find(old, start + 1)
-    more = ", ..." if start >= 0 else ""
+    if start >= 0:
+        lines.append("...")
     return (
-        f"the old text is not unique in {shown} (lines {', '.join(lines)}{more}). "
+        f"the old text is not unique in {shown} (lines {', '.join(lines)}). "
         'Add surrounding lines to make it unique, or set "all" to replace every one.'
     )
 
 
 def hint(text: str, edit: Edit) -> str:
-    """What the model probably meant: the same lines but for blanks, or the most similar line."""
+    """Return what the model probably meant: the same lines but for blanks, or the most similar line."""
     if edit.new and edit.new in text:
         line = text.count("\n", 0, text.find(edit.new)) + 1
         return f" The new text is already there, at line {line}: perhaps the edit was made before."
     lines = text.split("\n")
-    wanted = [_folded(line) for line in edit.old.strip("\n").split("\n")]
-    start = _find_lines([_folded(line) for line in lines], wanted)
+    wanted = list(map(_folded, edit.old.strip("\n").split("\n")))
+    start = _find_lines(list(map(_folded, lines)), wanted)
     if start is not None:
         actual = "\n".join(lines[start : start + len(wanted)])
         return (
@@ -104,7 +107,7 @@ def hint(text: str, edit: Edit) -> str:
 
 
 def _folded(line: str) -> str:
-    """A line without what models get wrong most: blanks, and typographic for plain characters."""
+    """Return a line without what models get wrong most: blanks, and typographic for plain characters."""
     line = unicodedata.normalize("NFKC", line).translate(_PLAIN)
     return "".join(line.split())
 
@@ -124,14 +127,14 @@ def _find_lines(lines: list[str], wanted: list[str]) -> int | None:
 def _nearest(lines: list[str], old: str) -> str:
     import difflib
 
-    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
+    wanted = old.strip().partition("\n")[0].strip()
     if not wanted or len(wanted) > 500:
         return " Read the file and copy the text exactly."
     stripped = [line.strip() for line in lines[:5000] if len(line) <= 500]
     close = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
     if not close:
         return " Nothing like it was found. Read the file and copy the text exactly."
-    number = next(number for number, line in enumerate(lines, 1) if line.strip() == close[0])
+    number = list(map(str.strip, lines)).index(close[0]) + 1
     return f" The most similar line is {number}:\n{lines[number - 1]}\nRead around it and copy the text exactly."
 
 
@@ -182,11 +185,13 @@ class EditTool(BuiltinTool):
             return ok(f"Made the change of a cell ({cell.mode}) in {place.shown}.", made.effect)
         edits = _edits(given)
         diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
-        count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
+        count = "the edit"
+        if len(edits) > 1:
+            count = f"{len(edits)} edits"
         return ok(f"Made {count} in {place.shown}:\n{diff}", effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """What the call would change, as a diff for people. Changes nothing."""
+        """Return what the call would change, as a diff for people. Change nothing."""
         return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
 
 
@@ -224,13 +229,16 @@ def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tupl
 
 
 def _edits(given: Arguments) -> list[Edit]:
-    """The replacement at the top of the call, and then those of `edits`."""
+    """Return the replacement at the top of the call, and then those of `edits`."""
     items = given.items("edits") or []
+    edits: list[Edit] = []
+    if not items or given.find("old_string") is not None:
+        edits.append(_edit(given))
     for item in items:
         if not isinstance(item, Mapping):
             raise given.wrong("edits", 'a list of {"old_string": ..., "new_string": ...}', item)
-    first = [] if items and given.find("old_string") is None else [_edit(given)]
-    return [*first, *(_edit(Arguments("edit", item, _ONE)) for item in items)]
+        edits.append(_edit(Arguments("edit", item, _ONE)))
+    return edits
 
 
 def _edit(given: Arguments) -> Edit:
@@ -258,11 +266,12 @@ def _string(given: Arguments, name: str) -> str:
 def _changed(
     place: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
 ) -> tuple[bytes, tuple[str, str]]:
-    """The new bytes and both texts. Of the ways to read the bytes the first in which every
+    """Return the new bytes and both texts. Of the ways to read the bytes the first in which every
     edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
     if data is None:
-        known = context.ledger is not None and place.real in context.seen
-        who = context.ledger.changed_by(place.path, "") if known and context.ledger else None
+        who = None
+        if context.ledger is not None and place.real in context.seen:
+            who = context.ledger.changed_by(place.path, "")
         if who:
             raise ToolError(f"{place.shown} was deleted by {who} since you read it. Use write if it must exist again.")
         raise ToolError(f"{place.shown} does not exist. Use write to create it.")

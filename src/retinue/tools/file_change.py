@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from retinue.core.lean import dataclass
 from retinue.core.permission import ToolEffect, TouchedPath
@@ -44,26 +44,30 @@ def rewrite(
     """Replace the content of `place` by what `change` makes of it. `change` gets None for a
     file that does not exist, and raises ToolError to leave everything as it is. A file that
     exists keeps its mode; a new one can be made `executable`."""
-    made = 0o777 if executable else 0o666
+    made = 0o666
+    if executable:
+        made = 0o777
+    mode = made
     fresh = _existing(place) is None
     # Before any folder is made: a refusal leaves no trace.
-    new = change(None) if fresh else b""
+    new = b""
+    if fresh:
+        new = change(None)
     ledger = context.ledger
-    with (
-        ledger.lease(place.path) if ledger else nullcontext(),
-        spot(place, create=fresh) as where,
-        _locked(where, place),
-    ):
+    with _leased(place, context), spot(place, create=fresh) as where, _locked(where, place):
         found = where.stat()
-        old = None if found is None else read_whole(where, place)
+        old = None
+        if found is not None:
+            old = read_whole(where, place)
+            mode = found.st_mode
         if old is not None or not fresh:
             new = change(old)
         _refuse_readonly(found, place)
         after = content_hash(new)
-        touched = TouchedPath(place.real, None if old is None else content_hash(old), after)
+        touched = _touched(place, old, after)
         if new != old:
             if ledger:
-                ledger.writing(place.path, old, new, found.st_mode if found else made)
+                ledger.writing(place.path, old, new, mode)
             _replace(where, new, found, made)
             if ledger:
                 ledger.wrote(place.path, touched.before, after)
@@ -74,7 +78,7 @@ def rewrite(
 def remove(place: Confined, context: ToolContext) -> ToolEffect:
     """Delete a file. What was in it is kept for undo first. Raise ToolError where a rewrite would."""
     ledger = context.ledger
-    with ledger.lease(place.path) if ledger else nullcontext(), spot(place) as where, _locked(where, place):
+    with _leased(place, context), spot(place) as where, _locked(where, place):
         found = where.stat()
         if found is None:
             raise ToolError(f"{place.shown} does not exist.")
@@ -100,9 +104,30 @@ def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
     """Refuse when this run's knowledge of the file is older than the file."""
     known, now = context.seen.get(place.real), content_hash(current)
     if known is not None and known != now:
-        who = context.ledger.changed_by(place.path, now) if context.ledger else None
-        changed = f"was changed by {who} since you read it" if who else "changed since it was last read here"
+        who = changed_by(place, context, now)
+        changed = "changed since it was last read here"
+        if who:
+            changed = f"was changed by {who} since you read it"
         raise ToolError(f"{place.shown} {changed}. Read it again, then redo the change.")
+
+
+def changed_by(place: Confined, context: ToolContext, now: str) -> str | None:
+    """Return which other run wrote the content with the hash `now`, where that is known."""
+    if context.ledger is None:
+        return None
+    return context.ledger.changed_by(place.path, now)
+
+
+def _leased(place: Confined, context: ToolContext) -> AbstractContextManager[object]:
+    if context.ledger is None:
+        return nullcontext()
+    return context.ledger.lease(place.path)
+
+
+def _touched(place: Confined, old: bytes | None, after: str) -> TouchedPath:
+    if old is None:
+        return TouchedPath(place.real, None, after)
+    return TouchedPath(place.real, content_hash(old), after)
 
 
 def read_whole(where: FolderEntry, place: Confined) -> bytes:
@@ -126,7 +151,7 @@ def _existing(place: Confined) -> os.stat_result | None:
 
 
 def _replace(where: FolderEntry, data: bytes, old: os.stat_result | None, mode: int) -> None:
-    """A file of the same folder is filled and renamed: readers see the old or the new content."""
+    """Fill a file of the same folder and rename it, so that readers see the old or the new content."""
     beside = FolderEntry(where.folder, _beside(where))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(beside.name, flags, mode, dir_fd=beside.folder)
@@ -163,8 +188,8 @@ def _locked(where: FolderEntry, place: Confined) -> Iterator[None]:
 
 @contextmanager
 def _flocked(where: FolderEntry) -> Iterator[None]:
-    """Best effort: a file system without locks, or a lock held for seconds, does not stop the
-    write; the hash check still catches what changed before it."""
+    """Lock the folder if that is possible. A file system without locks, or a lock held for seconds,
+    does not stop the write; the hash check still catches what changed before it."""
     try:
         import fcntl
     except ImportError:

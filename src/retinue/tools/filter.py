@@ -73,7 +73,7 @@ def select_tools(
     Selectors of extensions (`ext:`) are resolved before (`retinue.capabilities.plugins.scope`): what is left
     of them here matched nothing. `absent` says why tools that exist cannot work here."""
     asked = _Asked(policy.allow, available)
-    above = _denied(denied_above, available)[0] if denied_above else frozenset()
+    above = _denied(denied_above, available)[0]
     rights = _Rights(readonly, above, shell_sandbox, allow_spawn)
     denied, denied_patterns = _denied(policy.deny, available)
     permitted: dict[str, Tool] = {}
@@ -89,11 +89,17 @@ def select_tools(
         elif name not in denied and (asked.listed or reason == _NO_SANDBOX):
             withheld.append(name)
             notes.append(f"{name} is withheld: {reason}")
-    notes += [f"{_some(names)} withheld: {reason}" for reason, names in foreign.items()]
-    missing = asked.notes(agent, absent) + [f"{each} matched no extension in this session" for each in policy.selectors]
-    refused = asked.listed and not permitted and not policy.selectors
+    for reason, names in foreign.items():
+        notes.append(f"{_some(names)} withheld: {reason}")
+    missing = asked.notes(agent, absent)
+    missing += [f"{each} matched no extension in this session" for each in policy.selectors]
+    refusal = None
+    if asked.listed and not permitted and not policy.selectors:
+        refusal = _refusal(asked, notes)
+    for name in denied & permitted.keys():
+        del permitted[name]
     return ToolSelection(
-        tools={} if refused else {name: tool for name, tool in permitted.items() if name not in denied},
+        tools=permitted,
         unrecognised=tuple(asked.unrecognised),
         unavailable=tuple(asked.unavailable + withheld),
         unmatched=tuple(asked.unmatched),
@@ -101,28 +107,34 @@ def select_tools(
         allowed_patterns=asked.patterns,
         denied_patterns=denied_patterns,
         notes=tuple(missing + notes),
-        refusal=_refusal(asked, notes) if refused else None,
+        refusal=refusal,
     )
 
 
 def _some(names: Sequence[str]) -> str:
-    """A few names in a sentence; a server may have hundreds of tools."""
+    """Return a few names for a sentence; a server may have hundreds of tools."""
     shown = ", ".join(names[:_SHOWN])
     if len(names) > _SHOWN:
         return f"{shown} and {len(names) - _SHOWN} more tools are"
-    return f"{shown} {'is' if len(names) == 1 else 'are'}"
+    if len(names) == 1:
+        return f"{shown} is"
+    return f"{shown} are"
 
 
 def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:
-    """What an agent with a memory folder still needs: to read it, and to write it if it may."""
-    wanted = ("read",) if readonly else ("read", "write", "edit")
+    """Return what an agent with a memory folder still needs: to read it, and to write it if it may."""
+    wanted = ["read", "write", "edit"]
+    if readonly:
+        wanted = ["read"]
     return tuple(name for name in wanted if name not in present)
 
 
 def split_entry(entry: str) -> tuple[str, str | None]:
-    """`Bash(git *)` as `Bash` and `git *`; None when there are no parentheses."""
+    """Return `Bash(git *)` as `Bash` and `git *`; None for the latter without parentheses."""
     name, bracket, rest = entry.strip().partition("(")
-    return name.strip(), rest.rstrip().removesuffix(")").strip() if bracket else None
+    if not bracket:
+        return name.strip(), None
+    return name.strip(), rest.rstrip().removesuffix(")").strip()
 
 
 class _Asked:
@@ -135,19 +147,27 @@ class _Asked:
         self.unavailable: list[str] = []
         self.unmatched: list[str] = []
         self.patterns: dict[str, tuple[str, ...]] = {}
-        entries = None if allow is None else [entry for entry in map(str.strip, allow) if entry]
-        everything = entries is None or any(entry.lower() in _EVERY for entry in entries)
-        nothing = entries is not None and all(entry.lower() == "none" for entry in entries)
+        if allow is None:
+            self.listed = False
+            self.names = list(available)
+            return
+        entries = list(filter(None, map(str.strip, allow)))
+        words = set(map(str.lower, entries))
+        everything = not words.isdisjoint(_EVERY)
+        nothing = words <= {"none"}
         self.listed = not everything and not nothing
         if everything:
             self.names = list(available)
-        for entry in dict.fromkeys(entries or ()):
+        for entry in dict.fromkeys(entries):
             if entry.lower() not in _EVERY and not nothing:
                 self._add(entry, available)
 
     def _add(self, entry: str, available: Mapping[str, Tool]) -> None:
         name, pattern = split_entry(entry)
-        found = () if name.startswith("mcp__*") else resolve(name, available)
+        found: tuple[str, ...] = ()
+        # A pattern over all servers would allow tools that the author of the file has not seen.
+        if not name.startswith("mcp__*"):
+            found = resolve(name, available)
         for tool in found:
             if tool not in self.names:
                 self.names.append(tool)
@@ -163,19 +183,20 @@ class _Asked:
             self.unrecognised.append(name)
 
     def notes(self, agent: str, absent: Mapping[str, str]) -> list[str]:
-        by = f' requested by agent "{agent}"' if agent else ""
-        reasons = {name: absent[each] for name in self.unmatched for each in canonical(name) if each in absent}
-        return [
-            *(f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised),
-            *(f"{name} is not available to subagents" for name in self.unavailable),
-            # tool_search is there exactly when there is something to search: nothing is missing without it
-            *(
-                f"{name} matched no tools in this session"
-                for name in self.unmatched
-                if canonical(name) != ("tool_search",) and name not in reasons
-            ),
-            *(f"{name}{by} is missing: {why} `retinue doctor` says what to install." for name, why in reasons.items()),
-        ]
+        by = ""
+        if agent:
+            by = f' requested by agent "{agent}"'
+        notes = [f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised]
+        notes += [f"{name} is not available to subagents" for name in self.unavailable]
+        missing: list[str] = []
+        for name in self.unmatched:
+            reasons = list(filter(None, map(absent.get, canonical(name))))
+            if reasons:
+                missing.append(f"{name}{by} is missing: {reasons[-1]} `retinue doctor` says what to install.")
+            # tool_search is there exactly when there is something to search: nothing is missing without it.
+            elif canonical(name) != ("tool_search",):
+                notes.append(f"{name} matched no tools in this session")
+        return [*notes, *missing]
 
 
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
@@ -211,12 +232,12 @@ def _starts_readonly(spec: ToolSpec) -> bool:
 
 
 def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
-    """The available tools that `name` stands for: itself, an alias, or a pattern."""
+    """Return the available tools that `name` stands for: itself, an alias, or a pattern."""
     if name in available:
         return (name,)
     if name.startswith("mcp__"):
         return _served(name, available)
-    known = tuple(each for each in canonical(name) if each in available)
+    known = tuple(filter(available.__contains__, canonical(name)))
     if known:
         return known
     plain = base_name(name).lower()
@@ -238,15 +259,16 @@ def _served_with_one_mark(name: str, available: Mapping[str, Tool]) -> tuple[str
 
 
 def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
-    """The tools of MCP servers that `mcp__server`, `mcp__server__tool` or a pattern stands for."""
+    """Return the tools of MCP servers that `mcp__server`, `mcp__server__tool` or a pattern stands for."""
     if name in available:
         return (name,)
-    pattern = name if "*" in name else f"{name}__*"
-    return tuple(each for each in available if fnmatchcase(each, pattern))
+    if "*" not in name:
+        name = f"{name}__*"
+    return tuple(each for each in available if fnmatchcase(each, name))
 
 
 def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
-    """Tools that are out altogether, and patterns of calls that are. Globs may deny any tool."""
+    """Return the tools that are denied altogether, and patterns of denied calls. Globs may deny any tool."""
     names: set[str] = set()
     patterns: dict[str, tuple[str, ...]] = {}
     for entry in deny:

@@ -8,7 +8,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.grep import hidden_flags
+from retinue.tools.grep import hidden_flags, skipped_files
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import ripgrep
 from retinue.tools.search import Start, Unchanged, compile_glob, exists_inside, relative, start_of
@@ -45,8 +45,10 @@ class FindTool(BuiltinTool):
         await ripgrep(arguments, start.folder, context, printed.extend)
 
         def report() -> str:
-            files = [relative(raw) for raw in bytes(printed).split(b"\0") if raw]
-            files = [path for path in files if unchanged.holds(path) or exists_inside(path, start)]
+            files: list[str] = []
+            for path in map(relative, filter(None, bytes(printed).split(b"\0"))):
+                if unchanged.holds(path) or exists_inside(path, start):
+                    files.append(path)
             return _report(_paths(files, pattern), start, limit, pattern, hidden)
 
         text = await in_thread(report)
@@ -54,7 +56,7 @@ class FindTool(BuiltinTool):
 
 
 def _from_root(pattern: str, context: ToolContext) -> str:
-    """An absolute pattern inside the working directory, made relative to it."""
+    """Return an absolute pattern inside the working directory, made relative to it."""
     root = str(context.root).rstrip("/") + "/"
     if pattern.startswith(root) and len(pattern) > len(root):
         return pattern[len(root) :]
@@ -62,7 +64,7 @@ def _from_root(pattern: str, context: ToolContext) -> str:
 
 
 def _paths(files: list[str], pattern: str) -> list[str]:
-    """What rg listed; for a pattern that ends in / the folders that hold it."""
+    """Return what rg listed; for a pattern that ends in / the folders that hold it."""
     if not pattern.endswith("/"):
         return files
     found: set[str] = set()
@@ -80,12 +82,13 @@ def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bo
     lines: list[str] = []
     if not matches and not set("*?[{!/") & set(pattern):
         wider = compile_glob(f"*{pattern}*")
-        matches = sorted(path for path in paths if wider(path))
+        matches = sorted(filter(wider, paths))
         lines.append(f"[no name is exactly {pattern}; these contain it]")
     if not matches:
-        skipped = "Ignored files were" if hidden else "Ignored and hidden files were"
-        return f"Nothing matches {pattern!r} in {start.name}. {skipped} not looked at."
-    end = "/" if pattern.endswith("/") else ""
+        return f"Nothing matches {pattern!r} in {start.name}. {skipped_files(hidden)} not looked at."
+    end = ""
+    if pattern.endswith("/"):
+        end = "/"
     lines += [start.show(path) + end for path in matches[:limit]]
     if len(matches) > limit:
         lines.append(f"[{limit} of {len(matches):,} found; narrow the pattern or path, or raise limit]")

@@ -43,7 +43,9 @@ class FunctionTool:
     wants_context: bool = False
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        given = {**arguments, "context": context} if self.wants_context else dict(arguments)
+        given = dict(arguments)
+        if self.wants_context:
+            given["context"] = context
         try:
             if inspect.iscoroutinefunction(self.function):
                 value = await self.function(**given)
@@ -70,8 +72,8 @@ def tool(
     description: str | None = None,
     effects: Iterable[EffectKind] = ("execute",),
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of `function`. `effects` says what it may do; unset it counts as
-    able to do anything, so a read-only agent does not get it."""
+    """Make a tool of `function`. `effects` says what it may do; without it, the tool counts as able to
+    do anything, so a read-only agent does not get it."""
 
     def make(target: Callable[..., Any]) -> FunctionTool:
         said = description or inspect.getdoc(target) or ""
@@ -110,8 +112,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
 def _schema(hint: Any, place: str) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Annotated:
         base, *notes = typing.get_args(hint)
-        said = next((note for note in notes if isinstance(note, str)), None)
-        return {**_schema(base, place), **({"description": said} if said else {})}
+        schema = _schema(base, place)
+        for note in notes:
+            if isinstance(note, str) and note:
+                schema.setdefault("description", note)
+        return schema
     if hint is Any:
         return {}
     if hint in _PLAIN:
@@ -124,6 +129,7 @@ def _schema(hint: Any, place: str) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (typing.Union, types.UnionType):
+        # `X | None` is the schema of X: a parameter that may be left out needs no null.
         options = [_schema(arg, place) for arg in args if arg is not type(None)]
         if len(options) == 1:
             return options[0]

@@ -45,12 +45,14 @@ class GrepQuery:
 
     def flags(self) -> list[str]:
         multiline = "\n" in self.pattern or (not self.literal and r"\n" in self.pattern)
-        chosen = {
-            "--fixed-strings": self.literal,
-            "--ignore-case": self.ignore_case,
-            "--multiline": multiline,
-        }
-        return [flag for flag, wanted in chosen.items() if wanted] + [f"--regexp={self.pattern}"]
+        flags = [f"--regexp={self.pattern}"]
+        if self.literal:
+            flags.append("--fixed-strings")
+        if self.ignore_case:
+            flags.append("--ignore-case")
+        if multiline:
+            flags.append("--multiline")
+        return flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ async def count_matches(query: GrepQuery, start: Start, context: ToolContext) ->
 async def _counted_again(
     query: GrepQuery, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
 ) -> Counts:
-    """With the files of folders that changed during the search counted from what is really there."""
+    """Count the files of folders that changed during the search again, from what is really there."""
     doubtful = await in_thread(lambda: [path for path in found.files if not unchanged.holds(path)])
     if not doubtful:
         return found
@@ -107,12 +109,12 @@ async def _search_opened(
     receive: Callable[[bytes], None],
 ) -> None:
     if opened:
-        names = [_DESCRIPTOR.format(number) for number in opened]
+        names = list(map(_DESCRIPTOR.format, opened))
         await ripgrep([*arguments, "--", *names], start.folder, context, receive, tuple(opened))
 
 
 def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
-    """What rg printed of descriptors, with the names of their files."""
+    """Return what rg printed of descriptors, with the names of their files."""
 
     def name(found: re.Match[bytes]) -> bytes:
         path = opened.get(int(found[1]))
@@ -124,7 +126,7 @@ def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
 
 
 def without_withheld(found: Counts, start: Start, context: ToolContext) -> Counts:
-    """Without the files that the rules of the run keep from it."""
+    """Return the counts without the files that the rules of the run keep from it."""
     withheld = context.withheld()
     if withheld is None:
         return found
@@ -147,7 +149,7 @@ def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
 async def matching_lines(
     query: GrepQuery, start: Start, context: ToolContext, found: Counts, limit: int
 ) -> tuple[list[str], int]:
-    """Lines to show for the first `limit` matches in path order, and how many matches they are."""
+    """Return the lines to show for the first `limit` matches in path order, and how many matches they are."""
     chosen: list[str] = []
     expected = size = 0
     for path in found.files:
@@ -200,7 +202,7 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
 
 
 def hidden_flags(hidden: bool) -> list[str]:
-    """Version control folders stay out even when hidden files are asked for."""
+    """Return the flags for hidden files. Folders of version control stay out even then."""
     if hidden:
         return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"]
     return []
@@ -209,14 +211,14 @@ def hidden_flags(hidden: bool) -> list[str]:
 def _type_flags(glob: Glob | None) -> list[str]:
     """Let rg skip files by name. Its own --glob would search ignored files too; a file type
     made up for the occasion does not. The exact check is done on the paths it prints."""
-    if glob is None or not glob.names or not all(_PLAIN_NAME.fullmatch(name) for name in glob.names):
+    if glob is None or not glob.names or not all(map(_PLAIN_NAME.fullmatch, glob.names)):
         return []
     definitions = [f"--type-add=wanted:{_any_case(name)}" for name in glob.names]
     return [*definitions, "--type=wanted"]
 
 
 def _any_case(name: str) -> str:
-    return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else c for c in name)
+    return re.sub("[A-Za-z]", lambda letter: f"[{letter[0].lower()}{letter[0].upper()}]", name)
 
 
 LIMIT = 100
@@ -272,7 +274,7 @@ class GrepTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """A type of files as a glob, and switches that say the opposite of ours."""
+        """Accept a type of files as a glob, and switches that say the opposite of ours."""
         kind = arguments.pop("type", None)
         if isinstance(kind, str) and kind and "glob" not in arguments:
             arguments["glob"] = f"*.{_ENDINGS.get(kind, kind)}"
@@ -289,11 +291,13 @@ class GrepTool(BuiltinTool):
         start = start_of(given.optional_text("path"), context)
         found = await count_matches(query, start, context)
         effect = ToolEffect(reads=(str(start.place.path),))
-        left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]" if found.withheld else ""
+        left_out = ""
+        if found.withheld:
+            left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]"
         if not found.files:
             return ok(_nothing(query, start) + left_out, effect)
         if mode == "files":
-            return ok(_listing([start.show(path) for path in found.files], limit, found) + left_out, effect)
+            return ok(_listing(list(map(start.show, found.files)), limit, found) + left_out, effect)
         if mode == "count":
             lines = [f"{start.show(path)}:{found.files[path]}" for path in found.files]
             return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]{left_out}", effect)
@@ -303,7 +307,9 @@ class GrepTool(BuiltinTool):
 
 def _query(given: Arguments) -> GrepQuery:
     glob_text = given.optional_text("glob")
-    glob: Glob | None = compile_glob(glob_text) if glob_text else None
+    glob: Glob | None = None
+    if glob_text:
+        glob = compile_glob(glob_text)
     return GrepQuery(
         pattern=given.text("pattern"),
         literal=given.flag("literal"),
@@ -315,8 +321,14 @@ def _query(given: Arguments) -> GrepQuery:
 
 
 def _nothing(query: GrepQuery, start: Start) -> str:
-    skipped = "Ignored files were" if query.hidden else "Ignored and hidden files were"
-    return f"No match for {query.pattern!r} in {start.name}. {skipped} not searched."
+    return f"No match for {query.pattern!r} in {start.name}. {skipped_files(query.hidden)} not searched."
+
+
+def skipped_files(hidden: bool) -> str:
+    """Return which files a search has skipped, as the subject of a sentence."""
+    if hidden:
+        return "Ignored files were"
+    return "Ignored and hidden files were"
 
 
 def _listing(lines: list[str], limit: int, found: Counts) -> str:
@@ -338,6 +350,8 @@ def _content(lines: list[str], matches: int, found: Counts) -> str:
         kept.append(line)
     if matches >= found.total and len(kept) == len(lines):
         return "\n".join(kept)
-    seen = f"first {matches:,}" if len(kept) == len(lines) else f"first {len(kept):,} lines"
+    seen = f"first {matches:,}"
+    if len(kept) < len(lines):
+        seen = f"first {len(kept):,} lines"
     total = f"{found.total:,} matching lines in {len(found.files):,} files"
     return "\n".join([*kept, f"[{seen} of {total}; {_NARROW}]"])

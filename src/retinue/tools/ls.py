@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from retinue.core.permission import ToolEffect
@@ -28,7 +29,7 @@ class LsTool(BuiltinTool):
 
 
 def folder_listing(place: Confined) -> str:
-    """The names in a folder, a line each. Raise ToolError for what is not a folder."""
+    """Return the names in a folder, a line each. Raise ToolError for what is not a folder."""
     try:
         entries = list_folder(place, _LISTED)
     except FileNotFoundError:
@@ -37,18 +38,18 @@ def folder_listing(place: Confined) -> str:
         raise ToolError(f"{place.shown} is not a folder. Use read to see a file.") from None
     if not entries:
         return "(empty folder)"
-    names = sorted(
-        visible(entry.name) + _mark(entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
-    )
+    names = sorted(map(_marked_name, entries))
     if len(names) <= LIMIT:
         return "\n".join(names)
-    total = f"{len(names):,}" + ("+" if len(names) == _LISTED else "")
+    total = f"{len(names):,}"
+    if len(names) == _LISTED:
+        total += "+"
     return "\n".join([*names[:LIMIT], f"[{LIMIT} of {total} entries; use find with a pattern for the others]"])
 
 
-def _mark(folder: bool, link: bool) -> str:
-    if link:
-        return "@"
-    if folder:
-        return "/"
-    return ""
+def _marked_name(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return f"{visible(entry.name)}@"
+    if entry.is_dir(follow_symlinks=False):
+        return f"{visible(entry.name)}/"
+    return visible(entry.name)

@@ -39,33 +39,38 @@ class Confined:
     @property
     def parts(self) -> tuple[str, ...]:
         below = _below(self.real, self.root)
-        return tuple(below.split(os.sep)) if below else ()  # noqa: PTH206 - see _below
+        if not below:
+            return ()
+        return tuple(below.split(os.sep))  # noqa: PTH206 - see _below
 
 
 def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confined:
-    """Where `text` leads, if a tool may go there. Reading may also go to the run's own stored
+    """Return where `text` leads, if a tool may go there. Reading may also go to the run's own stored
     outputs and the transcripts of its children, because results point there."""
     path = _resolve(text, context)
-    root = next((root for root in context.roots if _below(path, root) is not None), None)
-    if root is None and not writing:
+    for root in context.roots:
+        if _below(path, root) is not None:
+            return Confined(root, path, _shown(path, context))
+    if not writing:
         outputs = Path(os.path.realpath(context.outputs))
-        root = outputs if _below(path, outputs) is not None else None
-        if root is None and path in map(os.path.realpath, context.transcripts()):
-            root = Path(path).parent
-    if root is not None:
-        return Confined(root, path, _shown(path, context))
-    allowed = ", ".join(str(root) for root in context.roots)
-    where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
+        if _below(path, outputs) is not None:
+            return Confined(outputs, path, _shown(path, context))
+        if path in map(os.path.realpath, context.transcripts()):
+            return Confined(Path(path).parent, path, _shown(path, context))
+    allowed = ", ".join(map(str, context.roots))
+    where = f"{text} is"
+    if path != text:
+        where = f"{text!r} leads to {path}, which is"
     if context.instead is not None and (below := _below(path, context.instead[0])) is not None:
-        right = context.instead[1] / below if below else context.instead[1]
+        right = context.instead[1] / below
         raise ToolError(f"{where} in the main checkout, which this run must not touch. Use its copy: {right}")
     raise ToolError(f"{where} outside the workspace. Use a path inside: {allowed}")
 
 
 def as_written(text: str, context: ToolContext) -> Confined | None:
-    """Where `text` leads if it names something below the working directory and no part of it is
-    a link. That is not looked at here: `retinue.tools.paths`, which opens it part by part,
-    refuses links. None for a path with detours; `confine` knows where those lead."""
+    """Return where `text` leads if it names something below the working directory and no part of it is
+    a link. Links are not looked for here: opening it part by part refuses them. None for a path with
+    detours; `confine` knows where those lead."""
     root = context.root
     path = os.path.join(root, text)  # noqa: PTH118
     below = _straight_below(path, root)
@@ -80,25 +85,33 @@ def shown(path: Path, context: ToolContext) -> str:
 
 def _shown(path: str, context: ToolContext) -> str:
     below = _below(path, context.root)
-    return visible(path if below is None else below or ".")
+    if below is None:
+        return visible(path)
+    return visible(below or ".")
 
 
 def visible(name: str) -> str:
-    """A file name without hidden characters: control characters are escaped, so that no name can
+    """Return a file name without hidden characters: control characters are escaped, so that no name can
     pose as another line of a result, and bytes that are no text are replaced."""
     if name.isprintable():
         return name
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return "".join(map(_printable, name))
+
+
+def _printable(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return letter.encode("unicode_escape").decode()
 
 
 def _below(path: str, root: Path) -> str | None:
-    """What follows `root` in `path`: nothing for itself, None for a path outside. Both hold no
-    links. (By text: asking Path objects took most of the time of a small read.)"""
+    """Return what follows `root` in `path`: nothing for itself, None for a path outside. Both hold no links."""
+    # By text: asking Path objects took most of the time of a small read.
     whole, start = _folded(path), _folded(str(root))
     if whole == start:
         return ""
-    start = start if start.endswith(os.sep) else start + os.sep
+    start = start.rstrip(os.sep) + os.sep
     if whole.startswith(start):
         return path[len(start) :]
     return None
@@ -121,7 +134,7 @@ def _resolve(text: str, context: ToolContext) -> str:
 
 
 def _is_plain(path: str, root: Path) -> bool:
-    """Whether `path` is its own real path: below the root, which is real, without detours and
+    """Return whether `path` is its own real path: below the root, which is real, without detours and
     links. Looks only at what is below the root; whatever is doubtful is not plain."""
     below = _straight_below(path, root)
     if below is None:
@@ -139,7 +152,7 @@ def _is_plain(path: str, root: Path) -> bool:
 
 
 def _straight_below(path: str, root: Path) -> str | None:
-    """What follows the root in `path`, if it goes down from there by names alone."""
+    """Return what follows the root in `path`, if it goes down from there by names alone."""
     start = f"{root}{os.sep}"
     if os.sep != "/" or not path.startswith(start):
         return None
@@ -183,7 +196,7 @@ class FolderEntry:
             os.close(self.folder)
 
     def stat(self) -> os.stat_result | None:
-        """What is there, links not followed; None when nothing is."""
+        """Return what is there, links not followed; None when nothing is."""
         try:
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -191,7 +204,7 @@ class FolderEntry:
 
 
 def spot(place: Confined, *, create: bool = False) -> FolderEntry:
-    """`place` as a name in its open parent folder; `create` makes the folders above it."""
+    """Return `place` as a name in its open parent folder; `create` makes the folders above it."""
     parts = place.parts
     if not parts:
         raise ToolError(f"{place.shown} is the workspace folder itself, not a file.")
@@ -228,13 +241,13 @@ def _make_folder(name: str, folder: int) -> None:
 
 
 def open_regular(where: FolderEntry, place: Confined) -> int:
-    """A descriptor to read a regular file. Pipes, devices and folders are refused before they
+    """Return a descriptor to read a regular file. Pipes, devices and folders are refused before they
     are opened, because opening them alone may block or have effects."""
     return _open_regular(where, place)[0]
 
 
 def read_little(place: Confined, most: int) -> bytes | None:
-    """The whole of a regular file that has fewer than `most` bytes; None for a larger one."""
+    """Return the whole of a regular file that has fewer than `most` bytes; None for a larger one."""
     with spot(place) as where:
         descriptor, size = _open_regular(where, place)
     try:
@@ -267,19 +280,22 @@ def refuse_irregular(found: os.stat_result, place: Confined) -> None:
         return
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(f"{place.shown} is a folder. List it with ls, or name a file in it.")
-    kind = next((label for test, label in _KINDS if test(found.st_mode)), "not a regular file")
+    kind = "not a regular file"
+    for test, label in _KINDS:
+        if test(found.st_mode):
+            kind = label
     raise ToolError(f"{place.shown} is {kind}, not a regular file. It cannot be read or written with this tool.")
 
 
 def list_folder(place: Confined, most: int) -> list[os.DirEntry[str]]:
-    """At most `most` entries of a folder, in no order; links are not followed."""
+    """Return at most `most` entries of a folder, in no order; links are not followed."""
     if not BY_DESCRIPTOR:
         with os.scandir(place.path) as entries:
             return list(islice(entries, most))
     descriptor = _open_folder(place)
     try:
         with os.scandir(descriptor) as found:
-            return [_typed(entry) for entry in islice(found, most)]
+            return list(map(_typed, islice(found, most)))
     finally:
         os.close(descriptor)
 

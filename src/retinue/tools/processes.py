@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,11 @@ async def settled(task: Awaitable[Any]) -> None:
             continue
     if not future.cancelled():
         future.exception()
+
+
+def own_variables(*names: str) -> dict[str, str]:
+    """Return these variables of this process, as far as they are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 DRAIN_SECONDS = 0.2
@@ -83,8 +89,9 @@ async def run_program(
     left. `stdin` is a file to read from, `descriptors` what it gets open. Raise OSError when it cannot be started."""
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
-    inherited = environment.get(MARK)
-    marked = {**environment, MARK: f"{inherited},{mark}" if inherited else mark}
+    # A Retinue that runs inside another one keeps the marks of both.
+    marks = ",".join(filter(None, (environment.get(MARK), mark)))
+    marked = {**environment, MARK: marks}
     # The work is a task of its own that is never cancelled: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
     run = asyncio.ensure_future(
@@ -112,13 +119,16 @@ async def _run(
     descriptors: Sequence[int],
     cancelled: asyncio.Future[None],
 ) -> ProcessEnd:
+    stderr = asyncio.subprocess.PIPE
+    if merge:
+        stderr = asyncio.subprocess.STDOUT
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
             lambda: watcher,
             *argv,
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE,
+            stderr=stderr,
             cwd=cwd,
             env=environment,
             start_new_session=True,
@@ -165,11 +175,12 @@ async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str
     if not left and watcher.drained.done():
         return ()
     if left:
+        # A program that ends right after its parent, such as `tee` in a pipe, is not one that was left behind.
         await asyncio.sleep(DRAIN_SECONDS)
     else:
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
     left = tree.members()
-    names = tuple(dict.fromkeys(describe(pid) for pid in left))
+    names = tuple(dict.fromkeys(map(describe, left)))
     if left:
         await tree.end(GRACE_SECONDS)
     return names

@@ -60,7 +60,7 @@ class ProcessTree:
         give_up = time.monotonic() + grace
         try:
             while alive := self.members():
-                self._send(tuple(pid for pid in alive if pid not in asked), signal.SIGTERM)
+                self._send(tuple(set(alive) - asked), signal.SIGTERM)
                 asked.update(alive)
                 if time.monotonic() > give_up:
                     break
@@ -91,14 +91,12 @@ class ProcessTree:
                     os.kill(pid, signal.SIGCONT)
 
     def _from_proc(self) -> tuple[int, ...]:
-        processes = [found for found in map(_stat, self._candidates()) if found is not None]
-        ours = {p.pid for p in processes if self.pid in (p.pid, p.group, p.session) or self.mark in _environment(p.pid)}
-        grown = True
-        while grown:
-            children = {p.pid for p in processes if p.parent in ours} - ours
-            ours |= children
-            grown = bool(children)
-        return tuple(sorted(ours))
+        processes = list(filter(None, map(_stat, self._candidates())))
+        ours: set[int] = set()
+        for found in processes:
+            if self.pid in (found.pid, found.group, found.session) or self.mark in _environment(found.pid):
+                ours.add(found.pid)
+        return _with_children(ours, processes)
 
     def _candidates(self) -> list[int]:
         """Numbers are given in rising order, so members of a young tree lie between the leader
@@ -119,14 +117,21 @@ class ProcessTree:
             return ()
         except PermissionError:
             pass
-        rows = _ps()
-        ours = {pid for pid, parent, group, state in rows if self.pid in (pid, group) and not state.startswith("Z")}
-        grown = True
-        while grown:
-            children = {pid for pid, parent, _, state in rows if parent in ours and not state.startswith("Z")} - ours
-            ours |= children
-            grown = bool(children)
-        return tuple(sorted(ours))
+        processes = _ps()
+        ours = {found.pid for found in processes if self.pid in (found.pid, found.group)}
+        return _with_children(ours, processes)
+
+
+def _with_children(ours: set[int], processes: list[Process]) -> tuple[int, ...]:
+    """Return `ours` with everything that they have started, in order."""
+    grown = True
+    while grown:
+        before = len(ours)
+        for found in processes:
+            if found.parent in ours:
+                ours.add(found.pid)
+        grown = len(ours) > before
+    return tuple(sorted(ours))
 
 
 def _all_pids() -> list[int]:
@@ -153,7 +158,9 @@ def describe(pid: int) -> str:
 def kill_marked(mark: str) -> None:
     """Kill a command whose process id was never learned, by its `mark`. On Linux."""
     wanted = mark.encode()
-    for _ in range(_PASSES if sys.platform == "linux" else 0):
+    if sys.platform != "linux":
+        return
+    for _ in range(_PASSES):
         found = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)
         if not found:
             return
@@ -204,9 +211,14 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _ps() -> list[tuple[int, int, int, str]]:
+def _ps() -> list[Process]:
+    """Return all live processes where there is no /proc. Sessions are not listed there."""
     listing = subprocess.run(
         ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, timeout=5, check=False
     ).stdout
-    rows = [line.split() for line in listing.splitlines()]
-    return [(int(row[0]), int(row[1]), int(row[2]), row[3]) for row in rows if len(row) >= 4]
+    found: list[Process] = []
+    for line in listing.splitlines():
+        fields = line.split()
+        if len(fields) >= 4 and not fields[3].startswith("Z"):
+            found.append(Process(int(fields[0]), int(fields[1]), int(fields[2]), 0))
+    return found

@@ -35,7 +35,9 @@ class AskParentTool(BuiltinTool):
         reply = await context.companion.ask(question, _options(given), call_id)
         match reply.kind:
             case "answered":
-                return ok(f"Answer of {reply.by}: {reply.text}" if reply.by else reply.text)
+                if reply.by:
+                    return ok(f"Answer of {reply.by}: {reply.text}")
+                return ok(reply.text)
             case "passed-on":
                 return ok("Your question was passed on. Go on with your work; the answer comes as a message.")
             case "nobody":
@@ -50,12 +52,22 @@ class AskParentTool(BuiltinTool):
 
 def _options(given: Arguments) -> tuple[str, ...]:
     entries = given.items("options") or []
-    options = [entry.get("label") if isinstance(entry, dict) else entry for entry in entries]
-    if not all(isinstance(option, str) and option.strip() for option in options):
-        raise given.wrong("options", "a list of texts", entries)
-    if len(options) > MOST_OPTIONS:
+    options: dict[str, None] = {}
+    for entry in entries:
+        option = _field(entry, "label")
+        if not isinstance(option, str) or not option.strip():
+            raise given.wrong("options", "a list of texts", entries)
+        options[" ".join(option.split())[:LONGEST_OPTION]] = None
+    if len(entries) > MOST_OPTIONS:
         raise ToolError(f"ask_parent: give at most {MOST_OPTIONS} options.")
-    return tuple(dict.fromkeys(" ".join(str(option).split())[:LONGEST_OPTION] for option in options))
+    return tuple(options)
+
+
+def _field(entry: Any, name: str) -> Any:
+    """Return a field of an entry that is an object; any other entry is the value itself."""
+    if isinstance(entry, dict):
+        return entry.get(name, "")
+    return entry
 
 
 class AskUserTool(AskParentTool):
@@ -65,16 +77,16 @@ class AskUserTool(AskParentTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Claude Code sends a list of questions, and options with a label and a description."""
+        """Accept the form of Claude Code: a list of questions, and options with a label and a description."""
         questions = arguments.pop("questions", None)
         if isinstance(questions, list) and len(questions) == 1 and isinstance(questions[0], dict):
             arguments = {**questions[0], **arguments}
         elif isinstance(questions, list) and questions:
-            asked = [each.get("question", "") if isinstance(each, dict) else str(each) for each in questions]
-            arguments.setdefault("question", "\n".join(f"{n}. {text}" for n, text in enumerate(asked, 1)))
+            asked = [f"{number}. {_field(each, 'question')}" for number, each in enumerate(questions, 1)]
+            arguments.setdefault("question", "\n".join(asked))
         options = arguments.get("options")
         if isinstance(options, list):
-            arguments["options"] = [each.get("label", "") if isinstance(each, dict) else each for each in options]
+            arguments["options"] = [_field(each, "label") for each in options]
         return arguments
 
 
@@ -100,7 +112,9 @@ class ExitPlanTool(BuiltinTool):
         if reply.text.startswith("Approved."):
             # The walls of a read-only run were those of plan mode.
             context.confinement = None
-        return ok(f"{reply.text} ({reply.by})" if reply.by else reply.text)
+        if reply.by:
+            return ok(f"{reply.text} ({reply.by})")
+        return ok(reply.text)
 
 
 class FinalPlanTool(ExitPlanTool):

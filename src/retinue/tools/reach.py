@@ -55,7 +55,8 @@ class Reaching:
         found = _inside(path, self._folders)
         if found is None and self._beyond is not None and not path.startswith(f"{root}{os.sep}"):
             folder = self._beyond(path)
-            found = (folder, Path(path)) if folder is not None else None
+            if folder is not None:
+                found = folder, Path(path)
         if found is not None or Path(text).is_absolute():
             return found
         if self.only:
@@ -76,10 +77,15 @@ class Reaching:
         output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
         if output.is_error:
             return output
-        said = [self._after(path)] if self._after is not None else []
+        said = ""
+        if self._after is not None:
+            said = self._after(path)
+        content = list(output.content)
+        if said:
+            content.append(Text(said))
         if self.only and "write" in self.spec.effects:
-            said.append(f"This is {self.only}: {path}. {self.spec.name} reaches no file of the workspace.")
-        return replace(output, content=(*output.content, *(Text(text) for text in said if text)))
+            content.append(Text(f"This is {self.only}: {path}. {self.spec.name} reaches no file of the workspace."))
+        return replace(output, content=tuple(content))
 
 
 class ReachingWriter(Reaching):
@@ -123,13 +129,16 @@ def _encodable(text: str) -> bool:
 
 
 def _with_path(arguments: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    return {**{key: value for key, value in arguments.items() if key not in _NAMES}, "path": str(path)}
+    changed = dict(arguments)
+    for name in _NAMES:
+        changed.pop(name, None)
+    return {**changed, "path": str(path)}
 
 
 def _inside(path: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
-    folder = next((each for each in folders if path.startswith(f"{each}{os.sep}")), None)
-    if folder is not None:
-        return (folder, Path(path))
+    for folder in folders:
+        if path.startswith(f"{folder}{os.sep}"):
+            return folder, Path(path)
     return None
 
 

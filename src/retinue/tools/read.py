@@ -67,7 +67,7 @@ class LineWindow:
 
 
 def window_of(data: bytes, first: int, limit: int) -> LineWindow:
-    """The window of a file that is in memory as a whole."""
+    """Return the window of a file that is in memory as a whole."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -83,7 +83,7 @@ def window_of(data: bytes, first: int, limit: int) -> LineWindow:
 def window(
     chunks: Iterable[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
 ) -> LineWindow:
-    """The same, reading piece by piece. With `to_end` the rest of the file is read too, for the
+    """Return the window of a file that is read piece by piece. With `to_end` the rest of the file is read too, for the
     count and the hash; otherwise reading ends with the window."""
     builder = _Builder(LineWindow(first), limit)
     found = builder.found
@@ -121,7 +121,9 @@ class _Builder:
                 position = self._pass_over(chunk, position)
                 continue
             end = chunk.find(b"\n", position)
-            stop = len(chunk) if end < 0 else end
+            stop = end
+            if end < 0:
+                stop = len(chunk)
             self.length += stop - position
             self.part += chunk[position : min(stop, position + LINE_BYTES + 1 - len(self.part))]
             if end < 0:
@@ -135,7 +137,9 @@ class _Builder:
         if self.found.full or newlines < missing:
             self.number += newlines
             last = chunk.rfind(b"\n", position)
-            self.length = len(chunk) - 1 - last if last >= 0 else self.length + len(chunk) - position
+            self.length += len(chunk) - position
+            if last >= 0:
+                self.length = len(chunk) - 1 - last
             return len(chunk)
         for _ in range(missing):
             position = chunk.index(b"\n", position) + 1
@@ -153,7 +157,7 @@ class _Builder:
         self.length = 0
 
     def finish(self) -> int:
-        """The number of lines; a last line without newline counts."""
+        """Return the number of lines; a last line without newline counts."""
         if self.length:
             if self.number >= self.found.first and not self.found.full:
                 self._close_line()
@@ -163,7 +167,7 @@ class _Builder:
 
 
 def _whole_characters(line: bytes) -> bytes:
-    """The first LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
+    """Return the first LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
     end = LINE_BYTES
     while end > LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
@@ -199,7 +203,7 @@ class ReadTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """`view_range: [first, last]`."""
+        """Accept `view_range: [first, last]`."""
         span = arguments.pop("view_range", None)
         if isinstance(span, list) and len(span) == 2:
             arguments.setdefault("offset", span[0])
@@ -210,8 +214,10 @@ class ReadTool(BuiltinTool):
         path = given.text("path")
         first = given.whole("offset") or 1
         last = given.whole("end_line")
-        most = LINES if last is None else max(last - first + 1, 1)
-        limit = min(given.whole("limit", least=1) or most, LINES)
+        limit = given.whole("limit", least=1)
+        if limit is None and last is not None:
+            limit = max(last - first + 1, 1)
+        limit = min(limit or LINES, LINES)
         little = _little(path, context)
         if little is not None:
             place, data = little
@@ -225,8 +231,8 @@ class ReadTool(BuiltinTool):
 
 
 def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
-    """The whole of a small file whose path has no detours: handing it to a thread would take
-    longer than reading it. None for anything else, which is looked at closely then."""
+    """Return the whole of a small file whose path has no detours; None for anything else, which is
+    then looked at closely. Handing such a file to a thread would take longer than reading it."""
     place = as_written(text, context)
     if place is None:
         return None
@@ -266,8 +272,8 @@ def _content(
     context: ToolContext,
     stopped: Callable[[], bool] = lambda: False,
 ) -> ToolOutput | None:
-    """A file whose first bytes are `start`: all of it, where those are fewer than a chunk. None for
-    a PDF that has to be made into text."""
+    """Return the result for a file whose first bytes are `start`: all of it, where those are fewer than
+    a chunk. None for a PDF that has to be made into text."""
     effect = ToolEffect(reads=(place.real,))
     media_type = image_type(start)
     if media_type is not None:
@@ -323,8 +329,11 @@ def _image(
 def _document(place: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
     context.seen[place.real] = content_hash(data)
     pages = len(re.findall(rb"/Type\s*/Page\b", data))
-    known = f", {pages} page{'s' if pages > 1 else ''}" if pages else ""
-    text = f"{place.shown}: PDF, {format_bytes(len(data))}{known}"
+    text = f"{place.shown}: PDF, {format_bytes(len(data))}"
+    if pages:
+        text += f", {pages} page"
+    if pages > 1:
+        text += "s"
     document = Document("application/pdf", base64.b64encode(data).decode(), place.path.name, pages)
     return ToolOutput((Text(text), document), effect=effect)
 
@@ -332,7 +341,7 @@ def _document(place: Confined, data: bytes, context: ToolContext, effect: ToolEf
 async def _converted(
     place: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
 ) -> ToolOutput:
-    """A window of the text of a PDF."""
+    """Return a window of the text of a PDF."""
     assert context.convert is not None
     text = await context.convert(call_id, path, context)
     if not text.strip():
@@ -346,7 +355,9 @@ def _render(place: Confined, found: LineWindow, codec: str | None) -> str:
         if found.total == 0 and found.first == 1:
             return "(empty file)"
         raise ToolError(f"{place.shown} has {found.total} lines; offset {found.first} is past its end.")
-    notes = [f"[{codec} text]"] if codec else []
+    notes: list[str] = []
+    if codec:
+        notes.append(f"[{codec} text]")
     data = b"\n".join(found.lines)
     try:
         text = data.decode()
@@ -360,14 +371,16 @@ def _render(place: Confined, found: LineWindow, codec: str | None) -> str:
     for index, length in found.cut.items():
         lines[index] += f" [... cut: the line has {length:,} bytes]"
     if found.full:
-        more = "more lines follow" if found.total is None else f"{found.total - found.next + 1:,} more lines"
+        more = "more lines follow"
+        if found.total is not None:
+            more = f"{found.total - found.next + 1:,} more lines"
         notes.append(f"[{more}; continue with offset={found.next}]")
     numbered = [f"{number}\t{line}" for number, line in enumerate(lines, found.first)]
     return "\n".join([*numbered, *notes])
 
 
 def _similar(place: Confined) -> str:
-    """Names of the same folder that look like the missing one."""
+    """Return names of the same folder that look like the missing one, as a sentence."""
     import difflib
 
     parent = Confined(place.root, str(place.path.parent), place.shown)
@@ -378,5 +391,5 @@ def _similar(place: Confined) -> str:
     lower = {name.lower(): name for name in sorted(names, reverse=True)}
     close = difflib.get_close_matches(place.path.name.lower(), lower, n=3, cutoff=0.6)
     if close:
-        return f" Similar names there: {', '.join(lower[name] for name in close)}"
+        return f" Similar names there: {', '.join(map(lower.__getitem__, close))}"
     return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
-from retinue.tools.processes import run_program
+from retinue.tools.processes import own_variables, run_program
 
 SECONDS = 60.0
 
@@ -24,11 +24,15 @@ def find_ripgrep() -> Path | None:
     """Return the program: beside this Python, among its scripts, in the package's record, or on PATH."""
     global _known
     if _known is None or not _known.exists():
-        _known = next((path for path in _places() if path.is_file() and os.access(path, os.X_OK)), None)
+        _known = None
+        for path in _locations():
+            if path.is_file() and os.access(path, os.X_OK):
+                _known = path
+                break
     return _known
 
 
-def _places() -> Iterator[Path]:
+def _locations() -> Iterator[Path]:
     yield Path(sys.executable).parent / _PROGRAM
     import sysconfig
 
@@ -46,7 +50,9 @@ def _recorded() -> Iterator[Path]:
         files = metadata.files("ripgrep") or []
     except metadata.PackageNotFoundError:
         return
-    yield from (Path(str(file.locate())) for file in files if file.name == _PROGRAM)
+    for file in files:
+        if file.name == _PROGRAM:
+            yield Path(str(file.locate()))
 
 
 async def ripgrep(
@@ -73,8 +79,10 @@ async def ripgrep(
         elif len(errors) < 4000:
             errors.extend(data)
 
-    env = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME", "SYSTEMROOT") if name in os.environ}
-    seconds = SECONDS if context.tool_timeout is None else min(SECONDS, context.tool_timeout * 0.9)
+    env = own_variables("PATH", "HOME", "XDG_CONFIG_HOME", "SYSTEMROOT")
+    seconds = SECONDS
+    if context.tool_timeout is not None:
+        seconds = min(SECONDS, context.tool_timeout * 0.9)
     ended = await run_program(
         [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
         cwd=cwd,

@@ -41,9 +41,13 @@ class Glob:
     """A component that starts with a dot is asked for."""
 
     def __call__(self, path: str) -> bool:
-        if self.wanted and not any(pattern.fullmatch(path) for pattern in self.wanted):
+        if self.wanted and not _matches_any(self.wanted, path):
             return False
-        return not any(pattern.fullmatch(path) for pattern in self.unwanted)
+        return not _matches_any(self.unwanted, path)
+
+
+def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
+    return any(pattern.fullmatch(path) for pattern in patterns)
 
 
 def compile_glob(text: str) -> Glob:
@@ -54,17 +58,17 @@ def compile_glob(text: str) -> Glob:
         pattern = part.strip()
         excluded = pattern.startswith("!")
         pattern = _tidy(pattern.removeprefix("!"))
-        if pattern:
-            (unwanted if excluded else wanted).extend(_unfold(pattern))
+        if pattern and excluded:
+            unwanted += _unfold(pattern)
+        elif pattern:
+            wanted += _unfold(pattern)
     if not wanted and not unwanted:
         raise ToolError(f"{text!r} is not a pattern. Send a glob such as *.py or src/**/test_*.")
-    names = [pattern.rsplit("/", 1)[-1] for pattern in wanted]
-    return Glob(
-        tuple(_regex(pattern) for pattern in wanted),
-        tuple(_regex(pattern) for pattern in unwanted),
-        () if any(name == "**" for name in names) else tuple(dict.fromkeys(names)),
-        any(part.startswith(".") for pattern in wanted for part in pattern.split("/")),
-    )
+    names = dict.fromkeys(pattern.rpartition("/")[2] for pattern in wanted)
+    if "**" in names:
+        names.clear()
+    hidden = any(f"/{pattern}".find("/.") >= 0 for pattern in wanted)
+    return Glob(tuple(map(_regex, wanted)), tuple(map(_regex, unwanted)), tuple(names), hidden)
 
 
 def _tidy(pattern: str) -> str:
@@ -120,9 +124,13 @@ def _regex(pattern: str) -> re.Pattern[str]:
     text = first + "".join(f"(?>(?:[^/]+/)*?{chunk})" for chunk in middle if chunk)
     if len(chunks) == 1:
         text = first[:-1]
+    elif last:
+        text += f"(?:[^/]+/)*{last[:-1]}"
     else:
-        text += f"(?:[^/]+/)*{last[:-1]}" if last else ".+"
-    flags = re.DOTALL if any(character.isupper() for character in pattern) else re.DOTALL | re.IGNORECASE
+        text += ".+"
+    flags = re.DOTALL
+    if not any(map(str.isupper, pattern)):
+        flags |= re.IGNORECASE
     return re.compile(text, flags)
 
 
@@ -158,7 +166,7 @@ def _class_end(part: str, index: int) -> int:
 
 def _class(body: str) -> str:
     negated = body[:1] in ("!", "^")
-    members = body[1:] if negated else body
+    members = body[negated:]
     safe = re.sub(r"([\\\]\[^&~|])", r"\\\1", members)
     # At an end it is no range, whatever stands beside it.
     safe = re.sub(r"^-|-$", r"\\-", safe)

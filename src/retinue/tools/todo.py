@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import starmap
 from typing import Any, ClassVar, cast
 
 from retinue.core.tool import Todo, TodoStatus, ToolContext, ToolOutput, ok
@@ -12,16 +13,9 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 MOST = 100
 LONGEST = 500
 _STATUSES = {
-    "pending": "pending",
-    "todo": "pending",
-    "open": "pending",
-    "in_progress": "in_progress",
-    "in-progress": "in_progress",
-    "doing": "in_progress",
-    "active": "in_progress",
-    "completed": "completed",
-    "complete": "completed",
-    "done": "completed",
+    **dict.fromkeys(("pending", "todo", "open"), "pending"),
+    **dict.fromkeys(("in_progress", "in-progress", "doing", "active"), "in_progress"),
+    **dict.fromkeys(("completed", "complete", "done"), "completed"),
 }
 
 
@@ -52,11 +46,11 @@ class TodoTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Entries that are plain texts, or that have no status yet."""
+        """Accept entries that are plain texts, or that have no status yet."""
         for name in ("todos", *TodoTool.aliases["todos"]):
             entries = arguments.get(name)
             if isinstance(entries, list):
-                arguments[name] = [_with_status(entry) for entry in entries]
+                arguments[name] = list(map(_with_status, entries))
         return arguments
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
@@ -67,9 +61,9 @@ class TodoTool(BuiltinTool):
             raise ToolError(f"todo: {len(entries)} entries are too many. Keep at most {MOST}: put several into one.")
         if context.companion is None:
             raise ToolError("todo is not available here.")
-        todos = tuple(_todo(number, entry) for number, entry in enumerate(entries, 1))
+        todos = tuple(starmap(_todo, enumerate(entries, 1)))
         context.companion.write_todos(todos)
-        return ok(_told(todos))
+        return ok(_summary(todos))
 
 
 def _with_status(entry: Any) -> Any:
@@ -81,10 +75,10 @@ def _with_status(entry: Any) -> Any:
 
 
 def _todo(number: int, entry: Any) -> Todo:
-    values: Mapping[str, Any] = {"content": entry} if isinstance(entry, str) else entry
-    if not isinstance(values, Mapping):
+    entry = _with_status(entry)
+    if not isinstance(entry, Mapping):
         raise ToolError(f"todo: entry {number} must be an object with content and status.")
-    given = Arguments(f"todo: entry {number}", values)
+    given = Arguments(f"todo: entry {number}", entry)
     content = " ".join(given.text("content", "title", "text", "task", "description").split())
     if not content:
         raise ToolError(f"todo: entry {number} says nothing. Say what is to be done.")
@@ -93,7 +87,7 @@ def _todo(number: int, entry: Any) -> Todo:
     return Todo(content[:LONGEST], cast(TodoStatus, status), doing[:LONGEST])
 
 
-def _told(todos: tuple[Todo, ...]) -> str:
+def _summary(todos: tuple[Todo, ...]) -> str:
     if not todos:
         return "The list is empty now."
     done = sum(todo.status == "completed" for todo in todos)

@@ -54,7 +54,8 @@ class Deferred:
             words = query.lower().split()
             matches = [tool for tool in self._tools.values() if words and _has_all(tool, words)]
         kept = matches[:MOST_AT_ONCE]
-        self._loaded.update({tool.spec.name: tool for tool in kept if tool.spec.name not in self._loaded})
+        for tool in kept:
+            self._loaded.setdefault(tool.spec.name, tool)
         return ToolMatches(tuple(kept), len(matches) - len(kept))
 
     def keep(self, names: Container[str]) -> None:
@@ -63,26 +64,35 @@ class Deferred:
 
     def recall(self, names: Iterable[str]) -> None:
         """Load again what an earlier attempt of the run had loaded."""
-        self._loaded.update({name: self._tools[name] for name in names if name in self._tools})
+        for name in names:
+            if name in self._tools:
+                self._loaded[name] = self._tools[name]
 
     def _named(self, listed: str) -> list[Tool]:
         found: dict[str, Tool] = {}
         for word in listed.replace(",", " ").split():
-            exact = word if word in self._tools else served_alias(word) or ""
-            ends = [name for name in self._tools if name == exact] or [
-                name for name in self._tools if name.lower() == word.lower() or name.endswith(f"__{word}")
-            ]
-            found |= {name: self._tools[name] for name in ends}
+            exact = served_alias(word) or ""
+            if word in self._tools:
+                exact = word
+            if exact in self._tools:
+                found[exact] = self._tools[exact]
+                continue
+            for name, tool in self._tools.items():
+                if name.lower() == word.lower() or name.endswith(f"__{word}"):
+                    found[name] = tool
         return list(found.values())
 
 
 def loaded_names(text: str) -> tuple[str, ...]:
-    """The tools that an answer of tool_search says it has loaded."""
+    """Return the tools that an answer of tool_search says it has loaded."""
     head, _, rest = text.partition("\n")
     if not head.startswith("Loaded ") or not head.endswith("next turn:"):
         return ()
-    lines = [line for line in rest.splitlines() if line.startswith("- ")]
-    return tuple(line[2:].partition(":")[0].strip() for line in lines)
+    names: list[str] = []
+    for line in rest.splitlines():
+        if line.startswith("- "):
+            names.append(line[2:].partition(":")[0].strip())
+    return tuple(names)
 
 
 def _has_all(tool: Tool, words: list[str]) -> bool:
@@ -105,11 +115,12 @@ class ToolSearchTool:
         prompt = read_prompt(type(self), "tool_search")
         names = deferred.names
         listed = ", ".join(names[:_NAMES]) or "none yet"
-        more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        if len(names) > _NAMES:
+            listed += f", and {len(names) - _NAMES} more"
         query = {"type": "string", "description": "Words that must all occur, or select:NAME,NAME"}
         self.spec = ToolSpec(
             name=NAME,
-            description=f"{prompt}\n{listed}{more}",
+            description=f"{prompt}\n{listed}",
             parameters={
                 "type": "object",
                 "properties": {"query": query},
@@ -127,8 +138,10 @@ class ToolSearchTool:
         if not found.tools:
             return ok(f'No deferred tools matched "{query}".')
         lines = [f"- {tool.spec.name}: {_first_line(tool.spec.description)}" for tool in found.tools]
-        more = [f"{found.left} more match; narrow the query to load them."] if found.left else []
-        return ok("\n".join([LOADED.format(len(lines)), *lines, *more]))
+        lines.insert(0, LOADED.format(len(lines)))
+        if found.left:
+            lines.append(f"{found.left} more match; narrow the query to load them.")
+        return ok("\n".join(lines))
 
 
 def _first_line(text: str) -> str:

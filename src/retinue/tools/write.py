@@ -11,7 +11,7 @@ from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import head_and_tail, line_count
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
-from retinue.tools.file_change import Change, check_fresh, read_whole, remove, rewrite
+from retinue.tools.file_change import Change, changed_by, check_fresh, read_whole, remove, rewrite
 from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
 
@@ -19,8 +19,6 @@ _CONTEXT = 2
 _COMPARED = 1000
 """Lines of difference beyond which both sides are summarised instead of aligned."""
 _CHARACTERS = 3000
-
-
 _FOR_PEOPLE = 20_000
 
 
@@ -43,12 +41,12 @@ def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
 
 
 def unified(name: str, old: str, new: str, *, fresh: bool = False) -> str:
-    """The diff for people who decide: longer, under a head that names the file. One that is `fresh`
+    """Return the diff for people who decide: longer, under a head that names the file. A `fresh` file
     was not there before, and is shown from its first line on."""
     if not fresh:
         return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
     lines = new.removesuffix("\n").split("\n")
-    added = "\n".join(f"+{line}" for line in lines)
+    added = "\n".join(_prefixed("+", lines))
     return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _FOR_PEOPLE, '')}"
 
 
@@ -68,11 +66,14 @@ def _hunks(before: list[str], after: list[str], skipped: int) -> list[str]:
         lines.append(f"@@ -{skipped + first + 1},{last - first} +{skipped + begin + 1},{finish - begin} @@")
         for tag, a, b, c, d in group:
             if tag == "equal":
-                lines += [f" {line}" for line in before[a:b]]
+                lines += _prefixed(" ", before[a:b])
             else:
-                lines += [f"-{line}" for line in before[a:b]]
-                lines += [f"+{line}" for line in after[c:d]]
+                lines += _prefixed("-", before[a:b]) + _prefixed("+", after[c:d])
     return lines
+
+
+def _prefixed(sign: str, lines: list[str]) -> list[str]:
+    return [sign + line for line in lines]
 
 
 class WriteTool(BuiltinTool):
@@ -115,7 +116,7 @@ class WriteTool(BuiltinTool):
         return ok(_report(place, content, change), change.effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """What the call would change, as a diff for people. Changes nothing."""
+        """Return what the call would change, as a diff for people. Change nothing."""
         return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
 
 
@@ -128,10 +129,12 @@ def _preview(given: Arguments, context: ToolContext) -> str:
                 old: bytes | None = read_whole(where, place)
         except FileNotFoundError:
             old = None
-        text = "" if old is None else _form(old).decode(old)
+        text = _form(old).decode(old or b"")
         if given.flag("delete"):
             return f"(The file would be deleted.)\n{unified(place.shown, text, '')}"
-        return unified(place.shown, text, content if isinstance(content, str) else "", fresh=old is None)
+        if not isinstance(content, str):
+            content = ""
+        return unified(place.shown, text, content, fresh=old is None)
     except (ToolError, OSError, ValueError) as error:
         return f"(What is there cannot be shown: {error})"
 
@@ -145,8 +148,10 @@ def _refuse_link(text: str, place: Confined, context: ToolContext) -> None:
 def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
     if old is not None:
         if place.real not in context.seen:
-            who = context.ledger.changed_by(place.path, content_hash(old)) if context.ledger else None
-            by = f" (it was written by {who})" if who else ""
+            who = changed_by(place, context, content_hash(old))
+            by = ""
+            if who:
+                by = f" (it was written by {who})"
             raise ToolError(
                 f"{place.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
             )
@@ -165,14 +170,21 @@ def _new(place: Confined, context: ToolContext, content: str, old: bytes | None)
 
 
 def _form(old: bytes | None) -> TextForm:
-    """A replaced file keeps its encoding, mark and line ends: the model was shown none of them."""
-    forms = forms_of(old) if old is not None and binary_kind(old) is None else ()
-    if forms:
-        return forms[-1]
-    return TextForm()
+    """Return the form of a file, which a replaced one keeps: the model was not shown encoding, mark
+    and line ends."""
+    if old is None or binary_kind(old) is not None:
+        return TextForm()
+    # The last form can hold every byte of the old file, so that nothing of it is in the way.
+    return (TextForm(), *forms_of(old))[-1]
 
 
 def _report(place: Confined, content: str, change: Change) -> str:
-    did = "Created" if change.old is None else "Unchanged:" if change.old == change.new else "Replaced"
-    kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
+    did = "Replaced"
+    if change.old is None:
+        did = "Created"
+    elif change.old == change.new:
+        did = "Unchanged:"
+    kept = ""
+    if _form(change.old).crlf:
+        kept = "; kept its CRLF line ends"
     return f"{did} {place.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"

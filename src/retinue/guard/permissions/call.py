@@ -19,6 +19,7 @@ from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
 from retinue.guard.permissions.shell import Script, Step, analyse
 from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, read_paths, searched
+from retinue.guard.permissions.shell.step import has_option
 
 if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms
@@ -65,14 +66,14 @@ class JudgedCall:
 
     def _surprises(self, script: Script) -> Iterator[str]:
         """Yield what the files in the folders of a command would make of it."""
-        steps, bases = script.all_steps(), self._bases(script.moves)
-        patterns = any(word.startswith(GLOB) for step in steps for word in step.words[1:])
+        bases = self._bases(script.moves)
+        patterns = any(has_option(step.words[1:], GLOB) for step in script.all_steps())
         if patterns and any(map(_has_dashed, bases)):
             yield "a pattern in it may become a file name that is taken for an option; put ./ before it"
-        if script.moves and any(step.name == "git" for step in steps):
-            made = any(file.writes for file in script.opened) or any(step.name in WRITERS for step in steps)
-            if made or any(map(_hides_repository, bases[1:])):
-                yield "git may take a folder there for a repository of its own, whose settings can start programs"
+        names = script.names()
+        made = script.writes or bool(names & WRITERS)
+        if script.moves and "git" in names and (made or any(map(_hides_repository, bases[1:]))):
+            yield "git may take a folder there for a repository of its own, whose settings can start programs"
 
     @cached_property
     def text(self) -> str:
@@ -159,14 +160,14 @@ def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
         if step.name == "git" and ":" in path:
             yield path.partition(":")[2], writes
         if path.startswith("@"):
-            # Curl -d @file.
+            # As in `curl -d @file`.
             yield path[1:], writes
 
 
 def _hides_repository(folder: str) -> bool:
     """Return whether git would find a bare repository there, or above: any clone can have such a folder."""
     while folder.strip("/"):
-        if all(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
+        if all(map(os.path.lexists, (f"{folder}/HEAD", f"{folder}/objects", f"{folder}/refs"))):
             return True
         if os.path.lexists(f"{folder}/.git"):
             return False
@@ -176,7 +177,7 @@ def _hides_repository(folder: str) -> bool:
 
 def _has_dashed(folder: str) -> bool:
     try:
-        return any(name.startswith("-") for name in os.listdir(folder))  # noqa: PTH208 - quick
+        return has_option(os.listdir(folder), "-")  # noqa: PTH208 - quick
     except (OSError, ValueError):
         return False
 
@@ -204,7 +205,9 @@ def _texts(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str
         if isinstance(found, str) and found:
             yield found
         elif isinstance(found, list | tuple):
-            yield from (each for each in found if isinstance(each, str) and each)
+            for each in found:
+                if isinstance(each, str) and each:
+                    yield each
 
 
 def _named_agents(arguments: object, depth: int = 0) -> Iterator[str]:

@@ -22,9 +22,9 @@ from retinue.core.lean import dataclass
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
-from retinue.guard.permissions.rule import GLOB, HOLE, MARKS, READING, WRITING, YES, Rule, is_known, match, shown
+from retinue.guard.permissions.rule import GLOB, HOLE, READING, WRITING, YES, Rule, is_known, match, shown
 from retinue.guard.permissions.shell.commands import edited_paths, needs_outside, operands, read_paths
-from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, Opened, Script, Step
+from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, Opened, Script, Step, has_option
 
 _FOLDERS = dialect_folders() | frozenset(
     {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}
@@ -62,19 +62,27 @@ _IN_HOME = frozenset({".ssh", ".gnupg", ".config/git", ".claude", ".pi", ".curso
 def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> tuple[Path, ...]:
     """Return the protected files and folders that exist, for the walls to keep as they are. What an
     allow rule names (`named` are their patterns) is not kept."""
-    found: dict[str, None] = {}
-    for folder, names in ((home, _IN_HOME), *((root, (*_FOLDERS, *_FILES)) for root in roots)):
-        for name in names:
-            if any(name in pattern for pattern in named):
-                continue
-            parts = [f"{name}/{part}" for part in _PARTS[name]] if name in _PARTS else [name]
-            paths = (os.path.join(folder, part) for part in parts)  # noqa: PTH118 - hundreds of these
-            found |= dict.fromkeys(path for path in paths if os.path.lexists(path))
-    return tuple(map(Path, found))
+    found = _existing(home, _IN_HOME, named)
+    for root in roots:
+        found += _existing(root, (*_FOLDERS, *_FILES), named)
+    return tuple(map(Path, dict.fromkeys(found)))
+
+
+def _existing(folder: Path, names: Iterable[str], named: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        if any(name in pattern for pattern in named):
+            continue
+        # By text: there are hundreds of them, and most do not exist.
+        for part in _PARTS.get(name, ("",)):
+            path = f"{folder}/{name}/{part}".rstrip("/")
+            if os.path.lexists(path):
+                found.append(path)
+    return found
 
 
 def protected(path: str, place: RunFolders, base: str | None = None) -> str | None:
-    """The protected name in `path`, or None. What is not known of the path may be one."""
+    """Return the protected name in `path`, or None. What is not known of the path may be one."""
     for form in place.forms(path, base):
         found = _in_form(form)
         if found is not None:
@@ -87,19 +95,22 @@ def protected(path: str, place: RunFolders, base: str | None = None) -> str | No
 
 @lru_cache(maxsize=32)
 def _program_folders(programs: str, cwd: str) -> frozenset[str]:
-    """Where programs are looked for: who may put an `ls` there decides what `ls` does. The
-    working directory itself is left out, or no file in it could be written."""
-    listed = [os.path.normpath(f"{cwd}/{folder}" if folder[:1] != "/" else folder) for folder in programs.split(":")]
-    return frozenset(folder for each in listed if each != cwd for folder in (each, os.path.realpath(each)))
+    """Return where programs are looked for: a file put there can become the next `ls`. The working
+    directory itself is left out, or no file in it could be written."""
+    found: set[str] = set()
+    for entry in programs.split(":"):
+        folder = os.path.normpath(os.path.join(cwd, entry))  # noqa: PTH118 - links stay
+        if folder != cwd:
+            found |= {folder, os.path.realpath(folder)}
+    return frozenset(found)
 
 
 def _in_form(path: str) -> str | None:
-    parts = [part for part in _SPARED.sub("", path.lower()).split("/") if part]
+    parts = list(filter(None, _SPARED.sub("", path.lower()).split("/")))
     for at, part in enumerate(parts):
-        names = {part, f"{part}/{parts[at + 1]}"} if at + 1 < len(parts) else {part}
-        for name in names & _FOLDERS:
+        for name in {part, "/".join(parts[at : at + 2])} & _FOLDERS:
             return name
-        if any(mark in part for mark in MARKS):
+        if not is_known(part):
             return _may_be(part, last=at == len(parts) - 1)
     if parts and parts[-1] in _FILES:
         return parts[-1]
@@ -107,13 +118,17 @@ def _in_form(path: str) -> str | None:
 
 
 def _may_be(part: str, *, last: bool) -> str | None:
-    """A part with marks: `.g*` may be `.git`. A plain `*` does not match names with a dot."""
+    """Return the name that a part with marks may be: `.g*` may be `.git`. A plain `*` matches no name
+    with a dot."""
     if not part.strip(HOLE):
         return "a path that is known only when it runs"
     if part.startswith(GLOB) and HOLE not in part:
         return None
     names = (*_FOLDERS, *_FILES) if last else _FOLDERS
-    return next((name for name in names if match(name, part)), None)
+    for name in names:
+        if match(name, part):
+            return name
+    return None
 
 
 _DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "del", "rd"})
@@ -131,11 +146,12 @@ def mentions_deletion(text: str) -> bool:
 
 
 def critical(script: Script, place: RunFolders, bases: tuple[str, ...]) -> str | None:
-    """Why this must not happen unasked; None if it may."""
-    for step in (started for each in script.all_steps() for started in _with_started(each)):
-        found = _of_step(step, place, bases)
-        if found is not None:
-            return found
+    """Return why this must not happen unasked; None if it may."""
+    for each in script.all_steps():
+        for step in _with_started(each):
+            found = _of_step(step, place, bases)
+            if found is not None:
+                return found
     for file in script.opened:
         if file.writes and _DEVICE.match(file.path):
             return f"it writes over the device {shown(file.path)}"
@@ -150,8 +166,13 @@ def _with_started(step: Step) -> Iterator[Step]:
         return
     for at, word in enumerate(step.words[1:], 1):
         if word in _DELETING or word.rpartition("/")[2] in _DELETING:
-            rest = tuple(HOLE if each == "{}" else each for each in step.words[at:])
-            yield Step((*rest, HOLE) if step.name in ("xargs", "parallel") else rest)
+            rest = list(step.words[at:])
+            for index, each in enumerate(rest):
+                if each == "{}":
+                    rest[index] = HOLE
+            if step.name in ("xargs", "parallel"):
+                rest.append(HOLE)
+            yield Step(tuple(rest))
 
 
 def _of_step(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
@@ -162,32 +183,33 @@ def _of_step(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | Non
         return _deletion(name, (), operands(step)[:-1] or operands(step), place, bases)
     if name in ("find", "gfind") and "-delete" in step.words:
         return _found_and_deleted(step, place, bases)
-    if name == "rsync" and any(word.startswith("--del") for word in step.words):
+    if name == "rsync" and has_option(step.words, "--del"):
         return _deletion(name, ("-r",), operands(step)[-1:], place, bases)
     if name in ("chmod", "chown", "chgrp") and _recursive(step.words):
         return _deletion(name, ("-R",), operands(step)[1:], place, bases, workspace=False)
     if name.startswith("mkfs") or name in ("wipefs", "fdisk", "parted", "mkswap"):
         return f"{name} destroys what is on a device"
-    if name in ("dd", "tee", "cp", "truncate") and any(_DEVICE.match(word) for word in operands(step)):
+    if name in ("dd", "tee", "cp", "truncate") and any(map(_DEVICE.match, operands(step))):
         return f"{name} writes over a device"
     return None
 
 
 def _recursive(words: tuple[str, ...]) -> bool:
-    return any(
-        word.startswith("--recursive") or (word.startswith("-") and not word.startswith("--") and set("rR") & set(word))
-        for word in words
-    )
+    if has_option(words, "--recursive"):
+        return True
+    return any(word.startswith("-") and not word.startswith("--") and set("rR") & set(word) for word in words)
 
 
 def _found_and_deleted(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
-    """find -delete: a test that chooses makes it an ordinary deletion, but not at the root."""
+    """Judge find -delete: a test that chooses makes it an ordinary deletion, but not at the root."""
     words = step.words[1:]
-    first = next((at for at, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
+    first = 0
+    while first < len(words) and not words[first].startswith(("-", "(", "!")):
+        first += 1
     starts = words[:first] or (".",)
     tests = ("-name", "-iname", "-path", "-ipath", "-regex", "-newer", "-mtime", "-mmin", "-size", "-empty")
     chosen = any(word in tests and words[at + 1 : at + 2] != ("*",) for at, word in enumerate(words))
-    negated = any(word in ("!", "-not", "-o", "-or") for word in words)
+    negated = not {"!", "-not", "-o", "-or"}.isdisjoint(words)
     workspace = not chosen or negated
     return _deletion("find", ("-r",), starts, place, bases, workspace=workspace)
 
@@ -231,14 +253,13 @@ def _vital(target: str, base: str, place: RunFolders, workspace: bool) -> str | 
             return "the root of the file system or a folder in it"
         if below(place.home, form) is not None or (form.startswith(("/home/", "/Users/")) and form.count("/") == 2):
             return "a home folder"
-        inside = [root for root in (*place.roots, *place.real_roots) if below(root, form) is not None]
-        if workspace and inside:
+        if workspace and any(below(root, form) is not None for root in (*place.roots, *place.real_roots)):
             return "a whole working directory"
     return None
 
 
 def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
-    """`/*/x`, `~/.*/y`: a glob for a folder right below the root or a home."""
+    """Judge `/*/x` and `~/.*/y`: a glob for a folder right below the root or a home."""
     fixed = head[: head.index(GLOB)] if GLOB in head else ""
     if not fixed:
         return None
@@ -252,16 +273,15 @@ _FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
 
 
 def preset_denial(script: Script) -> str | None:
-    """What no pattern of words can say: a download handed to a shell, a set-uid bit in numbers,
+    """Return what no pattern of words can forbid: a download handed to a shell, a set-uid bit in numbers,
     the root deleted with options in any order."""
     steps = script.all_steps()
     if script.doubts:
         return None
-    names = {step.name for step in steps}
-    if names & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
+    if script.names() & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
         return "a download is handed to a shell"
     for step in steps:
-        if step.name == "chmod" and any(_set_uid(word) for word in step.words[1:]):
+        if step.name == "chmod" and any(map(_set_uid, step.words[1:])):
             return "chmod makes a program run with the rights of its owner"
         if step.name == "rm" and {"/", "/\1"} & set(operands(step)):
             return "rm deletes the root of the file system"
@@ -271,10 +291,10 @@ def preset_denial(script: Script) -> str | None:
 def _set_uid(mode: str) -> bool:
     if mode.isdigit():
         return len(mode) >= 4 and mode[-4] in "4567"
-    clauses = mode.split(",")
-    return any(
-        "s" in clause.partition("+")[2] + clause.partition("=")[2] for clause in clauses if clause[:1] in "uoag+="
-    )
+    for clause in mode.split(","):
+        if clause[:1] in "uoag+=" and "s" in clause.partition("+")[2] + clause.partition("=")[2]:
+            return True
+    return False
 
 
 _DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom"})
@@ -318,10 +338,13 @@ class Covering:
     def _step(self, step: Step) -> bool:
         if self._by_mode(step):
             return True
-        rule = next((rule for rule in self._allow if allows_step(rule, step, wary=self._wary)), None)
-        if rule is not None and (not starts_others(step) or rule.specifier is None):
-            self._used[rule] = None
-            return True
+        for rule in self._allow:
+            if not allows_step(rule, step, wary=self._wary):
+                continue
+            if not starts_others(step) or rule.specifier is None:
+                self._used[rule] = None
+                return True
+            break
         return step.transparent and bool(step.inner) and all(map(self._step, step.inner))
 
     def _by_mode(self, step: Step) -> bool:
@@ -375,8 +398,11 @@ def stopped_by_walls(call: JudgedCall, coverage: Coverage) -> bool:
         return False
     if any(file.writes for file in coverage.open_files):
         return True
-    steps = [step for each in coverage.open_steps for step in (each, *each.inner)]
-    return any(map(needs_outside, steps)) or any(_looks_outside(call, step) for step in steps if not step.inner)
+    for each in coverage.open_steps:
+        for step in (each, *each.inner):
+            if needs_outside(step) or (not step.inner and _looks_outside(call, step)):
+                return True
+    return False
 
 
 def _looks_outside(call: JudgedCall, step: Step) -> bool:

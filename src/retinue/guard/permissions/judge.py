@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
@@ -33,7 +34,7 @@ from retinue.guard.permissions.match import allowed_form, allows, restricts, sta
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
-from retinue.guard.permissions.shell.step import INTERPRETERS, SHELLS, Step
+from retinue.guard.permissions.shell.step import INTERPRETERS, SHELLS, Script, Step
 
 _SPECIAL = re.compile(r"([*?\[\]\\!#])")
 _DEPTH = {
@@ -52,7 +53,7 @@ _NEVER_WIDE = (
 
 
 def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
-    """The narrowest rule that allows the call; None where no single rule would or should."""
+    """Return the narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
         if coverage is not None:
             return _of_command(call, coverage)
@@ -71,9 +72,10 @@ def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
 def _of_command(call: JudgedCall, coverage: Coverage) -> str | None:
     if call.script.doubts:
         return None
-    rules = {_of_step(step) for step in coverage.open_steps}
+    rules = set(map(_of_step, coverage.open_steps))
     tools = {True: "Edit", False: "Read"}
-    rules |= {f"{tools[file.writes]}({_pattern(file.path, call)})" for file in coverage.open_files}
+    for file in coverage.open_files:
+        rules.add(f"{tools[file.writes]}({_pattern(file.path, call)})")
     if len(rules) == 1:
         return rules.pop()
     return None
@@ -92,6 +94,7 @@ def _of_step(step: Step) -> str | None:
         words = step.words[: depth + 1]
     plain = all(re.fullmatch(r"[\w.:/@+-]+", word) and not word.startswith("-") for word in words)
     exact = name in _NEVER_WIDE or " ".join(words) in _ANYTHING
+    # A rule with a wildcard is only offered for programs whose second word says what they do.
     if exact or not name or not plain or depth == 1:
         if "*" not in text and ")" not in text[-1:]:
             return f"Bash({text})"
@@ -100,7 +103,7 @@ def _of_step(step: Step) -> str | None:
 
 
 def _pattern(path: str, call: JudgedCall) -> str:
-    """A path as a pattern for itself alone: from the working directory if it is in there."""
+    """Return a path as a pattern for itself alone: from the working directory if it is in there."""
     absolute = call.place.absolute(path)
     inside = below(absolute, call.place.cwd)
     text = f"/{inside}" if inside else f"/{absolute}"
@@ -131,7 +134,7 @@ class _Judgement:
         return self._judge_tool(call, doubtful or unsure)
 
     def _restricted(self, call: JudgedCall, kind: str) -> tuple[Decision | None, Rule | None]:
-        """The decision of the first rule that matches for certain, and the first that may."""
+        """Return the decision of the first rule that matches for certain, and the first rule that may match."""
         doubtful: Rule | None = None
         for rule in self._policy.own_rules:
             if rule.kind != kind:
@@ -187,7 +190,7 @@ class _Judgement:
         """Decide about a text that cannot be judged. Inside the sandbox it need not be."""
         if not self._policy.walls:
             return self._unclear(call, doubt)
-        everything = next((rule for rule in self._policy.allowing if _allows_all(rule)), None)
+        everything = next(filter(_allows_all, self._policy.allowing), None)
         if everything is None or self._mode == "plan":
             return self._walled(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
         if mentions_deletion(call.text):
@@ -208,9 +211,11 @@ class _Judgement:
         if planning:
             return self._decision("deny", call, _PLANNING, "mode")
         parts = [shown(step.text) for step in coverage.open_steps]
-        parts += [f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files]
+        words = {True: "writing", False: "reading"}
+        for file in coverage.open_files:
+            parts.append(f"{words[file.writes]} {shown(file.path)}")
         reason = f"No rule allows {'; '.join(parts[:3])}."
-        if any(step.name == "git" for step in coverage.open_steps) and call.git_programs is not None:
+        if "git" in Script(coverage.open_steps).names() and call.git_programs is not None:
             path, what = call.git_programs.path, "; ".join(call.git_programs.what[:2])
             reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
         return self._question(call, reason, coverage)
@@ -223,16 +228,19 @@ class _Judgement:
 
     def _names(self, protected_name: str, call: JudgedCall) -> bool:
         """Return whether an allow rule names what is protected, so that nobody can have meant less."""
-        rules = [rule for rule in self._policy.allowing if protected_name in (rule.specifier or "").lower()]
-        return any(allows(rule, call) for rule in rules)
+        for rule in self._policy.allowing:
+            if protected_name in (rule.specifier or "").lower() and allows(rule, call):
+                return True
+        return False
 
     def _judge_tool(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         if doubtful is not None:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
         if call.writes:
-            found = next((name for path in call.paths if (name := protected(path, call.place))), None)
-            if found is not None and not self._names(found, call):
-                return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
+            for path in call.paths:
+                found = protected(path, call.place)
+                if found is not None and not self._names(found, call):
+                    return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
             return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
         quiet = call.effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
@@ -276,7 +284,7 @@ class _Judgement:
 
 
 def _about(rule: Rule, doubts: Sequence[str]) -> str:
-    """Why a rule may be about a call."""
+    """Return why a rule may be about a call."""
     found = f"it may be what the rule {rule.text} is about"
     if doubts:
         return f"{doubts[0]}, so {found}"
@@ -288,7 +296,7 @@ def _allows_all(rule: Rule) -> bool:
 
 
 def _fits(call: JudgedCall, rules: Sequence[Rule]) -> bool:
-    """Whether these rules of the agent's file cover the whole call."""
+    """Return whether these rules of the agent's file cover the whole call."""
     if call.is_shell:
         covering = Covering(call, rules, wary=False, reads=False)
         return not call.script.doubts and covering.covers_steps()
@@ -301,9 +309,9 @@ _PLANNING = "The mode is plan: look and think, change nothing. Describe what you
 def _risk(call: JudgedCall) -> Risk:
     if call.is_shell or call.is_server or "execute" in call.effects:
         return "medium"
-    if any(not call.place.inside(path) for path in call.paths):
-        return "medium"
-    return "low"
+    if all(map(call.place.inside, call.paths)):
+        return "low"
+    return "medium"
 
 
 def _facts(call: JudgedCall) -> Mapping[str, Any]:
@@ -317,7 +325,7 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
             facts["doubts"] = list(script.doubts)
         return facts
     if call.paths:
-        return {"paths": [form for path in call.paths[:5] for form in call.place.forms(path)]}
+        return {"paths": list(chain.from_iterable(map(call.place.forms, call.paths[:5])))}
     if call.hosts:
         return {"hosts": list(call.hosts)}
     return {}

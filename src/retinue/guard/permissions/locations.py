@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from retinue.core.lean import dataclass
-from retinue.guard.permissions.rule import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
+from retinue.guard.permissions.rule import GLOB, HOLE, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,7 @@ class RunFolders:
         return _joined(base or self.cwd, path, self.home)
 
     def forms(self, path: str, base: str | None = None) -> tuple[str, ...]:
-        """The path as written and, if links lead elsewhere, where it really is."""
+        """Return the path as written and, if links lead elsewhere, where it really is."""
         start = base or self.cwd
         found = self.seen.get((start, path))
         if found is None:
@@ -85,7 +85,7 @@ class RunFolders:
         return found
 
     def original(self, path: str) -> str | None:
-        """Where in the checkout a file of the worktree is from; None for any other."""
+        """Return where in the checkout a file of the worktree is from; None for any other."""
         if self.copied is None:
             return None
         rest = below(path, self.copied[0])
@@ -94,7 +94,7 @@ class RunFolders:
         return f"{self.copied[1]}/{rest}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
-        """Whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
+        """Return whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
         is where the files are that it matches now, links followed."""
         real = self.forms(path, base)[-1]
         if HOLE in real or not self.holds(real):
@@ -110,12 +110,12 @@ class RunFolders:
         return is_known(real) and not self.holds(real) and not f"{real}/".startswith(_SYSTEM)
 
     def holds(self, real: str) -> bool:
-        """Whether a path without links is in a working directory."""
+        """Return whether a path without links is in a working directory."""
         return any(below(real, root) is not None for root in self.real_roots)
 
 
 def below(path: str, folder: str) -> str | None:
-    """What follows `folder` in `path`; "" for itself, None outside."""
+    """Return what follows `folder` in `path`; "" for itself, None outside."""
     if path == folder:
         return ""
     start = folder if folder.endswith("/") else folder + "/"
@@ -125,10 +125,10 @@ def below(path: str, folder: str) -> str | None:
 
 
 def real_path(path: str, folders: dict[str, str]) -> str:
-    """The path with links resolved; of a path with marks, as far as it is known. `folders` are those looked at."""
-    cut = min((at for at in map(path.find, MARKS) if at >= 0), default=-1)
+    """Return the path with links resolved; with marks, as far as it is known. `folders` are those looked at."""
+    cut = len(path.replace(GLOB, HOLE).partition(HOLE)[0])
     try:
-        if cut < 0:
+        if cut == len(path):
             return _followed(path, folders)
         folder, slash, rest = path[:cut].rpartition("/")
         return os.path.realpath(folder or "/").rstrip("/") + slash + rest + path[cut:]
@@ -137,7 +137,7 @@ def real_path(path: str, folders: dict[str, str]) -> str:
 
 
 def _followed(path: str, folders: dict[str, str]) -> str:
-    """Like realpath, for the common case with one look: the last part is no link."""
+    """Do what realpath does, with one look in the common case: the last part is no link."""
     folder, _, name = path.rpartition("/")
     if not folder or name in ("", ".", "..") or "/.." in folder or "//" in path or "/./" in path:
         return os.path.realpath(path)
@@ -149,23 +149,23 @@ def _followed(path: str, folders: dict[str, str]) -> str:
 
 
 def _targets(pattern: str) -> Iterator[str]:
-    """Where the files are that a pattern of the shell becomes; nowhere for one that matches very
+    """Yield where the files are that a pattern of the shell becomes; nowhere for one that matches very
     many."""
     import glob
 
-    text = "".join("*" if letter == GLOB else glob.escape(letter) for letter in pattern)
+    text = "*".join(map(glob.escape, pattern.split(GLOB)))
     for count, found in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
         yield os.path.realpath(found) if count < _MOST_MATCHES else ""
 
 
 def match_path(rule: Rule, place: RunFolders, path: str, base: str | None = None) -> Match:
-    """What the pattern of `rule` says about a path: for allow rules YES only if link and target
+    """Return what the pattern of `rule` says about a path: for allow rules YES only if link and target
     match, for others if either does; MAYBE where the path is not known well enough."""
     assert rule.specifier is not None
     forms = place.forms(path, base)
     best = _match_forms(rule, place, forms)
     if place.copied is not None and best != YES:
-        originals = [original for form in forms if (original := place.original(form)) is not None]
+        originals = list(filter(None, map(place.original, forms)))
         if originals and (rule.kind != "allow" or len(originals) == len(forms)):
             best = max(best, _match_forms(rule, place, originals))
     return best
@@ -198,12 +198,12 @@ def _match_form(rule: Rule, place: RunFolders, path: str) -> Match:
 
 
 def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
-    """`dir/` means the folder, whose path comes without the slash."""
+    """Return whether a pattern fits. `dir/` means the folder, whose path comes without the slash."""
     return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
 
 
 def anchored(rule: Rule, place: RunFolders) -> tuple[str, str]:
-    """The folder a rule's pattern starts from, and the pattern inside it."""
+    """Return the folder that a rule's pattern starts from, and the pattern inside it."""
     text = rule.specifier or ""
     if text.startswith("//"):
         return "/", text[1:]
@@ -221,7 +221,7 @@ def compile_pattern(pattern: str) -> Pattern[str]:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str, allow: bool) -> Pattern[str]:
-    """Deny and ask rules ignore case: file systems of others do."""
+    """Compile a pattern. Deny and ask rules ignore case, as some file systems do."""
     import re
 
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
@@ -241,7 +241,7 @@ def _compiled(pattern: str, allow: bool) -> Pattern[str]:
 
 
 def _may_match(pattern: str, folder: str, path: str) -> bool:
-    """Whether some path that `path` can become may be meant. Errs on the side of yes."""
+    """Return whether some path that `path` can become may be meant. Err on the side of yes."""
     wide = _widened(pattern)
     start = folder.rstrip("/") + "/"
     text = path.lower()
@@ -253,7 +253,7 @@ def _may_match(pattern: str, folder: str, path: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _widened(pattern: str) -> str:
-    """The pattern with every special sign as a plain `*`, which spans more than they do."""
+    """Return the pattern with every special sign as a plain `*`, which spans more than they do."""
     wide = ""
     bracket = False
     for letter in pattern.strip("/"):
@@ -269,7 +269,7 @@ def _widened(pattern: str) -> str:
 
 
 def _joined(base: str, path: str, home: str) -> str:
-    """Absolute and without `..`, by text alone."""
+    """Return the path absolute and without `..`, by text alone."""
     joined = _join(base, path, home)
     if joined.startswith(HOLE):
         return joined
@@ -277,12 +277,12 @@ def _joined(base: str, path: str, home: str) -> str:
 
 
 def _join(base: str, path: str, home: str) -> str:
-    """Absolute, with its `..` left for the code that follows links. What leads through the folders of a
+    """Return the path absolute, with its `..` left for the code that follows links. What leads through the folders of a
     process is known to that process alone."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
-        # It may be absolute, or lead anywhere.
+        # What is unknown at the beginning may be absolute, and `..` may lead anywhere.
         return HOLE
     joined = os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
     if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _leads_through_process(joined):

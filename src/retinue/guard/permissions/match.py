@@ -34,10 +34,10 @@ from retinue.guard.permissions.shell.commands import (
     SPEAKING,
     WRITERS,
     git_without_globals,
-    is_harmless_variable,
     makes_programs_load_code,
+    sets_only_harmless,
 )
-from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, carries_code
+from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, carries_code, has_option
 
 _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")
@@ -67,10 +67,9 @@ def _specified(rule: Rule, call: JudgedCall) -> Match:
     if call.is_shell and rule.tools & SHELL:
         return _commands(rule.specifier, call)
     if call.tool in SPAWNING:
-        wanted = {name.strip().lower() for name in rule.specifier.split(",")}
-        if any(agent.lower() in wanted for agent in call.agents):
-            return YES
-        return NO
+        if _names_agents(rule).isdisjoint(map(str.lower, call.agents)):
+            return NO
+        return YES
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
         return _hosts(rule.specifier, call)
     if call.tool in READING | WRITING and not rule.specifier.startswith("domain:"):
@@ -78,13 +77,18 @@ def _specified(rule: Rule, call: JudgedCall) -> Match:
     return NO
 
 
+def _names_agents(rule: Rule) -> set[str]:
+    names = (rule.specifier or "").lower().split(",")
+    return set(map(str.strip, names))
+
+
 def _commands(pattern: str, call: JudgedCall) -> Match:
-    """A text that cannot be judged may hold any command."""
+    """Match the commands of a call. A text that cannot be judged may hold any command."""
     if call.script.doubts:
         return MAYBE
     steps = call.script.all_steps()
     best: Match = max((_command(pattern, step) for step in steps), default=NO)
-    writes = any(file.writes for file in call.script.opened) or any(step.name in WRITERS for step in steps)
+    writes = call.script.writes or not WRITERS.isdisjoint(call.script.names())
     if best == NO and writes and any(map(_runs_file, steps)):
         # It may carry out what it has just written.
         return MAYBE
@@ -114,12 +118,13 @@ def _command(pattern: str, step: Step) -> Match:
         return best
     if step.name in CARRIERS and not is_search(step):
         return max(MAYBE, _started(pattern, step))
-    words = () if carries_code(step.words) else step.words[1:]
-    return max(best, MAYBE if any(_names(pattern, word) for word in words) else NO)
+    if not carries_code(step.words) and any(_names(pattern, word) for word in step.words[1:]):
+        return max(best, MAYBE)
+    return best
 
 
 def is_search(step: Step) -> bool:
-    """`find` that starts nothing."""
+    """Return whether it is a `find` that starts nothing."""
     return step.name in ("find", "gfind", "fd", "fdfind") and not starts_others(step)
 
 
@@ -128,13 +133,13 @@ def _started(pattern: str, step: Step) -> Match:
     for tail in _tails(step):
         best = max(best, *(match_command(pattern, form) for form in denied_forms(tail)))
     for text in step.words[1:]:
-        if best != YES and any(sign.isspace() for sign in text):
+        if best != YES and text and text.split() != [text]:
             best = max(best, _in_text(pattern, text))
     return best
 
 
 def _tails(step: Step) -> Iterator[Step]:
-    """Each word of a command as the beginning of another one."""
+    """Yield each word of a command as the beginning of another one."""
     words = step.words[1 : _LONGEST_CHAIN + 1]
     for at, word in enumerate(words, 1):
         if word and not word.startswith("-"):
@@ -154,8 +159,11 @@ def _names(pattern: str, word: str) -> bool:
     if not is_known(word):
         return False
     name = _program(pattern)
-    parts = _WORDS.findall(word) + _WORDS.findall(word[2:] if word.startswith("-") else "")
-    hidden = " " in word and any(sign in word for sign in "$`|;&<>")
+    parts = _WORDS.findall(word)
+    # The value of a short option stands right behind its letter.
+    if word.startswith("-"):
+        parts += _WORDS.findall(word[2:])
+    hidden = " " in word and not set("$`|;&<>").isdisjoint(word)
     return hidden or (bool(name) and name in parts)
 
 
@@ -180,10 +188,12 @@ def _patterns(pattern: str) -> tuple[str, ...]:
     if pattern.endswith(":*"):
         pattern = f"{pattern[:-2]} *"
     patterns = [pattern]
-    if any(sign in pattern for sign in "'\"\\"):
+    if not set("'\"\\").isdisjoint(pattern):
         with contextlib.suppress(ValueError):
             patterns.append(" ".join(shlex.split(pattern)))
-    return tuple(dict.fromkeys([*patterns, *(each[:-2] for each in patterns if each.endswith(" *"))]))
+    for each in tuple(patterns):
+        patterns.append(each.removesuffix(" *"))
+    return tuple(dict.fromkeys(patterns))
 
 
 def denied_forms(step: Step) -> tuple[str, ...]:
@@ -198,13 +208,12 @@ def denied_forms(step: Step) -> tuple[str, ...]:
     elif words[1:2] and words[1].startswith("-"):
         forms += _without_options(plain)
     if step.assigned:
-        before = tuple(f"{name}={given}" for name, given in step.assigned)
-        forms.append(" ".join((*before, *words)))
+        forms.append(" ".join((*_assignments(step), *words)))
     return tuple(dict.fromkeys(forms))
 
 
 def _without_options(words: tuple[str, ...]) -> list[str]:
-    """`npm --silent publish`, `npm --prefix . publish`: the first options and their values left out."""
+    """Return forms without the first options and their values: `npm --prefix . publish` as `npm publish`."""
     forms = []
     for at, word in enumerate(words[1:6], 1):
         if not word.startswith("-"):
@@ -216,9 +225,13 @@ def allowed_form(step: Step) -> str:
     """Return how a rule that allows this command must have written it."""
     words = (step.plain_name or step.words[0], *step.words[1:])
     text = " ".join(words)
-    if all(is_harmless_variable(name) for name, _ in step.assigned):
+    if sets_only_harmless(step):
         return text
-    return " ".join([*(f"{name}={given}" for name, given in step.assigned), text])
+    return " ".join([*_assignments(step), text])
+
+
+def _assignments(step: Step) -> list[str]:
+    return [f"{name}={given}" for name, given in step.assigned]
 
 
 def _touched(rule: Rule, call: JudgedCall) -> Match:
@@ -261,13 +274,17 @@ def goes_through(step: Step) -> bool:
     words = step.words[1:]
     if step.name in _THROUGH or (step.name == "git" and "grep" in words):
         return True
-    if step.name in ("find", "fd") and any(word.startswith(("-exec", "-ok", "-x", "-X")) for word in words):
+    if step.name in ("find", "fd") and has_option(words, "-exec", "-ok", "-x", "-X"):
         return True
-    if any("files0-from" in word or word.startswith("--files-from") for word in words):
+    if "files0-from" in step.text or has_option(words, "--files-from"):
         return True
     letters = _RECURSIVE.get(step.name, "")
-    short = any(set(letters) & set(word[1:]) for word in words if word[:1] == "-" and word[1:2] != "-")
-    return bool(letters) and (short or any(word.startswith(("--rec", "--deref", "--dir", "--arch")) for word in words))
+    if not letters:
+        return False
+    for word in words:
+        if word[:1] == "-" and word[1:2] != "-" and set(letters) & set(word[1:]):
+            return True
+    return has_option(words, "--rec", "--deref", "--dir", "--arch")
 
 
 def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
@@ -304,14 +321,14 @@ def match_host(specifier: str, host: str) -> Match:
 
 
 def _parameter(rule: Rule, call: JudgedCall) -> Match:
-    """`Tool(param:value)`: a plain value of the call, never its content."""
+    """Match `Tool(param:value)` with a plain value of the call, never with its content."""
     name, colon, wanted = (rule.specifier or "").partition(":")
     name = name.strip()
     if not colon or name in CONTENT:
         return NO
     given = call.arguments.get(name)
     if isinstance(given, bool):
-        text = "true" if given else "false"
+        text = str(given).lower()
     elif isinstance(given, str | int | float):
         text = str(given)
     else:
@@ -328,8 +345,7 @@ def allows(rule: Rule, call: JudgedCall) -> bool:
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
         return bool(call.hosts) and all(match_host(rule.specifier, host) == YES for host in call.hosts)
     if call.tool in SPAWNING:
-        wanted = {name.strip().lower() for name in rule.specifier.split(",")}
-        return all(agent.lower() in wanted for agent in call.agents)
+        return _names_agents(rule).issuperset(map(str.lower, call.agents))
     if call.tool in READING | WRITING:
         return bool(call.paths) and all(match_path(rule, call.place, path) == YES for path in call.paths)
     return False
@@ -356,4 +372,4 @@ def starts_others(step: Step) -> bool:
     if step.name in ("xargs", "parallel", "watch"):
         return len(step.words) > 1
     finds = step.name in ("find", "gfind", "fd", "fdfind")
-    return finds and any(word.startswith(("-exec", "-ok", "-x", "-X", "--exec")) for word in step.words[1:])
+    return finds and has_option(step.words[1:], "-exec", "-ok", "-x", "-X", "--exec")

@@ -38,7 +38,7 @@ from retinue.tools.delegation.views import (
 )
 
 _LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-_THINKING = {**{level: level for level in _LEVELS}, "none": "off"}
+_THINKING = {**dict(zip(_LEVELS, _LEVELS, strict=True)), "none": "off"}
 _ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
 _FIXED = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
 """What a resumed agent keeps from its first run, whatever the call says."""
@@ -116,30 +116,36 @@ class AgentTool(DelegationTool):
 
     def _started(self, view: ChildView, call: SpawnCall, extra: tuple[str, ...]) -> str:
         if call.resume is not None:
-            done = "resumed"
+            done = "resumed in the background"
         elif call.background is False:
             done = "moved to the background: it goes on there"
+        elif view.status == "queued":
+            done = "queued in the background"
         else:
-            done = "queued" if view.status == "queued" else "started"
-        first = f"Agent {done}." if "background" in done else f"Agent {done} in the background."
-        lines = [first, *identity(view)]
+            done = "started in the background"
+        lines = [f"Agent {done}.", *identity(view)]
         if view.status == "queued":
             lines.append(f"Position: queued (max {self.live().max_concurrent} concurrent)")
         return "\n".join([*lines, *notes((*view.notes, *extra)), "", _AFTER])
 
     async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext) -> ToolOutput:
-        """A foreground run: its id serves to resume it, everything it said is in this text."""
+        """Return the result of a foreground run: everything it said, and the id that resumes it."""
         self.delegation.consume(view.id)
         head = [*identity(view), *notes((*view.notes, *extra)), ""]
-        if succeeded(view):
-            note = status_note(view)
-            first = f"Agent completed in {format_duration(view.duration_ms)} "
-            first += f"({stats(view, show_cost=self.live().show_cost)}).{f' Note: {note}.' if note else ''}"
-            shown = await bounded(view.text, view.id, context) if view.text.strip() else Shown(NO_OUTPUT)
-            return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
-        word = view.status if view.status in ("stopped", "aborted", "interrupted") else "failed"
-        lines = [f"Agent {word}: {error_text(view)}", *head]
         note = status_note(view)
+        if succeeded(view):
+            first = f"Agent completed in {format_duration(view.duration_ms)} "
+            first += f"({stats(view, show_cost=self.live().show_cost)})."
+            if note:
+                first += f" Note: {note}."
+            shown = Shown(NO_OUTPUT)
+            if view.text.strip():
+                shown = await bounded(view.text, view.id, context)
+            return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
+        word: str = view.status
+        if word not in ("stopped", "aborted", "interrupted"):
+            word = "failed"
+        lines = [f"Agent {word}: {error_text(view)}", *head]
         partial = partial_text(view)
         if partial:
             shown = await bounded(partial, view.id, context)
@@ -153,7 +159,7 @@ class AgentTool(DelegationTool):
 
 @lru_cache(maxsize=128)
 def agent_spec(wording: Wording) -> ToolSpec:
-    """The spec for `wording`. Parameters of features that are off are not offered."""
+    """Return the spec for `wording`. Parameters of features that are off are not offered."""
     properties = dict(AgentTool.properties)
     unavailable: dict[str, str] = {}
     if not wording.worktrees:
@@ -163,8 +169,9 @@ def agent_spec(wording: Wording) -> ToolSpec:
     for name in unavailable:
         del properties[name]
     if wording.default != Wording().default:
-        said = f"Default {one_line(wording.default, 128)}" if wording.default else "Required"
-        properties["subagent_type"] = text_property(said)
+        properties["subagent_type"] = text_property("Required")
+        if wording.default:
+            properties["subagent_type"] = text_property(f"Default {one_line(wording.default, 128)}")
     if not wording.background:
         properties["run_in_background"] = flag_property("true: do not wait for the result")
     return make_spec(AgentTool, describe(wording), properties, unavailable)
@@ -172,13 +179,16 @@ def agent_spec(wording: Wording) -> ToolSpec:
 
 def _call(given: Arguments, call_id: str) -> SpawnCall:
     prompt = (given.optional_text("prompt") or "").strip()
-    retry = given.optional_text("retry")
+    retry = (given.optional_text("retry") or "").strip() or None
     description = one_line(given.optional_text("description") or "", 200)
+    # A call that repeats a stored one keeps the description of that.
+    if not description and not retry:
+        description = one_line(prompt, 60)
     thinking = given.choice("thinking", allowed=_THINKING, default="")
     isolation = given.choice("isolation", allowed=_ISOLATION, default="")
     return SpawnCall(
         prompt=prompt,
-        description=description or ("" if retry else one_line(prompt, 60)),
+        description=description,
         agent=_word(given, "subagent_type"),
         model=_word(given, "model"),
         thinking=thinking or None,
@@ -191,7 +201,7 @@ def _call(given: Arguments, call_id: str) -> SpawnCall:
         inherit_context=said(given, "inherit_context"),
         schedule=_word(given, "schedule"),
         name=_name(given, "name"),
-        retry=retry.strip() if retry else None,
+        retry=retry,
         call_id=call_id,
     )
 
@@ -201,7 +211,9 @@ def _budget(given: Arguments) -> Budget | None:
     if not found or found == [{}]:
         return None
     try:
-        return Budget.read(found[0] if len(found) == 1 else found)
+        if len(found) == 1:
+            return Budget.read(found[0])
+        return Budget.read(found)
     except UsageError as error:
         raise ToolError(f"Agent: {error}") from error
 
@@ -215,8 +227,8 @@ def _name(given: Arguments, name: str) -> str | None:
 
 
 def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, ...]]:
-    """The call without what a resumed agent has already, so that an unknown type or model in it
-    cannot get in the way; and the names of what was left out."""
+    """Return the call without what a resumed agent has already, so that an unknown type or model in
+    it cannot get in the way; and the names of what was left out."""
     ignored = tuple(name for name in _FIXED if getattr(call, name) not in (None, False, "off"))
     kept = SpawnCall(
         prompt=call.prompt,
@@ -243,7 +255,7 @@ def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tup
 
 
 def _closing(shown: Shown, note: str) -> str:
-    """Where to find more than the text; `note` says why there may be more."""
+    """Return where to find more than the text; `note` says why there may be more."""
     if note:
         return "What it produced is above, and is not all it was asked for."
     if shown.cut:

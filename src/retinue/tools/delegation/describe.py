@@ -48,17 +48,20 @@ class TypeLine:
         return self._line(one_line(first_sentence(self.description), LONGEST_SENTENCE))
 
     def _line(self, text: str) -> str:
-        tools = f" (Tools: {self.tools})" if self.tools else ""
-        model = f" ({self.model})" if self.model else ""
-        return f"- {self.name}: {text}{tools}{model}"
+        line = f"- {self.name}: {text}"
+        if self.tools:
+            line += f" (Tools: {self.tools})"
+        if self.model:
+            line += f" ({self.model})"
+        return line
 
 
 def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = None) -> tuple[TypeLine, ...]:
-    """One line for each agent that may be started, the user's own first, then by name.
+    """Return one line for each agent that may be started, the user's own first, then by name.
 
     With `available`, the tools of this session, only those are named, and an agent of whose
-    listed tools none is there is left out: starting it would be refused. The same specs give
-    the same lines without work, since every run that may delegate asks for them.
+    listed tools none is there is left out: starting it would be refused. Lines are remembered by
+    their specs, because every run that may delegate asks for them.
     """
     given = tuple(specs)
     session = None if available is None else frozenset(available)
@@ -77,17 +80,16 @@ _made: dict[tuple[tuple[int, ...], frozenset[str] | None], tuple[tuple[AgentSpec
 
 def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tuple[TypeLine, ...]:
     ordered = sorted(specs, key=lambda spec: (spec.source == "builtin", spec.name.casefold(), spec.name))
-    labels = [(spec, tools_label(spec, available)) for spec in ordered]
-    return tuple(
-        TypeLine(
-            one_line(spec.name, 128),
-            one_line(spec.description or spec.name, LONGEST),
-            "" if _is_told(spec) else label,
-            model_label(spec.model.name),
-        )
-        for spec, label in labels
-        if label
-    )
+    lines: list[TypeLine] = []
+    for spec in ordered:
+        tools = tools_label(spec, available)
+        if not tools:
+            continue
+        if _is_told(spec):
+            tools = ""
+        description = one_line(spec.description or spec.name, LONGEST)
+        lines.append(TypeLine(one_line(spec.name, 128), description, tools, model_label(spec.model.name)))
+    return tuple(lines)
 
 
 _TELLING = ("read-only", "every tool", "repairs nothing")
@@ -100,7 +102,7 @@ def _is_told(spec: AgentSpec) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop, exclamation or question mark before a space or the end."""
+    """Return `text` up to the first full stop, exclamation or question mark before a space or the end."""
     text = " ".join(text.split())
     end = _SENTENCE.search(text)
     if end:
@@ -109,11 +111,13 @@ def first_sentence(text: str) -> str:
 
 
 def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> str:
-    """`*`, the names, or why there are none; empty if the agent asks for tools and gets none.
+    """Return `*`, the names, or why there are none; empty if the agent asks for tools and gets none.
     Names are Retinue's own where it knows them."""
     asked, denied = spec.tools.allow, _names(spec.tools.deny)
     everything = asked is None or any(entry.strip().lower() in _EVERY for entry in asked)
-    names = [] if everything or asked is None else _names(asked)
+    names: list[str] = []
+    if asked is not None and not everything:
+        names = _names(asked)
     if everything or set(BUILT_IN_SEVEN) <= set(names):
         if denied:
             return f"* except {_listed(denied)}"
@@ -202,15 +206,16 @@ class Template:
 
 @lru_cache(maxsize=128)
 def describe(wording: Wording) -> str:
-    """The description for `wording`. Without a template of its own, custom is full."""
-    custom = (wording.template or "").strip() if wording.mode == "custom" else ""
-    if custom:
-        return fill(custom, wording)
-    return fill(_shipped("agent-compact" if wording.mode == "compact" else "Agent"), wording)
+    """Return the description for `wording`. Without a template of its own, custom is full."""
+    if wording.mode == "custom" and (wording.template or "").strip():
+        return fill((wording.template or "").strip(), wording)
+    if wording.mode == "compact":
+        return fill(_shipped("agent-compact"), wording)
+    return fill(_shipped("Agent"), wording)
 
 
 def fill(template: str, wording: Wording) -> str:
-    """`template` with its placeholders replaced. A line of nothing but placeholders disappears
+    """Return `template` with its placeholders replaced. A line of nothing but placeholders disappears
     when they are empty; an unknown placeholder stays."""
     values = _values(wording)
 
@@ -230,7 +235,7 @@ def fill(template: str, wording: Wording) -> str:
 
 
 def find_template(cwd: Path, environment: Mapping[str, str] | None = None) -> Template:
-    """The user's template: the project's nearest one, else the user's own. An unreadable or
+    """Return the user's template: the project's nearest one, else the user's own. An unreadable or
     empty file is passed over with a warning; nothing is created."""
     warnings: list[str] = []
     for path in _places(cwd, environment):
@@ -244,17 +249,25 @@ def find_template(cwd: Path, environment: Mapping[str, str] | None = None) -> Te
 def _values(wording: Wording) -> dict[str, str]:
     following = wording.depth + 1
     guidelines = _guidelines()
-    return {
-        "typeList": "\n".join(line.full() for line in wording.types),
-        "compactTypeList": "\n".join(line.compact() for line in wording.types),
+    foreground = "foreground"
+    if wording.background:
+        foreground = "background"
+    values = {
+        "typeList": "\n".join(map(TypeLine.full, wording.types)),
+        "compactTypeList": "\n".join(map(TypeLine.compact, wording.types)),
         "agentDir": wording.agent_dir,
-        "backgroundGuideline": guidelines["background" if wording.background else "foreground"],
-        "scheduleGuideline": guidelines["schedule"] if wording.schedules else "",
-        "isolationGuideline": guidelines["isolation"] if wording.worktrees else "",
+        "backgroundGuideline": guidelines[foreground],
+        "scheduleGuideline": "",
+        "isolationGuideline": "",
         "currentDepth": str(following),
         "maxDepth": str(wording.max_depth),
         "recursiveGuideline": f"{guidelines['recursive']} {following}/{wording.max_depth}.",
     }
+    if wording.schedules:
+        values["scheduleGuideline"] = guidelines["schedule"]
+    if wording.worktrees:
+        values["isolationGuideline"] = guidelines["isolation"]
+    return values
 
 
 @cache
@@ -264,9 +277,12 @@ def _shipped(name: str) -> str:
 
 @cache
 def _guidelines() -> dict[str, str]:
-    """`guidelines.md`: one line for each, as `name: text`."""
-    pairs = (line.partition(": ") for line in _shipped("agent-guidelines").strip().splitlines())
-    return {name: text for name, _, text in pairs}
+    """Return the rules of `agent-guidelines.md`, which has one line for each, as `name: text`."""
+    found: dict[str, str] = {}
+    for line in _shipped("agent-guidelines").strip().splitlines():
+        name, _, text = line.partition(": ")
+        found[name] = text
+    return found
 
 
 def _places(cwd: Path, environment: Mapping[str, str] | None) -> Iterator[Path]:
@@ -297,5 +313,8 @@ def _read(path: Path, warnings: list[str]) -> str | None:
 
 def _unknown(text: str, path: Path) -> tuple[str, ...]:
     known = _values(Wording())
-    names = dict.fromkeys(name for name in _PLACEHOLDER.findall(text) if name not in known)
-    return tuple(f"{path}: unknown placeholder {{{{{name}}}}} is left as it is." for name in names)
+    warnings: list[str] = []
+    for name in dict.fromkeys(_PLACEHOLDER.findall(text)):
+        if name not in known:
+            warnings.append(f"{path}: unknown placeholder {{{{{name}}}}} is left as it is.")
+    return tuple(warnings)

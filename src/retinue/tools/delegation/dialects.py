@@ -104,7 +104,9 @@ class SubagentTool(DelegationTool):
         return None
 
     def _refused(self, refusal: Refusal) -> dict[str, Any]:
-        code = refusal.code if refusal.code in _CODES else _OTHER_CODES.get(refusal.code, "SUBAGENT_FAILED")
+        code: str = refusal.code
+        if code not in _CODES:
+            code = _OTHER_CODES.get(code, "SUBAGENT_FAILED")
         message = refusal.message
         names = [line.name for line in self.wording.types]
         if code == "UNKNOWN_AGENT" and not any(name in message for name in names):
@@ -129,10 +131,14 @@ def subagent_spec(wording: Wording) -> ToolSpec:
 
 def _outcome(view: ChildView) -> Outcome:
     """What a view alone tells of an outcome."""
-    ended = cast(Ended, view.status if view.status in _ENDED else "error")
-    failure = Failure("internal", view.error) if view.error else None
+    ended: str = view.status
+    if ended not in _ENDED:
+        ended = "error"
+    failure = None
+    if view.error:
+        failure = Failure("internal", view.error)
     return Outcome(
-        ended,
+        cast(Ended, ended),
         view.text,
         partial=view.partial,
         failure=failure,
@@ -153,10 +159,12 @@ def _detached(view: ChildView) -> dict[str, Any]:
 
 def _output(result: dict[str, Any]) -> ToolOutput:
     details = result["details"]
-    error = details.get("error")
-    is_error = error is not None and error["code"] != "SUBAGENT_OUTPUT_TRUNCATED"
+    code = details.get("error", {}).get("code")
+    is_error = code not in (None, "SUBAGENT_OUTPUT_TRUNCATED")
     text = "\n".join(part["text"] for part in result["content"])
-    effect = ToolEffect("failed" if is_error else "finished", code=error["code"] if error is not None else None)
+    effect = ToolEffect("finished", code=code)
+    if is_error:
+        effect = ToolEffect("failed", code=code)
     return ToolOutput((Text(text),), is_error, effect, details)
 
 
@@ -249,8 +257,12 @@ async def _ended(view: ChildView, context: ToolContext) -> ToolOutput:
     note = status_note(view)
     if note:
         said.append(f"Note: {note}.")
-    shown = await _shown(view.text, view, context) if view.text.strip() else _NOTHING
-    return ok("\n".join([*said, "", shown] if said else [shown]))
+    if said:
+        said.append("")
+    shown = _NOTHING
+    if view.text.strip():
+        shown = await _shown(view.text, view, context)
+    return ok("\n".join([*said, shown]))
 
 
 async def _shown(text: str, view: ChildView, context: ToolContext) -> str:

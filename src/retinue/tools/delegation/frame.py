@@ -63,8 +63,14 @@ def _spread(word: str) -> str:
 
 
 def _alternatives(tags: Iterable[str]) -> str:
-    whole = ("result", "invoke", "antml")
-    return "|".join(_spread(tag) + (r"(?![\w-])" if tag in whole else "") for tag in tags)
+    patterns: list[str] = []
+    for tag in tags:
+        # Words that are common as the beginning of others count only as a whole.
+        end = ""
+        if tag in ("result", "invoke", "antml"):
+            end = r"(?![\w-])"
+        patterns.append(_spread(tag) + end)
+    return "|".join(patterns)
 
 
 _OPENINGS = "<＜﹤"
@@ -91,15 +97,16 @@ _RIGHTS = (
     r"\b(?:permission_?mode|bypass_?permissions|accept_?edits|dont_?ask|permissions\.(?:allow|ask|deny))\b"
     r"|--permission-mode|dangerously[-_]skip[-_]permissions"
 )
+_ESCAPED = tuple(f"{opening}\\" for opening in _OPENINGS)
 _PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "harness tag",
-        tuple(f"{opening}\\" for opening in _OPENINGS),
+        _ESCAPED,
         rf"[{_OPENINGS}]\\[\s/／{_INVISIBLE}]*(?i:{_alternatives(FRAME_TAGS)})",
     ),
     (
         "tag of a model's protocol",
-        (*(f"{opening}\\" for opening in _OPENINGS), "[\\"),
+        (*_ESCAPED, "[\\"),
         rf"[{_OPENINGS}]\\[\s/／{_INVISIBLE}]*(?i:{_FOREIGN})|\[\\/?[A-Z_]+\]",
     ),
     ("speaker line", ("\\",), r"(?m)^[^\S\n]*\\(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：]"),
@@ -117,7 +124,7 @@ the text must hold one (looking for them is a hundred times cheaper), and the pa
 
 
 def as_data(text: str) -> str:
-    """`text` as a parent may read it: no frame tag is left in it, and a first line warns of
+    """Return `text` as a parent may read it: no frame tag is left in it, and a first line warns of
     instruction-shaped patterns if there are any."""
     text = _plain(text)
     first, newline, rest = text.partition("\n")
@@ -133,12 +140,12 @@ def as_data(text: str) -> str:
 
 
 def framed(text: str) -> str:
-    """`text` as data between two lines that it cannot imitate."""
+    """Return `text` as data between two lines that it cannot imitate."""
     return f"<result>\n{as_data(text)}\n</result>"
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """`text` fit for one line among lines of the harness, at most `most` characters long."""
+    """Return `text` fit for one line among lines of the harness, at most `most` characters long."""
     line = " ".join(text[: most * 20].split())
     if not (line.isascii() and line.isprintable() and _NOTEWORTHY.isdisjoint(line)):
         line = _harmless(" ".join(_plain(line).split()))
@@ -163,18 +170,19 @@ def _harmless(text: str) -> str:
 
 
 def _imitates(text: str) -> bool:
-    """Whether a frame tag may be in it. False is certain."""
-    if not any(opening in text for opening in _OPENINGS):
+    """Return whether a frame tag may be in it. False is certain."""
+    if set(_OPENINGS).isdisjoint(text):
         return False
     return re.search(_LOOKALIKE, _HIDDEN.sub("", text)) is not None
 
 
 def _marker(body: str) -> str:
-    """The warning for a text that was made harmless; empty if it needs none."""
+    """Return the warning for a text that was made harmless; empty if it needs none."""
     low = body.lower()
-    found = [
-        name for name, words, pattern in _PATTERNS if any(word in low for word in words) and re.search(pattern, body)
-    ]
+    found: list[str] = []
+    for name, words, pattern in _PATTERNS:
+        if any(map(low.__contains__, words)) and re.search(pattern, body):
+            found.append(name)
     if found:
         return f"{MARKER} {', '.join(found)}{_MARKER_END}"
     return ""

@@ -16,6 +16,7 @@ from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import (
     NO_OUTPUT,
     Peek,
+    count_noun,
     error_text,
     header,
     listed,
@@ -42,26 +43,35 @@ class ListSubagentsTool(DelegationTool):
 
 
 def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
-    """One line for each agent; of successes only the newest unless `every`."""
+    """Return one line for each agent; of successes only the newest unless `every`."""
     if not children:
         return "You have started no agents."
-    chosen = list(children) if every else _worth_showing(children)
+    chosen = list(children)
+    if not every:
+        chosen = _worth_showing(children)
     shown = chosen[:MOST]
-    lines = [listed(view) for view in shown]
+    lines = list(map(listed, shown))
     hidden = len(chosen) - len(shown)
     older = len(children) - len(chosen)
     if hidden:
         lines.append(f"[{hidden} more are not shown]")
     if older:
-        lines.append(f"[{older} older successful agent{'s' if older > 1 else ''} hidden; all: true shows them]")
+        lines.append(f"[{count_noun(older, 'older successful agent')} hidden; all: true shows them]")
     return "\n".join(lines)
 
 
 def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:
-    """What is at work, then what went wrong, then the newest successes."""
-    active = [view for view in children if view.live]
-    problems = [view for view in children if not view.live and not succeeded(view)]
-    successes = [view for view in children if succeeded(view)]
+    """Return what is at work, then what went wrong, then the newest successes."""
+    active: list[ChildView] = []
+    problems: list[ChildView] = []
+    successes: list[ChildView] = []
+    for view in children:
+        if view.live:
+            active.append(view)
+        elif succeeded(view):
+            successes.append(view)
+        else:
+            problems.append(view)
     return [*active, *problems, *successes[:SUCCESSES]]
 
 
@@ -111,11 +121,17 @@ class ClearSubagentsTool(DelegationTool):
             minutes = given.number("older_than_minutes")
             if minutes is not None and minutes < 0:
                 raise given.wrong("older_than_minutes", "0 or more", minutes)
-            return self._old(MINUTES if minutes is None else minutes, given.flag("include_errors"))
+            if minutes is None:
+                minutes = MINUTES
+            return self._old(minutes, given.flag("include_errors"))
         found, problems = resolve(wanted, self.delegation.children())
         # An id given on purpose counts whatever the age and the end of its run.
-        cleared = self.delegation.clear(tuple(found), 0.0, True) if found else ()
-        problems += [f"{each}: could not be cleared" for each in found if each not in cleared]
+        cleared: tuple[str, ...] = ()
+        if found:
+            cleared = self.delegation.clear(tuple(found), 0.0, True)
+        for each in found:
+            if each not in cleared:
+                problems.append(f"{each}: could not be cleared")
         text = "\n".join([_cleared(cleared), *problems])
         return ToolOutput((Text(text),), is_error=bool(problems))
 
@@ -123,12 +139,14 @@ class ClearSubagentsTool(DelegationTool):
         cleared = self.delegation.clear((), minutes, include_errors)
         if cleared:
             return ok(_cleared(cleared))
-        kept = "" if include_errors else " Failed ones are kept unless include_errors is set."
-        return ok(f"No agent ended more than {minutes:g} minutes ago.{kept}")
+        text = f"No agent ended more than {minutes:g} minutes ago."
+        if not include_errors:
+            text += " Failed ones are kept unless include_errors is set."
+        return ok(text)
 
 
 def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[str], list[str]]:
-    """The ids of ended runs meant by `wanted` (an id, a unique beginning of one, or a name), and
+    """Return the ids of ended runs meant by `wanted` (an id, a unique beginning of one, or a name), and
     a line for each that means none, several, or a run at work."""
     found: dict[str, None] = {}
     problems: list[str] = []
@@ -158,7 +176,7 @@ def _ids(given: Arguments) -> list[str] | None:
     """None when no ids were given; one id as a string counts as a list of one."""
     value: Any = given.find("agent_ids")
     if isinstance(value, str) and not value.lstrip().startswith("["):
-        value = [value] if value.strip() else None
+        value = list(filter(str.strip, [value]))
     elif isinstance(value, str):
         value = given.items("agent_ids")
     if value is None or value == []:
@@ -199,13 +217,18 @@ class GetSubagentResultTool(DelegationTool):
         if given.find("agent_id") is None:
             return ok(list_children(self.delegation.children(), every=given.flag("all")))
         wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
-        peek = None if verbose else read_peek(given)
+        peek = None
+        if not verbose:
+            peek = read_peek(given)
         view = self.delegation.view(wanted)
         end: WaitEnd | None = None
         live = self.live()
         if wait and not isinstance(view, Refusal) and view.live:
             waited = await self.delegation.wait(wanted, live.wait_seconds, call_id)
-            view, end = (waited, None) if isinstance(waited, Refusal) else (waited.view, waited.end)
+            if isinstance(waited, Refusal):
+                view = waited
+            else:
+                view, end = waited.view, waited.end
         if isinstance(view, Refusal):
             return failed(refusal(view, self.delegation.children()))
         if peek is not None:
@@ -222,7 +245,9 @@ class GetSubagentResultTool(DelegationTool):
         if not view.live and view.text.strip():
             lines, kind = view.text.split("\n"), "result"
         else:
-            lines, kind = self.delegation.transcript_lines(view.id), "live output file" if view.live else "output file"
+            lines, kind = self.delegation.transcript_lines(view.id), "output file"
+            if view.live:
+                kind = "live output file"
         if lines:
             return await peek_text(peek, lines, kind, context)
         if view.live:
@@ -244,7 +269,9 @@ async def _body(view: ChildView, end: WaitEnd | None, seconds: float, most: int,
         if view.text.strip():
             return (await bounded(view.text, view.id, context)).text
         return NO_OUTPUT
-    lines = [f"Error: {error_text(view)}"] if view.error or view.status == "error" else []
+    lines: list[str] = []
+    if view.error or view.status == "error":
+        lines.append(f"Error: {error_text(view)}")
     partial = partial_text(view)
     if partial:
         lines += ["Partial output before the end:", (await bounded(partial, view.id, context)).text]
@@ -260,7 +287,9 @@ def _still_at_work(view: ChildView, end: WaitEnd | None, seconds: float, most: i
         case "pending_message":
             first = "The wait ended early because a message for you is waiting: see to that first. The agent goes on."
         case "completed" | None:
-            first = "The agent is still running." if view.status != "queued" else "The agent has not started yet."
+            first = "The agent is still running."
+            if view.status == "queued":
+                first = "The agent has not started yet."
     lines = [first]
     if view.status == "queued":
         lines.append(f"Position: queued (max {most} concurrent)")

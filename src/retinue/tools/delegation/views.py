@@ -52,7 +52,7 @@ def succeeded(view: ChildView) -> bool:
 
 
 def status_note(view: ChildView) -> str:
-    """What a reader must know about how it ended; empty for a plain success."""
+    """Return what a reader must know about how it ended; empty for a plain success."""
     if view.outcome is not None and view.outcome.truncated:
         return f"its answer was {CUT_OFF}, so the end is missing; resume it to have the rest"
     if view.outcome is not None and view.outcome.stopped_by == "person":
@@ -65,12 +65,12 @@ def shown_name(view: ChildView) -> str:
 
 
 def error_text(view: ChildView) -> str:
-    """Why it failed, on one line; never empty."""
+    """Return why it failed, on one line; never empty."""
     return one_line(view.error or "", 1_000) or status_note(view) or "the run ended without saying why"
 
 
 def partial_text(view: ChildView) -> str:
-    """What a failed run had said, unless that is nothing but its error."""
+    """Return what a failed run had said, unless that is nothing but its error."""
     text = view.text.strip()
     if text == (view.error or "").strip():
         return ""
@@ -79,13 +79,21 @@ def partial_text(view: ChildView) -> str:
 
 def stats(view: ChildView, *, show_cost: bool = False) -> str:
     """`3 tool uses, 33.8k tokens, ~$0.0042`."""
-    uses = "1 tool use" if view.tool_uses == 1 else f"{view.tool_uses} tool uses"
-    cost = format_cost(view.usage.cost_usd) if show_cost else ""
-    return ", ".join(part for part in (uses, _tokens(view), cost) if part)
+    parts = [count_noun(view.tool_uses, "tool use"), _tokens(view)]
+    if show_cost:
+        parts.append(format_cost(view.usage.cost_usd))
+    return ", ".join(filter(None, parts))
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return `1 tool use` or `3 tool uses`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
 
 
 def identity(view: ChildView) -> list[str]:
-    """The lines by which a parent finds the run again."""
+    """Return the lines by which a parent finds the run again."""
     lines = [f"Agent ID: {view.id}"]
     if view.handle:
         lines.append(f"Name: {one_line(view.handle, 128)}")
@@ -98,11 +106,14 @@ def identity(view: ChildView) -> list[str]:
 
 
 def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
-    """The first lines of `get_subagent_result`."""
+    """Return the first lines of `get_subagent_result`."""
     note = status_note(view)
+    status: str = view.status
+    if note:
+        status += f" ({note})"
     fields = [
         f"Type: {one_line(view.agent, 128)}",
-        f"Status: {view.status}{f' ({note})' if note else ''}",
+        f"Status: {status}",
         f"Tool uses: {view.tool_uses}",
         _tokens(view),
     ]
@@ -113,7 +124,7 @@ def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
     if view.compactions:
         fields.append(f"Compactions: {view.compactions}")
     fields.append(f"Duration: {format_duration(view.duration_ms)}")
-    lines = [f"Agent: {view.id}", " | ".join(field for field in fields if field)]
+    lines = [f"Agent: {view.id}", " | ".join(filter(None, fields))]
     if view.description:
         lines.append(f"Description: {one_line(view.description)}")
     if view.transcript:
@@ -123,47 +134,52 @@ def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
 
 def state(view: ChildView) -> str:
     """`33.8k tokens · 3 tool uses · context 62% full · 2 compactions`."""
-    parts = [_tokens(view), "1 tool use" if view.tool_uses == 1 else f"{view.tool_uses} tool uses"]
+    parts = [_tokens(view), count_noun(view.tool_uses, "tool use")]
     if view.context_percent is not None:
         parts.append(f"context {round(view.context_percent)}% full")
     if view.compactions:
-        parts.append("1 compaction" if view.compactions == 1 else f"{view.compactions} compactions")
-    return " · ".join(part for part in parts if part)
+        parts.append(count_noun(view.compactions, "compaction"))
+    return " · ".join(filter(None, parts))
 
 
 def notes(said: Iterable[str]) -> list[str]:
-    """Each thing the caller must know, once."""
+    """Return each thing the caller must know, once."""
     return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(said) if note]
 
 
 def listed(view: ChildView) -> str:
-    """One run as one line of a list."""
-    name = f" @{one_line(view.handle, 128)}" if view.handle else ""
-    line = (
-        f"{view.id}{name} [{view.status}] {shown_name(view)}: {one_line(view.description, 100) or '(no description)'}"
-    )
+    """Return one run as one line of a list."""
+    line = view.id
+    if view.handle:
+        line += f" @{one_line(view.handle, 128)}"
+    line += f" [{view.status}] {shown_name(view)}: {one_line(view.description, 100) or '(no description)'}"
     if view.live:
         doing = one_line(view.activity, 80)
         if doing:
             return f"{line} - {doing}"
         return line
-    unread = "" if view.consumed else ", not read yet"
-    trouble = "" if succeeded(view) else f" - {one_line(error_text(view), 160)}"
-    return f"{line} ({stats(view)}, {format_duration(view.duration_ms)}{unread}){trouble}"
+    line += f" ({stats(view)}, {format_duration(view.duration_ms)}"
+    if not view.consumed:
+        line += ", not read yet"
+    line += ")"
+    if not succeeded(view):
+        line += f" - {one_line(error_text(view), 160)}"
+    return line
 
 
 def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
-    """Why nothing happened and what to do. A stored call says how to repeat it; an unknown id
+    """Return why nothing happened and what to do. A stored call says how to repeat it; an unknown id
     comes with the ids there are, each once."""
     text = refused.message.strip() or f"Refused ({refused.code})."
     if refused.retry:
         field = _RETRY_FIELDS.get(refused.code)
-        example = f'{{"retry": "{refused.retry}"' + (f', "{field}": "..."}}' if field else "}")
-        rest = "" if field else " and what should change"
-        text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}{rest}."
+        example = f'{{"retry": "{refused.retry}"}} and what should change'
+        if field:
+            example = f'{{"retry": "{refused.retry}", "{field}": "..."}}'
+        text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}."
     if refused.code in _NOT_FOUND:
         others = [view for view in children if view.id not in text]
-        known = [listed(view) for view in sorted(others, key=lambda view: not view.live)[:_LISTED]]
+        known = list(map(listed, sorted(others, key=lambda view: not view.live)[:_LISTED]))
         if known:
             text += "\n" + "\n".join(["Agents you started:", *known])
         elif not children:
@@ -193,7 +209,7 @@ class Peek:
 
 
 def read_peek(given: Arguments) -> Peek | None:
-    """The `peek` of a call; `true` means the defaults."""
+    """Return the `peek` of a call; `true` means the defaults."""
     value = given.find("peek")
     if isinstance(value, str) and value.strip().startswith("{"):
         try:
@@ -212,29 +228,30 @@ def read_peek(given: Arguments) -> Peek | None:
 
 
 async def peek_text(peek: Peek, source: Sequence[str], kind: str, context: ToolContext) -> str:
-    """The lines under a heading that says which they are. `kind` names the source."""
+    """Return the lines under a heading that says which they are. `kind` names the source."""
     numbers, matching = await _matches(peek, source, context)
-    most = MOST_LINES if peek.after is not None else peek.lines
     if peek.after is not None:
         wanted = [number for number in numbers if number > peek.after]
-        chosen, which = wanted[:most], f"after line number {peek.after}"
+        chosen, which = wanted[:MOST_LINES], f"after line number {peek.after}"
     else:
-        wanted = numbers[-most:]
-        chosen, which = wanted, f"last {most} lines"
+        chosen = wanted = numbers[-peek.lines :]
+        which = f"last {peek.lines} lines"
     shown = _fitting([(number, source[number - 1]) for number in chosen], newest=peek.after is None)
     bounds = _bounds(len(shown), len(chosen), len(wanted))
     heading = (
-        f"Showing {len(shown)} line{'' if len(shown) == 1 else 's'}, {which}{matching}{bounds}, "
+        f"Showing {count_noun(len(shown), 'line')}, {which}{matching}{bounds}, "
         f"of {len(source)} total ({kind}). Line numbers index the full source."
     )
-    parts = [heading, framed("\n".join(f"[{number}] {line}" for number, line in shown)) if shown else "(no such lines)"]
+    parts = [heading, "(no such lines)"]
+    if shown:
+        parts = [heading, framed("\n".join(f"[{number}] {line}" for number, line in shown))]
     if peek.after is not None and shown and shown[-1][0] != wanted[-1]:
         parts.append(f"Use peek.after: {shown[-1][0]} to continue.")
     return "\n".join(parts)
 
 
 async def _matches(peek: Peek, source: Sequence[str], context: ToolContext) -> tuple[list[int], str]:
-    """The numbers of the matching lines, and how to say what was matched."""
+    """Return the numbers of the matching lines, and how to say what was matched."""
     if peek.regex is None:
         return list(range(1, len(source) + 1)), ""
     shown = one_line(peek.regex, 120)
@@ -265,15 +282,20 @@ async def _search(pattern: str, source: Sequence[str], context: ToolContext) -> 
         await ripgrep([*arguments, "--", path.name], path.parent, context, printed.extend)
     finally:
         path.unlink(missing_ok=True)
-    found = dict.fromkeys(int(line.partition(b":")[0]) for line in printed.splitlines() if line)
+    # A line can match several times: its number counts once.
+    found: dict[int, None] = {}
+    for line in filter(None, printed.splitlines()):
+        found[int(line.partition(b":")[0])] = None
     return list(found)
 
 
 def _fitting(lines: list[tuple[int, str]], *, newest: bool) -> list[tuple[int, str]]:
-    """As many as fit the bound on characters, from the end that matters; at least one."""
+    """Return as many lines as fit the bound on characters, from the end that matters; at least one."""
     kept: list[tuple[int, str]] = []
     room = MOST
-    for number, line in reversed(lines) if newest else lines:
+    if newest:
+        lines = lines[::-1]
+    for number, line in lines:
         if len(line) > LONGEST_LINE:
             line = f"{line[:LONGEST_LINE]}… [{len(line) - LONGEST_LINE:,} more characters]"
         room -= len(line) + 10

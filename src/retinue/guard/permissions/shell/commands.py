@@ -8,9 +8,10 @@ stop it anyway, and on a host without walls the few commands that run unasked.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from retinue.guard.permissions.rule import is_known
-from retinue.guard.permissions.shell.step import Step
+from retinue.guard.permissions.shell.step import Step, has_option
 
 SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "exit"})
 """Programs that never take their arguments for files."""
@@ -22,18 +23,7 @@ _READERS = frozenset(
     " hostname date command python python3 node npm go java gcc make ruby bash pip".split()
 )
 _MORE_THAN_READING: dict[str, tuple[str, ...]] = {
-    "find": (
-        "-delete",
-        "-exec",
-        "-execdir",
-        "-ok",
-        "-okdir",
-        "-fprint",
-        "-fprint0",
-        "-fprintf",
-        "-fls",
-        "-files0-from",
-    ),
+    "find": tuple("-delete -exec -execdir -ok -okdir -fprint -fprint0 -fprintf -fls -files0-from".split()),
     "rg": ("--pre", "--hostname-bin", "--search-zip", "-z", "-L", "--follow"),
     **dict.fromkeys(("grep", "egrep", "fgrep"), ("-R", "--dereference-recursive")),
     "diff": ("-r", "--recursive"),
@@ -153,6 +143,11 @@ def is_harmless_variable(name: str) -> bool:
     return name in _HARMLESS_VARIABLES or name.startswith("LC_")
 
 
+def sets_only_harmless(step: Step) -> bool:
+    """Return whether all variables set for a command leave the command what it is."""
+    return all(is_harmless_variable(name) for name, _ in step.assigned)
+
+
 def operands(step: Step) -> tuple[str, ...]:
     """Return the arguments that can be paths. `--name=value` and `of=value` count by their value."""
     valued = _WITH_VALUE.get(step.name, frozenset())
@@ -172,7 +167,7 @@ def operands(step: Step) -> tuple[str, ...]:
         elif len(word) > 2 and "/" in word:
             found.append(word[word.index("/") :])
         elif len(word) > 2 and word[1] != "-" and "." in word[2:]:
-            # -f.env.
+            # `-f.env` names a file right after the letter of its option.
             found.append(word[2:])
     return tuple(found)
 
@@ -187,7 +182,7 @@ def _after_equals(word: str) -> str:
 def searched(step: Step) -> tuple[str, ...]:
     """Return the operands that are files: what a search looks for is not one of them."""
     given = operands(step)
-    if step.name in _SEARCHERS and not any(word.startswith(("-e", "-f", "--regexp", "--file")) for word in step.words):
+    if step.name in _SEARCHERS and not has_option(step.words, "-e", "-f", "--regexp", "--file"):
         return given[1:]
     return given
 
@@ -196,7 +191,7 @@ def read_paths(step: Step) -> tuple[str, ...] | None:
     """Return the paths that a command only reads; None for one that is not known to only read."""
     name = step.plain_name
     known = name in _READERS or name in SPEAKING or name == "git"
-    if step.inner or not known or not all(is_harmless_variable(variable) for variable, _ in step.assigned):
+    if step.inner or not known or not sets_only_harmless(step):
         return None
     if name == "git":
         return _git_read_paths(step.words[1:])
@@ -204,12 +199,13 @@ def read_paths(step: Step) -> tuple[str, ...] | None:
         return None
     if name == "hostname" and len(step.words) > 1:
         return None
-    if name == "date" and not all(_DATE.fullmatch(word) for word in step.words[1:]):
+    if name == "date" and not all(map(_DATE.fullmatch, step.words[1:])):
         return None
     if name == "command" and step.words[1:2] not in (("-v",), ("-V",)):
         return None
-    if any(_is_option(word, each) for word in step.words[1:] for each in _MORE_THAN_READING.get(name, ())):
-        return None
+    for option in _MORE_THAN_READING.get(name, ()):
+        if any(_is_option(word, option) for word in step.words[1:]):
+            return None
     if name in _NO_PATHS:
         return ()
     return operands(step)
@@ -233,10 +229,9 @@ def _git_read_paths(words: tuple[str, ...]) -> tuple[str, ...] | None:
         return ()
     if not rest or rest[0] not in _GIT_READING or not all(map(is_known, rest)):
         return None
-    options = [word for word in rest[1:] if word.startswith("-")]
-    if not all(_GIT_HARMLESS.fullmatch(word) for word in options):
+    options, given = _split_options(rest[1:])
+    if not all(map(_GIT_HARMLESS.fullmatch, options)):
         return None
-    given = [word for word in rest[1:] if not word.startswith("-")]
     if rest[0] in ("branch", "remote") and given:
         return None
     return tuple(given)
@@ -249,9 +244,9 @@ def edited_paths(step: Step) -> tuple[str, ...] | None:
         return None
     if name == "sed":
         return _sed_edits(step.words[1:])
-    options = [word for word in step.words[1:] if word.startswith("-") and word != "--"]
-    if not all(_EDITOR_OPTIONS.fullmatch(word) for word in options):
-        return None
+    for option in _split_options(step.words[1:])[0]:
+        if option != "--" and not _EDITOR_OPTIONS.fullmatch(option):
+            return None
     return operands(step)
 
 
@@ -265,7 +260,7 @@ def _sed_edits(words: tuple[str, ...]) -> tuple[str, ...] | None:
     if at >= len(words) or not _SED_SUBSTITUTION.fullmatch(words[at]):
         return None
     files = words[at + 1 :]
-    if any(word.startswith("-") for word in files):
+    if has_option(files, "-"):
         return None
     return files
 
@@ -280,21 +275,33 @@ def needs_outside(step: Step) -> bool:
     verbs = _CHANGING_VERBS.get(name)
     if verbs is not None:
         words = git_without_globals(step.words[1:]) if name == "git" else step.words[1:]
-        verb = next((word for word in words if not word.startswith("-")), "")
+        verb = "".join(_split_options(words)[1][:1])
         if name == "git":
             return _git_needs_outside(verb, words)
         return verb in verbs and "--dry-run" not in words
-    return name == "sed" and any(word.startswith(("-i", "--in-place")) for word in step.words[1:])
+    return name == "sed" and has_option(step.words[1:], "-i", "--in-place")
 
 
 def _git_needs_outside(verb: str, words: tuple[str, ...]) -> bool:
-    given = [word for word in words[1:] if not word.startswith("-")]
+    given = _split_options(words[1:])[1]
     if verb == "config":
         return len(given) > 1 and "--get" not in words
     if verb == "remote":
         return given[:1] in (["add"], ["remove"], ["rm"], ["rename"], ["set-url"], ["update"], ["prune"])
     listing = given[:1] in (["list"], ["show"], ["status"])
     return verb in _CHANGING_VERBS["git"] and not listing and "--dry-run" not in words
+
+
+def _split_options(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the words that begin with a dash, and the others."""
+    options: list[str] = []
+    given: list[str] = []
+    for word in words:
+        if word.startswith("-"):
+            options.append(word)
+        else:
+            given.append(word)
+    return options, given
 
 
 def git_without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -309,7 +316,7 @@ def git_starts_program(words: tuple[str, ...]) -> str:
     """Return why a call of git may start a program that its words choose; "" if it does not."""
     rest = git_without_globals(words)
     before = words[: len(words) - len(rest)]
-    if any(word.startswith(("-c", "--config-env", "--exec-path")) for word in before):
+    if has_option(before, "-c", "--config-env", "--exec-path"):
         return "git is given a setting, which can be a command"
     if not rest:
         return ""

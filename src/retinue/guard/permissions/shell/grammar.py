@@ -177,7 +177,7 @@ class _Lexer:
             return GLOB
         if alone and self._source[self._at + 1 : self._at + 2] in ("", " ", "\t"):
             self._at += 1
-            # The command [.
+            # A bracket alone is the command of that name, and no pattern.
             return letter
         raise UnreadableError("it holds a bracket that is no plain pattern")
 
@@ -306,6 +306,6 @@ def _command_name(word: _Word) -> str:
         raise UnreadableError("which program it starts is known only when it runs")
     if word.unquoted and word.text in _RESERVED:
         raise UnreadableError(f"{word.text} is a keyword of the shell")
-    if any(sign.isspace() for sign in word.text):
+    if word.text.split() != [word.text]:
         raise UnreadableError("the name of a program holds blanks")
     return word.text

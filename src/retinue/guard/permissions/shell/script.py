@@ -72,9 +72,9 @@ class _Reader:
         if name == "cd":
             self.moves.append(_target(words))
         inner = self._inner(name, words, depth)
-        strange = next((each for each, _ in assigned if not is_harmless_variable(each)), None)
-        if strange is not None:
-            return Step(words, assigned, tuple(inner or ()), opaque=f"{strange} may change what {name} does")
+        for variable, _ in assigned:
+            if not is_harmless_variable(variable):
+                return Step(words, assigned, tuple(inner or ()), opaque=f"{variable} may change what {name} does")
         if inner is not None:
             return Step(words, assigned, tuple(inner), transparent=True)
         return Step(words, assigned, opaque=_opaque(name, words))
@@ -117,9 +117,10 @@ def _runs_file(words: tuple[str, ...]) -> bool:
 
 
 def _as_text(words: tuple[str, ...]) -> str:
-    if any(GLOB in word for word in words):
+    text = " ".join(words)
+    if GLOB in text:
         raise UnreadableError("the text of a command is known only when it runs")
-    return " ".join(words)
+    return text
 
 
 def _target(words: tuple[str, ...]) -> str:

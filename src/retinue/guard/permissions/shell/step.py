@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from retinue.core.lean import dataclass
 
@@ -64,6 +64,15 @@ class Script:
     opened: tuple[Opened, ...] = ()
     moves: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> bool:
+        """A redirection in it writes a file."""
+        return any(file.writes for file in self.opened)
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all programs, also of those inside others."""
+        return frozenset(step.name for step in self.all_steps())
 
     def all_steps(self) -> tuple[Step, ...]:
         """Return every step, also those inside others."""
@@ -137,6 +146,11 @@ INTERPRETERS: Mapping[str, tuple[str, ...]] = {
 """Programs that carry out text of another language. An empty tuple: always; else with these options."""
 
 
+def has_option(words: Iterable[str], *options: str) -> bool:
+    """Return whether one of the words begins with one of the options."""
+    return any(word.startswith(options) for word in words)
+
+
 def carries_code(words: tuple[str, ...]) -> bool:
     """Return whether a program is handed text of another language to carry out."""
     name = words[0].rpartition("/")[2]
@@ -145,7 +159,7 @@ def carries_code(words: tuple[str, ...]) -> bool:
     options = INTERPRETERS.get(name)
     if options is None:
         return False
-    return not options or len(words) == 1 or any(word.startswith(options) for word in words[1:])
+    return not options or len(words) == 1 or has_option(words[1:], *options)
 
 
 def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
