@@ -322,12 +322,12 @@ def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str |
     """Return the call with the input that a hook gave it, which is what runs from here on."""
     if said.updated_input is None or said.updated_input == use.arguments:
         return use, ""
-    from retinue.loop.arguments import problem
+    from retinue.loop.arguments import problem, schema_of
     from retinue.loop.spellings import normalise
 
     spec = tool.spec
     updated = normalise(said.updated_input, spec, [])
-    wrong = problem(updated, spec.parameters if spec.spellings is None else spec.spellings.schema)
+    wrong = problem(updated, schema_of(spec))
     if wrong is not None:
         return use, Denied(
             "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(said)

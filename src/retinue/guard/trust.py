@@ -13,6 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,11 +54,11 @@ class Trust:
         self._signature: tuple[int, int, int] | None = None
 
     def is_trusted(self, path: Path, content: bytes | str) -> bool:
-        """Whether someone has consented to this content in this place."""
+        """Return whether someone has consented to this content in this place."""
         return self.everything or self.answer(path, content) == "trusted"
 
     def trusts(self, spec: AgentSpec) -> bool:
-        """Whether what an agent's file brings may take effect. Only files of a project need
+        """Return whether what an agent's file brings may take effect. Only files of a project need
         consent: the user's own, `--agents`, the built-in ones and specs made by a program
         do not. A plugin's agents may bring nothing at all, even with consent."""
         if spec.source == "plugin":
@@ -67,15 +68,16 @@ class Trust:
         return self.is_trusted(Path(spec.path), content_of(spec))
 
     def answer(self, path: Path, content: bytes | str) -> Answer | None:
-        """What was answered for this content, None if nobody was asked."""
+        """Return what was answered for this content, None if nobody was asked."""
         found = self._read().get(_key(path), {}).get(digest(content))
         if found is not None:
             return found.answer
         return None
 
     def consents(self) -> list[Consent]:
-        """Every remembered answer, by file."""
-        return [consent for path in sorted(self._read()) for consent in self._read()[path].values()]
+        """Return every remembered answer, by file."""
+        known = self._read()
+        return list(chain.from_iterable(known[path].values() for path in sorted(known)))
 
     def grant(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
         """Remember consent to these contents of the file; those of before are forgotten.
@@ -132,7 +134,7 @@ class Trust:
 
 
 def content_of(spec: AgentSpec) -> str:
-    """What consent to an agent's file is about: everything that its text means, the prompt
+    """Return what consent to an agent's file is about: everything that its text means, the prompt
     included, since a right is given to a prompt."""
     if spec.hash:
         return spec.hash
@@ -142,7 +144,7 @@ def content_of(spec: AgentSpec) -> str:
 
 
 def _key(path: Path) -> str:
-    """Where the file is meant to be. Links in the project's own part of the path are not
+    """Return where the file is meant to be. Links in the project's own part of the path are not
     followed: one that leads to a file of another project does not bring consent along."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
     dotted = [at for at, part in enumerate(whole.parts) if part.startswith(".")]
@@ -151,22 +153,26 @@ def _key(path: Path) -> str:
 
 
 def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:
-    """What cannot be understood is not consent."""
-    files = data.get("files")
+    """Return the answers of the file. What cannot be understood is not consent."""
     known: dict[str, dict[str, Consent]] = {}
-    for path, entries in files.items() if isinstance(files, dict) else ():
-        for each, entry in entries.items() if isinstance(entries, dict) else ():
-            answer = entry.get("answer") if isinstance(entry, dict) else None
+    for path, entries in _object(data.get("files")).items():
+        for each, entry in _object(entries).items():
+            fields = _object(entry)
+            answer, at, what = fields.get("answer"), fields.get("at"), fields.get("what")
+            if not isinstance(at, (int, float)):
+                at = 0.0
+            if not isinstance(what, list):
+                what = []
             if answer == "trusted" or answer == "refused":
-                at, what = entry.get("at"), entry.get("what")
-                known.setdefault(path, {})[each] = Consent(
-                    path,
-                    each,
-                    answer,
-                    float(at) if isinstance(at, (int, float)) else 0.0,
-                    tuple(str(line) for line in what) if isinstance(what, list) else (),
-                )
+                found = Consent(path, each, answer, float(at), tuple(map(str, what)))
+                known.setdefault(path, {})[each] = found
     return known
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:

@@ -27,16 +27,9 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = (
-    "hooks",
-    "mcpServers",
-    "lsp.servers",
-    "extraRoots",
-    "localModel",
-    "permissions.autoModel",
-    "integrate.check",
-    "web.allowHosts",
-    "web.searxngUrl",
+_GIVES = frozenset(
+    "hooks mcpServers lsp.servers extraRoots localModel permissions.autoModel integrate.check web.allowHosts"
+    " web.searxngUrl".split()
 )
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "allowWrite", "subagents.allowWrite")
 _WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
@@ -62,7 +55,7 @@ class TrustSubject:
 
 
 def brings(spec: AgentSpec) -> tuple[str, ...]:
-    """What of an agent's file needs consent, one line each."""
+    """Return what of an agent's file needs consent, one line each."""
     found = [f"hook {hook.event}: {shown_handler(hook.handler)}" for hook in spec.hooks]
     found += [f"MCP server {server.name}: {_brief(server.config)}" for server in spec.servers or () if server.config]
     if spec.permission_mode in WIDE_MODES:
@@ -71,7 +64,7 @@ def brings(spec: AgentSpec) -> tuple[str, ...]:
 
 
 def without_rights(spec: AgentSpec) -> AgentSpec:
-    """The agent as it runs without consent. It keeps its hash: it is still the same file."""
+    """Return the agent as it runs without consent. It keeps its hash: it is still the same file."""
     servers = spec.servers
     if servers is not None:
         servers = tuple(server for server in servers if server.config is None)
@@ -80,7 +73,7 @@ def without_rights(spec: AgentSpec) -> AgentSpec:
 
 
 def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
-    """The agents of a project that bring something."""
+    """Return the agents of a project that bring something."""
     found = []
     for spec in specs:
         what = brings(spec)
@@ -92,11 +85,13 @@ def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
 
 
 def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> TrustSubject | None:
-    """What a settings file, ours or Claude Code's, would bring; None for one that brings nothing."""
+    """Return what a settings file, ours or Claude Code's, would bring; None for one that brings nothing."""
     what: list[str] = []
     hooks = data.get("hooks")
     if isinstance(hooks, Mapping):
-        what += [line for event, entries in hooks.items() if event != "failOpen" for line in _handlers(event, entries)]
+        for event, entries in hooks.items():
+            if event != "failOpen":
+                what += _handlers(event, entries)
     for name, value in _named(data):
         gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
         if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
@@ -107,9 +102,9 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
 
 
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
-    """The settings without what a project's files bring unconsented. Each thing
-    taken out is a problem of its file, with the remedy."""
-    if not any(_gives(layer) for layer in loaded.layers):
+    """Return the settings without what a project's files bring unconsented. Each thing taken out
+    becomes a problem of its file, with the remedy."""
+    if not any(map(_gives, loaded.layers)):
         return loaded
     layers: list[Read] = []
     problems = list(loaded.problems)
@@ -122,7 +117,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
             gone = _given(layer, below)
         if gone:
             layer = _without(layer, gone)
-            names = ", ".join(fields_by_attribute()[attribute] for attribute in gone)
+            names = ", ".join(map(fields_by_attribute().__getitem__, gone))
             problems.append(SettingsProblem(layer.origin.where, names, f"has no effect: it is not trusted. {REMEDY}"))
         layers.append(layer)
         below |= layer.values
@@ -130,7 +125,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
 
 
 def untrusted(loaded: Loaded) -> tuple[str, ...]:
-    """What `withhold` has taken out, for the notes of a run."""
+    """Return what `withhold` has taken out, for the notes of a run."""
     return tuple(str(problem) for problem in loaded.problems if problem.message.endswith(REMEDY))
 
 
@@ -139,23 +134,39 @@ def fields_by_attribute() -> dict[str, str]:
 
 
 def shown_handler(handler: Mapping[str, Any]) -> str:
-    """What a hook would run, in one line."""
-    target = next((handler[key] for key in ("command", "url", "python", "script", "handler") if key in handler), "?")
+    """Return what a hook would run, in one line."""
+    words = ["?"]
+    for key in ("command", "url", "python", "script", "handler"):
+        if key in handler:
+            words = [str(handler[key])]
+            break
     arguments = handler.get("args")
-    words = [str(target), *(map(str, arguments) if isinstance(arguments, (list, tuple)) else ())]
+    if isinstance(arguments, (list, tuple)):
+        words += map(str, arguments)
     return _brief(" ".join(words))
 
 
 def _handlers(event: str, entries: Any) -> list[str]:
-    """One line for each thing that would run, in either of the two shapes."""
+    """Return one line for each thing that would run, in either of the two shapes."""
     found: list[str] = []
-    for entry in entries if isinstance(entries, list) else [entries]:
-        nested = entry.get("hooks", [entry]) if isinstance(entry, Mapping) else [entry]
-        matcher = entry.get("matcher") if isinstance(entry, Mapping) else None
-        for handler in nested if isinstance(nested, list) else [nested]:
-            shown = shown_handler(handler) if isinstance(handler, Mapping) else _brief(handler)
-            found.append(f"hook {event}{f' ({matcher})' if matcher else ''}: {shown}")
+    for entry in _as_list(entries):
+        head, handlers = f"hook {event}", [entry]
+        if isinstance(entry, Mapping):
+            handlers = _as_list(entry.get("hooks", [entry]))
+            if entry.get("matcher"):
+                head += f" ({entry['matcher']})"
+        for handler in handlers:
+            if isinstance(handler, Mapping):
+                found.append(f"{head}: {shown_handler(handler)}")
+            else:
+                found.append(f"{head}: {_brief(handler)}")
     return found
+
+
+def _as_list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _gives(layer: Read) -> bool:
@@ -164,11 +175,11 @@ def _gives(layer: Read) -> bool:
 
 def _given(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
     names = fields_by_attribute()
-    return tuple(
-        attribute
-        for attribute, value in layer.values.items()
-        if attribute in names and _needs_consent(names[attribute], value, below.get(attribute))
-    )
+    found: list[str] = []
+    for attribute, value in layer.values.items():
+        if attribute in names and _needs_consent(names[attribute], value, below.get(attribute)):
+            found.append(attribute)
+    return tuple(found)
 
 
 def _needs_consent(name: str, value: Any, below: Any) -> bool:
@@ -197,7 +208,7 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
 
 
 def _leads_away(name: str, provider: Any) -> bool:
-    """Whether all that an agent reads would go to a host that the project names, or what is meant
+    """Return whether all that an agent reads would go to a host that the project names, or what is meant
     for a known provider to any other address, this machine included."""
     url = provider.get("baseUrl") if isinstance(provider, Mapping) else None
     if not isinstance(url, str) or not url.strip():
@@ -210,7 +221,7 @@ def _leads_away(name: str, provider: Any) -> bool:
 
 
 def _wants_keys(providers: Any) -> bool:
-    """Whether an entry names variables to be sent, or an address that could get a key."""
+    """Return whether an entry names variables to be sent, or an address that could get a key."""
     entries = providers.values() if isinstance(providers, Mapping) else ()
     return any(isinstance(each, Mapping) and (each.get("baseUrl") or named_variables(each)) for each in entries)
 
@@ -225,13 +236,15 @@ def _is_trusted(origin: Origin, trust: Trust) -> bool:
 
 def _without(layer: Read, gone: tuple[str, ...], *, consented: bool = False) -> Read:
     kept = Read(layer.origin._replace(consented=consented))
-    kept.values = {attribute: value for attribute, value in layer.values.items() if attribute not in gone}
-    kept.names = {attribute: name for attribute, name in layer.names.items() if attribute not in gone}
+    kept.values, kept.names = dict(layer.values), dict(layer.names)
+    for attribute in gone:
+        kept.values.pop(attribute, None)
+        kept.names.pop(attribute, None)
     return kept
 
 
 def _named(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Values by dotted name, two levels deep, as settings files have them."""
+    """Return values by dotted name, two levels deep, as settings files have them."""
     found: list[tuple[str, Any]] = []
     for key, value in data.items():
         found.append((f"{prefix}{key}", value))
@@ -243,8 +256,11 @@ def _named(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _brief(value: Any) -> str:
     import json
 
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = "".join(c if c.isprintable() else " " for c in text)
+    text = value
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    # Control characters could hide on a terminal what someone is about to consent to.
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     if len(text) <= _SHOWN:
         return text
     return f"{text[: _SHOWN - 1]}…"

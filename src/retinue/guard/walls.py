@@ -218,7 +218,9 @@ class MaskedBox:
         found = self._masks.now()
         policy = self._policy
         if found.hidden or found.kept:
-            objects = self._objects(found.hidden) if self._objects is not None and found.hidden else ()
+            objects: tuple[Path, ...] = ()
+            if self._objects is not None and found.hidden:
+                objects = self._objects(found.hidden)
             self._blind = bool(objects)
             hidden = (*policy.hidden, *map(Path, found.hidden), *objects)
             policy = replace(policy, hidden=hidden, readonly=(*policy.readonly, *map(Path, found.kept)))

@@ -35,11 +35,11 @@ class ModelTurn:
     should know of it, and `sent` whether there was a request at all. Call `close` whatever happens."""
 
     __slots__ = (
+        "_announced",
         "_clock",
         "_idle",
         "_interrupt",
         "_model",
-        "_patience",
         "_request",
         "_stream",
         "_text",
@@ -58,7 +58,7 @@ class ModelTurn:
         self._idle = idle
         self._clock = clock
         self._stream: AsyncGenerator[Part, None] | None = None
-        self._patience = 0.0
+        self._announced = 0.0
         self._text: list[str] = []
         self.message = AssistantMessage(())
         self.notes: list[Noted] = []
@@ -72,9 +72,9 @@ class ModelTurn:
                 self._stream = self._model.stream(self._request)
             try:
                 while True:
-                    self._idle.feed(self._clock.monotonic() + self._patience)
+                    self._idle.feed(self._clock.monotonic() + self._announced)
                     part = await self._interrupt.part(self._stream)
-                    self._patience = 0.0
+                    self._announced = 0.0
                     if isinstance(part, Finished):
                         self.message = self._whole(part.message)
                         break
@@ -94,7 +94,7 @@ class ModelTurn:
         return None
 
     def _shown(self, part: Part) -> Body | None:
-        """What others see of a part; None for a mere sign of life."""
+        """Return what others see of a part; None for a mere sign of life."""
         if isinstance(part, TextDelta):
             self._text.append(part.text)
             return part
@@ -103,8 +103,8 @@ class ModelTurn:
         if isinstance(part, Noted):
             self.notes.append(part)
         elif isinstance(part, Retrying):
-            # This silence is announced.
-            self._patience = max(part.delay, 0.0)
+            # The provider has announced how long it will be silent: that is not idle time.
+            self._announced = max(part.delay, 0.0)
             return self._void(part)
         return None
 
@@ -122,16 +122,17 @@ class ModelTurn:
         return replace(part, partial=text)
 
     def _whole(self, message: AssistantMessage) -> AssistantMessage:
-        """A failed message that forgot what had been streamed gets it back."""
+        """Return the message; a failed one that forgot what had been streamed gets it back."""
         if message.stop == "error" and not message.text and self._text:
             return replace(message, content=(*message.content, Text("".join(self._text))))
         return message
 
     def _cut(self) -> AssistantMessage:
         ending = self._interrupt.ending
-        return AssistantMessage(
-            self._said(), "aborted", model=self._model.info.full_name, failure=ending.failure if ending else None
-        )
+        failure = None
+        if ending is not None:
+            failure = ending.failure
+        return AssistantMessage(self._said(), "aborted", model=self._model.info.full_name, failure=failure)
 
     def _fail(self, failure: Failure) -> None:
         self.message = AssistantMessage(self._said(), "error", model=self._model.info.full_name, failure=failure)
@@ -163,7 +164,7 @@ class Tally:
 
     @property
     def text(self) -> str:
-        """The last text of this attempt: the answer, or what is left of it."""
+        """Return the last text of this attempt: the answer, or what is left of it."""
         return self._text
 
     def answered(self, message: AssistantMessage, shown: str) -> None:
@@ -174,23 +175,27 @@ class Tally:
         self.truncated = message.stop == "length" and not message.tool_calls
         continued, self._continues = self._continues, False
         if said.strip():
-            self._text = self._text + said if continued else said
+            if not continued:
+                self._text = ""
+            self._text += said
         elif message.failure is not None and shown.strip():
             self._text = shown
 
     def continues(self) -> None:
-        """The next answer goes on where the newest one was cut off."""
+        """Expect the next answer to go on where the newest one was cut off."""
         self._continues = True
 
     def not_continued(self, failure: Failure) -> None:
-        """The answer stays as it was cut off."""
+        """Leave the answer as it was cut off."""
         self.truncated = True
         self.notes.append(f"The rest of its answer could not be had: {failure.message}")
 
     def outcome(self, ending: Ending) -> Outcome:
         text = self._text if ending.text is None else ending.text
         truncated = self.truncated and ending.ended in SUCCESS and ending.text is None
-        notes = [*self.notes, *([f"Its answer was {CUT_OFF}: the end is missing."] if truncated else [])]
+        notes = list(self.notes)
+        if truncated:
+            notes.append(f"Its answer was {CUT_OFF}: the end is missing.")
         return Outcome(
             ended=ending.ended,
             text=text,
@@ -211,7 +216,7 @@ class Tally:
 
 
 def failure_of(message: AssistantMessage) -> Failure | None:
-    """Why a message is not an answer; None if it is one, even an empty one."""
+    """Return why a message is not an answer; None if it is one, even an empty one."""
     match message.stop:
         case "error":
             return message.failure or Failure("server", "The provider failed without saying why.")
@@ -228,16 +233,20 @@ def failure_of(message: AssistantMessage) -> Failure | None:
 
 
 def mend(messages: Sequence[Message]) -> list[Message]:
-    """A history that a model accepts: every call answered, no message of the model empty."""
+    """Return a history that a model accepts: every call answered, no message of the model empty."""
     return closed(m for m in messages if not isinstance(m, AssistantMessage) or m.content)
 
 
 def used_ids(messages: Iterable[Message]) -> set[str]:
-    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
+    used: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            used.update(call.id for call in message.tool_calls)
+    return used
 
 
 def settled(message: AssistantMessage, used: set[str]) -> AssistantMessage:
-    """The message as it may enter a conversation: no tool calls if it failed, no call id that
+    """Return the message as it may enter a conversation: no tool calls if it failed, no call id that
     is empty or was used before, no arguments that could not be written down again. `used`
     learns the ids of this message."""
     calls = message.tool_calls
@@ -250,8 +259,11 @@ def settled(message: AssistantMessage, used: set[str]) -> AssistantMessage:
     if distinct and all(_is_json(call.arguments) for call in calls):
         used.update(ids)
         return message
-    content = tuple(_settled(part, used) if isinstance(part, ToolCall) else part for part in message.content)
-    return replace(message, content=content)
+    content = list(message.content)
+    for index, part in enumerate(content):
+        if isinstance(part, ToolCall):
+            content[index] = _settled(part, used)
+    return replace(message, content=tuple(content))
 
 
 def _settled(call: ToolCall, used: set[str]) -> ToolCall:

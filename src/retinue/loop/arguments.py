@@ -20,7 +20,7 @@ LEFT_TO_THE_TOOL = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "$
 
 
 def problem(arguments: Any, schema: Any) -> str | None:
-    """The first few things wrong with `arguments`, or None."""
+    """Return the first few things wrong with `arguments`, or None."""
     found: list[str] = []
     _check(arguments, schema, "", found, 0)
     if not found:
@@ -32,7 +32,7 @@ def problem(arguments: Any, schema: Any) -> str | None:
 
 
 def fits(value: Any, schema: Any) -> bool:
-    """Whether `value` has a type that `schema` allows; its parts are not looked at."""
+    """Return whether `value` has a type that `schema` allows; its parts are not looked at."""
     wanted = schema.get("type") if isinstance(schema, Mapping) else None
     return wanted is None or _is_one_of(value, wanted)
 
@@ -105,7 +105,7 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: 1 is 1.0, but not true."""
+    """Return whether two values are equal in JSON: 1 is 1.0, but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -123,8 +123,9 @@ def _kind(value: Any) -> str:
 
 
 def _words(wanted: Any) -> str:
-    names = [wanted] if isinstance(wanted, str) else [str(each) for each in wanted]
-    return " or ".join(_article(name) for name in names)
+    if isinstance(wanted, str):
+        return _article(wanted)
+    return " or ".join(map(_article, map(str, wanted)))
 
 
 def _article(name: str) -> str:
@@ -136,8 +137,10 @@ def _article(name: str) -> str:
 
 
 def _listing(options: Sequence[Any]) -> str:
-    shown = [repr(option) for option in options[:20]]
-    return ", ".join(shown) + (", …" if len(options) > 20 else "")
+    shown = list(map(repr, options[:20]))
+    if len(options) > 20:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def _join(place: str, key: Any) -> str:
@@ -164,7 +167,7 @@ _NAMED = 60
 def reason(
     call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec], absent: Callable[[str], str] = lambda name: ""
 ) -> str | None:
-    """Why `call` cannot be run, or None. `absent` says why a run lacks a tool."""
+    """Return why `call` cannot be run, or None. `absent` says why a run lacks a tool."""
     spec = tools.get(call.name)
     if spec is None:
         return _unknown(call.name, tools, absent)
@@ -173,11 +176,17 @@ def reason(
     for name, why in spec.unavailable.items():
         if name in call.arguments:
             return f"Not run: {call.name} has no {name} here: {why}. Call it again without {name}."
-    schema = spec.parameters if spec.spellings is None else spec.spellings.schema
-    wrong = problem(call.arguments, schema)
+    wrong = problem(call.arguments, schema_of(spec))
     if wrong is not None:
         return f"Not run: the arguments do not fit {call.name}: {wrong}. Correct them and call it again."
     return None
+
+
+def schema_of(spec: ToolSpec) -> Mapping[str, Any]:
+    """Return the schema of all that a tool accepts, which may be more than models are shown."""
+    if spec.spellings is None:
+        return spec.parameters
+    return spec.spellings.schema
 
 
 def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:
@@ -185,7 +194,7 @@ def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], s
     if len(tools) > _NAMED:
         offered += f" and {len(tools) - _NAMED} more"
     meant = canonical(name)
-    several = [each for each in meant if each in tools]
+    several = list(filter(tools.__contains__, meant))
     if several:
         return f"Not run: {name[:_SHOWN]!r} could be any of {', '.join(several)}. Call the one you mean."
     if meant:
@@ -211,6 +220,7 @@ def _broken(call: ToolCall, stop: StopReason) -> str:
             "Not run: your answer was cut off at the output limit in the middle of this call. "
             "Do it again in smaller pieces, with less text per call."
         )
-    said = call.broken or ""
-    shown = said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
+    shown = call.broken or ""
+    if len(shown) > _SHOWN:
+        shown = shown[:_SHOWN] + "…"
     return f"Not run: the arguments are not a JSON object: {shown!r}. Call {call.name} again with valid JSON."

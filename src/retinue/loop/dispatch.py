@@ -87,7 +87,8 @@ class Dispatch:
         return ToolMessage(tuple(self._results[call.id] for call in self._calls))
 
     async def next(self) -> Body | None:
-        """A call begins when the event that says so is dealt with: when the next one is wanted."""
+        """Return the next event. A call begins once the event that announces it has been dealt with, that
+        is, when the next one is wanted."""
         if self._announced is not None:
             call, self._announced = self._announced, None
             self._start(call)
@@ -110,7 +111,10 @@ class Dispatch:
         """The call waits for a person or another run: its clock stands still meanwhile."""
         running = self._running.get(call_id)
         if running is not None and not running.cut:
-            running.countdown.pause() if begins else running.countdown.resume()
+            if begins:
+                running.countdown.pause()
+            else:
+                running.countdown.resume()
 
     def _may_start(self) -> bool:
         if not self._queue:
@@ -119,9 +123,8 @@ class Dispatch:
             return True
         if len(self._running) >= self._job.parallel_calls:
             return False
-        return not self._is_exclusive(self._queue[0]) and not any(
-            self._is_exclusive(running.call) for running in self._running.values()
-        )
+        calls = [self._queue[0], *(running.call for running in self._running.values())]
+        return not any(map(self._is_exclusive, calls))
 
     def _is_exclusive(self, call: ToolCall) -> bool:
         spec = self._specs.get(call.name)
@@ -156,7 +159,7 @@ class Dispatch:
 
     def _done(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
         running = self._running.pop(call_id, None)
-        # Left behind earlier.
+        # It was left behind earlier. Its error is fetched, or asyncio would report it as forgotten.
         if running is None:
             if not task.cancelled():
                 task.exception()
@@ -168,10 +171,14 @@ class Dispatch:
         if task.cancelled():
             return failed(running.cut or refusals.CANCELLED, ToolEffect("unknown"))
         error = task.exception()
-        output = None if error is not None else task.result()
-        if isinstance(output, ToolOutput):
-            return output
-        reason = f"{type(error).__name__}: {error}" if error is not None else f"it returned {type(output).__name__}"
+        if error is not None:
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            output: object = task.result()
+            if isinstance(output, ToolOutput):
+                return output
+            # A tool of someone's own may return anything.
+            reason = f"it returned {type(output).__name__}"
         reason = cut(reason, _REASON_KEPT)
         self.warnings.append(Warned("internal", f"The tool {running.call.name} is defective: {reason}"))
         return failed(refusals.defect(running.call.name, reason), ToolEffect("unknown"))
@@ -193,8 +200,10 @@ class Dispatch:
 
     def _give_up(self) -> None:
         """Start nothing more; what runs is cancelled, unless it may finish beside the answer."""
+        text = refusals.AFTER_ANSWER
+        if self.answer is None:
+            text = refusals.NOT_RUN
         for call in self._queue:
-            text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
             self._results[call.id] = self._result(call, failed(text))
         self._queue.clear()
         if self._interrupt.ending is not None:
@@ -218,11 +227,13 @@ class Dispatch:
     def progress(self, call_id: str, text: str) -> None:
         if call_id not in self._running:
             return
-        last = self._outbox[-1] if self._outbox else None
-        if isinstance(last, ToolProgress) and last.call_id == call_id:
-            self._outbox[-1] = ToolProgress(call_id, (last.text + text)[-_PROGRESS_KEPT:])
-        else:
-            self._outbox.append(ToolProgress(call_id, text))
+        # A slow consumer gets one longer piece instead of many: the outbox stays bounded.
+        if self._outbox:
+            last = self._outbox[-1]
+            if isinstance(last, ToolProgress) and last.call_id == call_id:
+                self._outbox.pop()
+                text = (last.text + text)[-_PROGRESS_KEPT:]
+        self._outbox.append(ToolProgress(call_id, text))
         self._interrupt.wake()
 
     def _result(self, call: ToolCall, output: ToolOutput) -> ToolResult:

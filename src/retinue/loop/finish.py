@@ -79,7 +79,7 @@ class Collector:
             self._unknown[describe(call)] = None
 
     def files(self) -> str:
-        """The files that were changed and read, for a conversation that may have forgotten them."""
+        """Return the files that were changed and read, for a conversation that may have forgotten them."""
         changed = list(self._written)
         only_read = [path for path in self._read if path not in self._written]
         lines = []
@@ -102,12 +102,18 @@ class Collector:
 
 def _listed(paths: list[str]) -> str:
     """The newest of `paths`."""
-    left = len(paths) - _NAMED
-    return ", ".join(paths[-_NAMED:]) + (f" and {left} earlier ones" if left > 0 else "")
+    text = ", ".join(paths[-_NAMED:])
+    if len(paths) > _NAMED:
+        text += f" and {len(paths) - _NAMED} earlier ones"
+    return text
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
-    shown = [entry if len(entry) <= _LONGEST else entry[: _LONGEST - 1] + "…" for entry in entries]
+    shown: list[str] = []
+    for entry in entries:
+        if len(entry) > _LONGEST:
+            entry = entry[: _LONGEST - 1] + "…"
+        shown.append(entry)
     if len(shown) > _MOST:
         shown = [*shown[:_MOST], f"… and {len(shown) - _MOST} more"]
     return tuple(shown)
@@ -152,7 +158,9 @@ class Submission:
     def __init__(self, schema: Mapping[str, Any] | bool) -> None:
         self._validator = _validator(schema)
         self._wrapped = not _is_plain_object(schema)
-        parameters = schema if _is_plain_object(schema) else _wrap(schema)
+        parameters = _wrap(schema)
+        if _is_plain_object(schema):
+            parameters = schema
         self._attempts = 0
         self._reminded = False
         self._last = ""
@@ -165,7 +173,9 @@ class Submission:
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        value = arguments["value"] if self._wrapped else dict(arguments)
+        value: Any = dict(arguments)
+        if self._wrapped:
+            value = value["value"]
         problem = self._problem(value)
         if problem:
             return failed(f"The result does not match its schema: {problem}")
@@ -182,10 +192,13 @@ class Submission:
         return None
 
     def read(self, text: str) -> ToolOutput | None:
-        """An answer in text that is the result, as JSON and nothing else; None for any other text."""
-        fenced = _FENCED.fullmatch(text.strip())
+        """Return an answer in text that is the result, as JSON and nothing else; None for any other text."""
+        text = text.strip()
+        fenced = _FENCED.fullmatch(text)
+        if fenced is not None:
+            text = fenced[1]
         try:
-            value = orjson.loads(fenced[1] if fenced is not None else text.strip())
+            value = orjson.loads(text)
         except ValueError:
             return None
         if self._problem(value):
@@ -193,7 +206,7 @@ class Submission:
         return ToolOutput((Text("Accepted."),), value=value)
 
     def remind(self) -> UserMessage | Ending:
-        """For a run that ends without a result: one reminder, which is an attempt too."""
+        """Remind a run that ends without a result: once, and the reminder counts as an attempt."""
         self._attempts += 1
         if self._reminded or self._attempts >= ATTEMPTS:
             return self._failure()
@@ -207,15 +220,16 @@ class Submission:
 
     def _problem(self, value: Any) -> str:
         try:
-            errors = [_line(error) for error in self._validator.iter_errors(value)]
+            errors = list(map(_line, self._validator.iter_errors(value)))
         except ValueError as error:  # text or keys that no JSON can hold
             return f"it is not JSON ({error})"
-        more = f"; … and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
-        return "; ".join(errors[:_SHOWN]) + more
+        if len(errors) > _SHOWN:
+            errors[_SHOWN:] = [f"… and {len(errors) - _SHOWN} more"]
+        return "; ".join(errors)
 
 
 def as_text(value: Any) -> str:
-    """A structured result as the text of the outcome."""
+    """Return a structured result as the text of the outcome."""
     try:
         return orjson.dumps(value, default=str).decode()
     except TypeError:  # a value of someone's own tool that is no JSON
@@ -223,7 +237,12 @@ def as_text(value: Any) -> str:
 
 
 def _line(error: Any) -> str:
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
+    place = ""
+    for step in error.instance_path:
+        if isinstance(step, int):
+            place += f"[{step}]"
+        else:
+            place += f".{step}"
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
@@ -237,7 +256,7 @@ def _is_plain_object(schema: Mapping[str, Any] | bool) -> TypeGuard[Mapping[str,
 
 
 def _wrap(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    """`schema` as the one parameter `value`. Definitions move up, where `#/$defs/…` finds them."""
+    """Return `schema` as the one parameter `value`. Definitions move up, where `#/$defs/…` finds them."""
     if isinstance(schema, bool):
         return _wrap({} if schema else {"not": {}})
     above = {key: schema[key] for key in _DEFINITIONS if key in schema}
@@ -253,22 +272,13 @@ def _wrap(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
 
 _ERROR_LINE = re.compile(r"\s*(?:API Error|Error code)\s*:?\s*[45]\d\d\b", re.IGNORECASE)
 _ERROR_TYPES = frozenset(
-    {
-        "api_error",
-        "authentication_error",
-        "internal_server_error",
-        "invalid_request_error",
-        "overloaded_error",
-        "permission_error",
-        "rate_limit_error",
-        "server_error",
-        "timeout_error",
-    }
+    "api_error authentication_error internal_server_error invalid_request_error overloaded_error permission_error"
+    " rate_limit_error server_error timeout_error".split()
 )
 
 
 def error_in_disguise(message: AssistantMessage) -> Failure | None:
-    """A gateway's error that arrived as the model's words. Only the exact shapes gateways use
+    """Return a gateway's error that arrived as the model's words. Only the exact shapes gateways use
     count, and only as the whole text: an answer may well be about timeouts or rate limits."""
     text = message.text
     if len(text) > 4_000:

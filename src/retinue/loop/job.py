@@ -1,6 +1,6 @@
 """Everything one run needs, frozen before it starts.
 
-The loop charges every request to an `LoopAccount` and asks it before the next one. It does not know what
+The loop charges every request to a `LoopAccount` and asks it before the next one. It does not know what
 an account is made of; the supervisor gives each run the account of its position in the tree.
 """
 
@@ -119,7 +119,9 @@ class Job:
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
-        names = [tool.spec.name for tool in self.tools] + ([SUBMIT] if self.schema is not None else [])
+        names = [tool.spec.name for tool in self.tools]
+        if self.schema is not None:
+            names.append(SUBMIT)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise LaunchError(

@@ -176,7 +176,9 @@ class Turns:
     def __init__(self, limits: Limits, *, hands_in: bool = False) -> None:
         self._limits = limits
         self._hands_in = hands_in
-        self._finish = f"hand in your result with `{SUBMIT}`" if hands_in else "give your final answer"
+        self._finish = "give your final answer"
+        if hands_in:
+            self._finish = f"hand in your result with `{SUBMIT}`"
         self._grace = max(limits.grace_turns, 1)
         self._taken = 0
         self._last: int | None = None
@@ -189,7 +191,7 @@ class Turns:
 
     @property
     def over(self) -> bool:
-        """Whether the run has had a turn to finish what it was doing: only an answer is left."""
+        """Return whether the run has had a turn to finish what it was doing: only an answer is left."""
         return self._wrapped_at is not None and self._taken > self._wrapped_at
 
     @property
@@ -206,16 +208,17 @@ class Turns:
 
     @property
     def allows_another(self) -> bool:
-        """Whether there may be another turn before any limit asks for the wrap-up."""
+        """Return whether there may be another turn before any limit asks for the wrap-up."""
         most = self._limits.max_turns
         return self.wrapped is None and (not most or self._taken < most)
 
     def before_next(self, calls_refused: bool, verdict: Verdict | None = None) -> WrapUp | Ending | None:
-        """What the limits say to another turn. A `verdict` of the run's account allows one more."""
+        """Return what the limits say to another turn. A `verdict` of the run's account allows one more."""
         most = self._limits.max_turns
-        due = None if verdict is None else self._last_on_account(verdict)
-        if due is not None:
-            return due
+        if verdict is not None:
+            due = self._last_on_account(verdict)
+            if due is not None:
+                return due
         if self._last is not None and self._taken >= self._last:
             return self._abort()
         if most and self._taken >= most:
@@ -245,13 +248,15 @@ class Turns:
 
     def _abort(self) -> Ending:
         limit = self.wrapped or "turns"
-        what = "turn limit" if limit == "turns" else "tool-call limit"
+        what = "tool-call limit"
+        if limit == "turns":
+            what = "turn limit"
         message = f"The run hit its {what} and did not come to an end within {self._grace} more turns."
         return Ending("aborted", Failure("limit", message, "Raise the limit, or give it a smaller task."), limit)
 
 
 def over_budget(limits: Limits, usage: Usage) -> Ending | None:
-    """Whether another request may be paid for. A budget that is spent exactly is spent."""
+    """Return the end of the run if its budget is spent. A budget that is spent exactly is spent."""
     if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
         message = f"The token budget is spent: {usage.total_tokens} of {limits.max_tokens}."
         return Ending("over-budget", Failure("budget", message, "Raise the token budget and resume."), "tokens")
@@ -263,7 +268,7 @@ def over_budget(limits: Limits, usage: Usage) -> Ending | None:
 
 
 def overdrawn(verdict: Verdict) -> Ending:
-    """The end of a run whose account allows no other request."""
+    """Return the end of a run whose account allows no other request."""
     return Ending("over-budget", Failure("budget", verdict.text, "Raise the budget and resume."), verdict.limit)
 
 
@@ -283,7 +288,7 @@ class Repeats:
         self._times = 0
 
     def judge(self, calls: Sequence[ToolCall], message: ToolMessage) -> tuple[ToolMessage, Ending | None]:
-        """The results, with a warning where one more such call would be the last."""
+        """Return the results, with a warning where one more such call would be the last."""
         if self._most is None:
             return message, None
         results = list(message.results)
@@ -308,9 +313,10 @@ class Repeats:
         self._key, self._given = key, given
 
     def _ending(self, call: ToolCall, result: ToolResult) -> Ending:
-        kind = "same failing call" if result.is_error else "same call"
-        message = f"The agent made the {kind} of {call.name} {self._times} times in a row"
-        message += "." if result.is_error else ", with the same result each time."
+        message = f"The agent made the same failing call of {call.name} {self._times} times in a row."
+        if not result.is_error:
+            message = f"The agent made the same call of {call.name} {self._times} times in a row, "
+            message += "with the same result each time."
         return Ending("error", Failure("limit", message), "repeated_calls")
 
 

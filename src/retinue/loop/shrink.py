@@ -55,7 +55,7 @@ def tail_start(messages: Sequence[Message], turns: int) -> int:
 def prune(messages: Sequence[Message], end: int, repeatable: Callable[[str], bool] = is_repeatable) -> list[Message]:
     """Old tool outputs before `end` become one line each; so do very long arguments. Of tools that
     are not `repeatable`, the beginning of the output stays: an id, an exit code."""
-    return [_pruned(message, repeatable) if index < end else message for index, message in enumerate(messages)]
+    return [*(_pruned(message, repeatable) for message in messages[:end]), *messages[end:]]
 
 
 def cut_outputs(messages: Sequence[Message], characters: int) -> list[Message]:
@@ -70,13 +70,21 @@ def split(messages: Sequence[Message], tail: int) -> tuple[list[Message], list[M
     """
     middle = messages[:tail]
     people = [message for message in middle if isinstance(message, UserMessage)]
-    task = next((message for message in people if message.origin == "task"), people[0] if people else None)
+    # A fork has no task of its own: what people said first stands for it.
+    task = next(iter(people), None)
+    for said in people:
+        if said.origin == "task":
+            task = said
+            break
     kept: list[Message] = [] if task is None else [task]
     gone: list[Message] = []
     for message in middle:
         if message is not task:
             by_people = isinstance(message, UserMessage) and message.origin in _PEOPLE
-            (kept if by_people else gone).append(message)
+            if by_people:
+                kept.append(message)
+            else:
+                gone.append(message)
     return kept, gone, list(messages[tail:])
 
 
@@ -85,8 +93,12 @@ def transcript(messages: Sequence[Message], characters: int) -> str:
     half = len(messages) // 2
     text = ""
     for older, newer in _CUTS:
-        lines = [line for message in messages[:half] for line in _lines(message, older)]
-        lines += [line for message in messages[half:] for line in _lines(message, newer)]
+        lines: list[str] = []
+        for index, message in enumerate(messages):
+            most = newer
+            if index < half:
+                most = older
+            lines += _lines(message, most)
         text = "\n\n".join(lines)
         if len(text) <= characters:
             return text
@@ -95,8 +107,11 @@ def transcript(messages: Sequence[Message], characters: int) -> str:
 
 def calls_made(messages: Sequence[Message], characters: int) -> str:
     """One line per tool call, newest last; what a run knows when no summary can be made."""
-    calls = [call for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls]
-    return cut("\n".join(f"- {describe(call)}" for call in calls), characters) or "- none"
+    lines: list[str] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            lines += [f"- {describe(call)}" for call in message.tool_calls]
+    return cut("\n".join(lines), characters) or "- none"
 
 
 def describe(call: ToolCall, characters: int = 160) -> str:
@@ -120,8 +135,11 @@ def _pruned(message: Message, repeatable: Callable[[str], bool]) -> Message:
             return ToolMessage(tuple(_stub(result, repeatable(result.name)) for result in message.results))
         case AssistantMessage():
             if any(len(_json(call.arguments)) > _ARGUMENT_KEPT for call in message.tool_calls):
-                content = tuple(_shorter(part) if isinstance(part, ToolCall) else part for part in message.content)
-                return replace(message, content=content)
+                content = list(message.content)
+                for index, part in enumerate(content):
+                    if isinstance(part, ToolCall):
+                        content[index] = _shorter(part)
+                return replace(message, content=tuple(content))
             return message
         case UserMessage():
             return message

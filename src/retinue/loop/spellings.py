@@ -41,7 +41,7 @@ class Understood:
 
 
 def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
-    """The tool of `specs` that `call` means, with arguments in the tool's own form. What is not
+    """Return the tool of `specs` that `call` means, with arguments in the tool's own form. What is not
     understood stays as it is: the check that follows says what is wrong with it."""
     spec = specs.get(call.name)
     if spec is None:
@@ -49,8 +49,9 @@ def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
         spec = specs.get(found.name)
         if spec is None:
             return Understood(call)
-        meant = {"stop": True} if call.name.casefold() in _STOPPING else {}
-        call = replace(found, arguments={**found.arguments, **meant})
+        if call.name.casefold() in _STOPPING:
+            found = replace(found, arguments={**found.arguments, "stop": True})
+        call = found
     # A result is judged by its schema as it was handed in.
     if call.broken is not None or spec.ends_run:
         return Understood(call)
@@ -62,7 +63,7 @@ def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
 
 
 def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
-    """The one tool of `specs` that is also called `name`; None where none or several are."""
+    """Return the one tool of `specs` that is also called `name`; None where none or several are."""
     # Some models leave marks of their template behind.
     plain = name.strip().partition("<|")[0]
     for prefix in _PREFIXES:
@@ -70,7 +71,7 @@ def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
     if plain in specs:
         return plain
     for candidates in (canonical(plain), [each for each in specs if each.casefold() == plain.casefold()]):
-        offered = [each for each in candidates if each in specs]
+        offered = list(filter(specs.__contains__, candidates))
         if len(offered) == 1:
             return offered[0]
     for known in (plain.casefold(), *canonical(plain)):
@@ -84,17 +85,19 @@ _EDITOR_TOOLS = {"view": "read", "create": "write", "str_replace": "edit"}
 
 
 def _from_text_editor(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolCall | None:
-    """Anthropic's text editor is one tool with a `command`; here each command is a tool."""
+    """Return a call of Anthropic's text editor, one tool with a `command`, as a call of the tool for it."""
     if call.name not in _EDITOR:
         return None
     name = _EDITOR_TOOLS.get(str(call.arguments.get("command")))
     if name is None or name not in specs:
         return None
-    return replace(call, name=name, arguments={key: v for key, v in call.arguments.items() if key != "command"})
+    arguments = dict(call.arguments)
+    del arguments["command"]
+    return replace(call, name=name, arguments=arguments)
 
 
 def normalise(arguments: Mapping[str, Any], spec: ToolSpec, notes: list[str]) -> Mapping[str, Any]:
-    """`arguments` in the form of `spec`. Tools with spellings lose names they do not know, with a
+    """Return `arguments` in the form of `spec`. Tools with spellings lose names they do not know, with a
     note; of others only the types of values are corrected."""
     spellings = spec.spellings
     schema: Any = spec.parameters
@@ -141,7 +144,7 @@ class _Reader:
         return frozenset()
 
     def _name(self, key: str, known: Mapping[str, Any], place: str) -> str:
-        """The parameter that `key` stands for, or `key`."""
+        """Return the parameter that `key` stands for, or `key`."""
         if key in known or self._spellings is None:
             return key
         names = self._spellings.names
@@ -151,10 +154,10 @@ class _Reader:
         return next((name for name in known if fold_name(name) == fold_name(key)), key)
 
     def _keeps(self, key: str, item: Any, schema: Mapping[str, Any]) -> bool:
-        """Whether an unknown name stays, for the tool to use or the check to refuse."""
+        """Return whether an unknown name stays, for the tool to use or the check to refuse."""
         if self._spellings is None or schema.get("additionalProperties") is not False:
             return True
-        # The check says why it is not there.
+        # It stays, so that the check can say why it is not there.
         if key in self._spec.unavailable and item:
             return True
         harmless = self._spec.effects <= READ_ONLY or not item
@@ -176,7 +179,7 @@ class _Reader:
         return value
 
     def _word(self, value: Any, schema: Mapping[str, Any], place: str) -> Any:
-        """One of the words of an enum, whatever its case; other words for it are known too."""
+        """Return one of the words of an enum for a word in another case, or another word for it."""
         options = schema.get("enum")
         if not isinstance(value, str) or not isinstance(options, (list, tuple)) or value in options:
             return value
@@ -188,9 +191,11 @@ class _Reader:
 
 
 def _coerced(value: Any, schema: Mapping[str, Any]) -> Any:
-    """`value` as one of the types that `schema` wants, where there is one way to see it so."""
+    """Return `value` as one of the types that `schema` wants, where there is one way to see it so."""
     wanted = schema.get("type")
-    for kind in [wanted] if isinstance(wanted, str) else wanted or ():
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    for kind in wanted or ():
         found = _as(value, kind, schema)
         if found is not None:
             return found
@@ -236,7 +241,7 @@ def _flag(value: Any) -> bool | None:
 
 
 def _list(value: Any, items: Any) -> list[Any] | None:
-    """A JSON string of a list; a lone item is a list of one."""
+    """Return the list that a JSON string holds; a lone item is a list of one."""
     found = _json(value)
     if isinstance(found, list):
         return found

@@ -121,7 +121,7 @@ class Steps:
         return MessageAdded(message)
 
     def before_turn(self) -> Iterator[Body]:
-        """Whether there may be another turn, and what is said to the model before it."""
+        """Decide whether there may be another turn, and yield what is said to the model before it."""
         if self._cannot_go_on():
             return
         due = self._turns.before_next(self._refused, self._job.account.verdict())
@@ -177,7 +177,7 @@ class Steps:
 
     def ask(self) -> ModelTurn:
         job = self._job
-        self._admit()
+        self._add_late_tools()
         request = ModelRequest(
             system=job.system,
             messages=tuple(self._conversation.messages),
@@ -189,8 +189,8 @@ class Steps:
         )
         return ModelTurn(self._model, request, self._interrupt, self._idle, job.clock)
 
-    def _admit(self) -> None:
-        """Tools that came since the last request. They go to the end, in the order they came, so
+    def _add_late_tools(self) -> None:
+        """Offer tools that came since the last request. They go to the end, in the order they came, so
         that what providers have cached of the others stays good."""
         for tool in self._job.late_tools():
             spec = tool.spec
@@ -199,7 +199,6 @@ class Steps:
                 self._offered = (*self._offered, spec)
 
     def answered(self, ask: ModelTurn) -> AssistantMessage:
-        # As it enters the conversation.
         message = settled(ask.message, self._used)
         self.calls = message.tool_calls
         self._failure = failure_of(message)
@@ -217,7 +216,7 @@ class Steps:
         return message
 
     def _note(self, ask: ModelTurn) -> None:
-        """What the model's side had to change goes into the outcome, once."""
+        """Put what the model's side had to change into the outcome, once."""
         for note in ask.notes:
             if note.text not in self._tally.notes:
                 self._tally.notes.append(note.text)
@@ -240,15 +239,13 @@ class Steps:
 
     def _calls_left(self) -> int | None:
         most, shared = self._job.limits.max_tool_calls, self._job.account.calls_left()
-        own = None if most is None else max(most - self._calls, 0)
-        if own is None:
+        if most is None:
             return shared
-        if shared is None:
-            return own
-        return min(own, shared)
+        own = max(most - self._calls, 0)
+        return own if shared is None else min(own, shared)
 
     def dispatched(self, dispatch: Dispatch) -> ToolMessage:
-        """The results as they enter the conversation, and what they decide."""
+        """Return the results as they enter the conversation, and draw conclusions from them."""
         self._calls += dispatch.counted
         self._job.account.charge(NOTHING, tool_calls=dispatch.counted)
         self._tally.tool_uses += len(dispatch.effects)
@@ -273,7 +270,7 @@ class Steps:
     # After a turn
 
     def after_turn(self) -> Iterator[Body]:
-        """Whether the run is done; what happened meanwhile that people should know."""
+        """Decide whether the run is done, and yield what people should know."""
         if self._dispatch is not None:
             yield from self._dispatch.warnings
             self._dispatch = None
@@ -302,7 +299,7 @@ class Steps:
         self._continued = False
 
     def _may_continue(self) -> bool:
-        """Whether an answer that was cut off at the output limit is asked for the rest: once, and
+        """Return whether an answer that was cut off at the output limit is asked for the rest: once, and
         not where a limit or a person ends the run. A result that is handed in has reminders
         of its own."""
         if not self._tally.truncated or self._continued or self._submission is not None:
@@ -386,12 +383,14 @@ class Steps:
             yield LimitReached(ending.limit, "end", ending.failure.message)
 
     def end(self) -> Outcome:
-        """The outcome. From here on the mailbox takes nothing more."""
+        """Return the outcome. From here on the mailbox takes nothing more."""
         self._controls.close()
         for message in self._controls.pending:
             note = f"Not delivered, the run had ended: {cut(message.text, 200)}"
-            note = _LATE if message.origin == "notification" else note
-            self._tally.notes += [note] if note not in self._tally.notes else []
+            if message.origin == "notification":
+                note = _LATE
+            if note not in self._tally.notes:
+                self._tally.notes.append(note)
         return self._tally.outcome(self.ending or Ending("completed"))
 
     def release(self) -> None:

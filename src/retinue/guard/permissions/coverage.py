@@ -24,7 +24,7 @@ from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
 from retinue.guard.permissions.rule import GLOB, HOLE, READING, WRITING, YES, Rule, is_known, match, shown
 from retinue.guard.permissions.shell.commands import edited_paths, needs_outside, operands, read_paths
-from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, Opened, Script, Step, has_option
+from retinue.guard.permissions.shell.step import CARRIERS, Opened, Script, Step, has_option
 
 _FOLDERS = dialect_folders() | frozenset(
     {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}
@@ -267,34 +267,6 @@ def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
     if folder == "/" or folder == place.home:
         return "folders of the root or a home"
     return None
-
-
-_FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
-
-
-def preset_denial(script: Script) -> str | None:
-    """Return what no pattern of words can forbid: a download handed to a shell, a set-uid bit in numbers,
-    the root deleted with options in any order."""
-    steps = script.all_steps()
-    if script.doubts:
-        return None
-    if script.names() & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
-        return "a download is handed to a shell"
-    for step in steps:
-        if step.name == "chmod" and any(map(_set_uid, step.words[1:])):
-            return "chmod makes a program run with the rights of its owner"
-        if step.name == "rm" and {"/", "/\1"} & set(operands(step)):
-            return "rm deletes the root of the file system"
-    return None
-
-
-def _set_uid(mode: str) -> bool:
-    if mode.isdigit():
-        return len(mode) >= 4 and mode[-4] in "4567"
-    for clause in mode.split(","):
-        if clause[:1] in "uoag+=" and "s" in clause.partition("+")[2] + clause.partition("=")[2]:
-            return True
-    return False
 
 
 _DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom"})

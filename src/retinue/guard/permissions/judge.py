@@ -24,7 +24,6 @@ from retinue.guard.permissions.coverage import (
     Covering,
     critical,
     mentions_deletion,
-    preset_denial,
     protected,
     protected_write,
     stopped_by_walls,
@@ -34,6 +33,7 @@ from retinue.guard.permissions.match import allowed_form, allows, restricts, sta
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
+from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import INTERPRETERS, SHELLS, Script, Step
 
 _SPECIAL = re.compile(r"([*?\[\]\\!#])")
@@ -334,3 +334,31 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
 def _edits_inside(call: JudgedCall) -> bool:
     edits = call.writes and call.effects <= {"read", "write"}
     return edits and bool(call.paths) and all(map(call.place.inside, call.paths))
+
+
+_FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
+
+
+def preset_denial(script: Script) -> str | None:
+    """Return what no pattern of words can forbid: a download handed to a shell, a set-uid bit in numbers,
+    the root deleted with options in any order."""
+    steps = script.all_steps()
+    if script.doubts:
+        return None
+    if script.names() & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
+        return "a download is handed to a shell"
+    for step in steps:
+        if step.name == "chmod" and any(map(_set_uid, step.words[1:])):
+            return "chmod makes a program run with the rights of its owner"
+        if step.name == "rm" and {"/", "/\1"} & set(operands(step)):
+            return "rm deletes the root of the file system"
+    return None
+
+
+def _set_uid(mode: str) -> bool:
+    if mode.isdigit():
+        return len(mode) >= 4 and mode[-4] in "4567"
+    for clause in mode.split(","):
+        if clause[:1] in "uoag+=" and "s" in clause.partition("+")[2] + clause.partition("=")[2]:
+            return True
+    return False

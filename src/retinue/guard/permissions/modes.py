@@ -37,12 +37,12 @@ _ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}
 
 class Classifier(Protocol):
     async def __call__(self, system: str, question: str) -> str:
-        """What a model answers. May raise; then a person is asked."""
+        """Return what a model answers. It may raise; then a person is asked."""
         ...
 
 
 async def classified(policy: PermissionPolicy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
-    """`decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
+    """Return `decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
     if decision.verdict != "ask" or not decision.facts.get("classify") or policy.denials.too_many:
         return decision
     asked = question(use, decision)
@@ -64,7 +64,7 @@ def prompt() -> str:
 
 
 def question(use: ToolUse, decision: Decision) -> str | None:
-    """The call as data; None for one that is too long to be judged as a whole."""
+    """Return the call as data; None for one that is too long to be judged as a whole."""
     call = {"tool": use.tool, "arguments": use.arguments, "why asked": decision.reason}
     text = json.dumps(call, ensure_ascii=False, default=str)
     if len(text) <= LONGEST:
@@ -73,7 +73,7 @@ def question(use: ToolUse, decision: Decision) -> str | None:
 
 
 def read_answer(text: str) -> tuple[Verdict, str]:
-    """The one line that was asked for. Anything else, or more, asks."""
+    """Return the verdict of the one line that was asked for. Anything else, or more, asks."""
     line = text.strip()
     word, _, reason = line.partition(":")
     verdict = _ANSWERS.get(word.strip().upper())
@@ -112,6 +112,7 @@ def effective_mode(
     if above in OVERRIDING:
         notes.append(f"permission mode {above} of the parent replaces {wanted} of the file")
         return above
+    # A narrower mode needs nobody's consent.
     if FREEDOM[wanted] > FREEDOM[above]:
         refusal = _may_not_rise(above, wanted, spec, trusted, bypass_disabled)
         if refusal is not None:
@@ -153,8 +154,12 @@ _RULES: tuple[tuple[Kind, str], ...] = (
 
 @cache
 def preset_rules() -> tuple[Rule, ...]:
-    parsed = (parse_rule(text, kind, source=SOURCE) for kind, text in _RULES)
-    return tuple(rule for rule in parsed if isinstance(rule, Rule))
+    found: list[Rule] = []
+    for kind, text in _RULES:
+        rule = parse_rule(text, kind, source=SOURCE)
+        assert isinstance(rule, Rule)
+        found.append(rule)
+    return tuple(found)
 
 
 _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
@@ -167,7 +172,9 @@ class Taint:
 
     def __init__(self, above: Taint | None = None, source: str | None = None) -> None:
         self._above = above
-        self.source: str | None = source or (above.source if above else None)
+        self.source = source
+        if source is None and above is not None:
+            self.source = above.source
 
     def mark(self, source: str) -> None:
         """Record that the run has received something from `source`."""

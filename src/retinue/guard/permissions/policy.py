@@ -75,8 +75,10 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
             _rules(block, kind, found)
         if believed:
             _widen(block, found)
+        # Any file may switch bypassing off, and none can switch it on again.
         disabled = block.content.get("disableBypass", block.content.get("disableBypassPermissionsMode"))
         found.bypass_disabled = found.bypass_disabled or disabled in (True, "disable")
+    # What does not protect comes first: a note about an allow rule is only an inconvenience.
     found.notes.sort(key=lambda note: "deny" not in note)
     return found
 
@@ -110,8 +112,9 @@ def _widen(block: Block, found: Sources) -> None:
         found.notes.append(f"{block.where}: permissions.defaultMode {str(mode)[:40]!r} is not a mode; it is ignored")
     more = block.content.get("additionalDirectories")
     if isinstance(more, list | tuple):
-        folders = [each for each in more if isinstance(each, str) and each.strip()]
-        found.directories += [str(Path(block.base, Path(each).expanduser())) for each in folders]
+        for each in more:
+            if isinstance(each, str) and each.strip():
+                found.directories.append(str(Path(block.base, Path(each).expanduser())))
 
 
 def claude_blocks(cwd: Path, environment: Mapping[str, str], notes: list[str]) -> Iterator[Block]:
@@ -244,8 +247,8 @@ class PermissionPolicy:
         limits: Sequence[Limit] = (),
         presets: bool = False,
     ) -> PermissionPolicy:
-        """For a child: everything that restricts this run restricts it too, and what was granted
-        so far holds. Later grants to one do not reach the other."""
+        """Return the permissions of a child: it has every restriction of this run and every grant so
+        far. Later grants to one do not reach the other."""
         return PermissionPolicy(
             mode,
             place or self.place,
@@ -258,9 +261,9 @@ class PermissionPolicy:
         )
 
     def withheld(self) -> Callable[[str], bool] | None:
-        """Tell of a file whether a rule forbids, or wants asked, that it is read: a search over
-        a folder leaves such files out. None where no rule is about files."""
-        rules = [rule for rule in self.own_rules if _is_about_reading(rule)]
+        """Return a function that tells whether a rule forbids reading a file, or wants it asked: a search
+        over a folder leaves such files out. None where no rule is about files."""
+        rules = list(filter(_is_about_reading, self.own_rules))
         if not rules:
             return None
         from retinue.guard.permissions.locations import match_path
@@ -270,9 +273,11 @@ class PermissionPolicy:
         return lambda path: any(match_path(rule, place, path) == YES for rule in rules)
 
     def hides(self, tool: str) -> Rule | None:
-        """The rule that takes a tool away altogether, so that no model need see it."""
-        denied = (rule for rule in self.own_rules if rule.kind == "deny" and rule.bare)
-        return next((rule for rule in denied if names_tool(rule, tool)), None)
+        """Return the rule that takes a tool away altogether, so that no model need see it."""
+        for rule in self.own_rules:
+            if rule.kind == "deny" and rule.bare and names_tool(rule, tool):
+                return rule
+        return None
 
 
 def _is_about_reading(rule: Rule) -> bool:

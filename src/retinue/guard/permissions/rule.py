@@ -40,12 +40,12 @@ def is_known(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """For people."""
+    """Return a text with marks for people to read."""
     return text.replace(HOLE, "…").replace(GLOB, "*")
 
 
 def match(pattern: str, text: str) -> Match:
-    """Whether `pattern` (in which only `*` is special, and spans everything) matches `text`."""
+    """Return whether `pattern` (in which only `*` is special, and spans everything) matches `text`."""
     known = is_known(text)
     if "*" not in pattern:
         if known:
@@ -66,7 +66,7 @@ def match(pattern: str, text: str) -> Match:
 
 @lru_cache(maxsize=512)
 def _automaton(pattern: str) -> tuple[dict[str, int], int, int]:
-    """Where in the pattern each letter stands, as bits; where the stars stand; its length."""
+    """Return where in the pattern each letter stands, as bits; where the stars stand; its length."""
     while "**" in pattern:
         pattern = pattern.replace("**", "*")
     letters: dict[str, int] = {}
@@ -80,7 +80,7 @@ def _automaton(pattern: str) -> tuple[dict[str, int], int, int]:
 
 
 def _spread(at: int, end: int, barred: int) -> int:
-    """Where an unknown text can lead: to every later position, but not over a barred letter."""
+    """Return where an unknown text can lead: to every later position, but not over a barred letter."""
     if not barred:
         return (end << 1) - (at & -at)
     while True:
@@ -143,7 +143,7 @@ class Rule:
 
 
 def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | str:
-    """The rule, or what is wrong with it."""
+    """Return the rule, or what is wrong with it."""
     if not isinstance(text, str):
         return "is not a text"
     written = text.strip()
@@ -169,7 +169,7 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
 
 
 def names_tool(rule: Rule, tool: str) -> bool:
-    """Whether the rule is about this tool at all."""
+    """Return whether the rule is about this tool at all."""
     if rule.glob is None:
         return tool in rule.tools
     return match(rule.glob, tool if tool.startswith("mcp__") else tool.lower()) == YES
@@ -182,7 +182,7 @@ def is_about_files(rule: Rule) -> bool:
 
 
 def rule_of_pattern(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | str:
-    """`Bash(git *)` of an agent file, which arrives as tool and pattern."""
+    """Return the rule for `Bash(git *)` of an agent file, which arrives as tool and pattern."""
     return parse_rule(f"{tool}({pattern})", kind, source=source, base=base)
 
 
@@ -243,7 +243,7 @@ _URL = re.compile(r"(?:https?|\*)://([\w.*-]+)(?:[/:].*)?")
 def rules_of_file(
     entries: Sequence[PermissionRule], *, source: str, base: str
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
-    """What a file's `permission` map forbids, wants asked and leaves. Never raises."""
+    """Return what a file's `permission` map forbids, wants asked and leaves. Never raise."""
     rules: list[Rule] = []
     limits: list[Limit] = []
     for tool in _tools_of(entries):
@@ -264,28 +264,32 @@ class _Chain:
         self._base = base
 
     def limits(self) -> list[Limit]:
-        """Where everything is denied at first, only what later entries name is left."""
+        """Return the limits: where everything is denied at first, only what later entries name is left."""
         if not self._entries or self._entries[0].pattern != EVERY or self._entries[0].verdict != "deny":
             return []
         return [Limit(self._tool, self._permitting(self._entries[1:], ("allow", "ask")), self._source)]
 
     def rules(self) -> list[Rule]:
         found: list[Rule] = []
-        for place, entry in enumerate(self._entries):
+        for index, entry in enumerate(self._entries):
             if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == EVERY):
                 continue
             milder = ("allow", "ask") if entry.verdict == "deny" else ("allow",)
             rule = self._rule(entry.pattern, entry.verdict) or self._rule(EVERY, entry.verdict)
             if rule is not None:
-                found.append(replace(rule, unless=self._permitting(self._entries[place + 1 :], milder)))
+                found.append(replace(rule, unless=self._permitting(self._entries[index + 1 :], milder)))
         return found
 
     def _permitting(self, entries: Iterable[PermissionRule], verdicts: tuple[str, ...]) -> tuple[Rule, ...]:
-        made = [self._rule(each.pattern, "allow") for each in entries if each.verdict in verdicts]
-        return tuple(rule for rule in made if rule is not None)
+        found: list[Rule] = []
+        for each in entries:
+            rule = self._rule(each.pattern, "allow")
+            if rule is not None and each.verdict in verdicts:
+                found.append(rule)
+        return tuple(found)
 
     def _rule(self, pattern: str, kind: Kind) -> Rule | None:
-        """The rule for one pattern; None for one that means nothing to this tool."""
+        """Return the rule for one pattern; None for one that means nothing to this tool."""
         specifier = self._specifier(pattern)
         if specifier is None:
             return None
@@ -311,7 +315,7 @@ class _Chain:
 
 
 def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
-    """The tools that the entries are about, by the names a call has. A pattern that covers none of
+    """Return the tools that the entries are about, by the names a call has. A pattern that covers none of
     our own is about tools of MCP servers."""
     found: dict[str, None] = {}
     for entry in entries:
@@ -333,13 +337,16 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
 
 
 def _served(name: str) -> str:
-    """opencode's `server_tool` as the name that a tool of a server has here."""
+    """Return opencode's `server_tool` as the name that a tool of a server has here."""
     if name.startswith("mcp__"):
         return name
     return f"mcp__{name.replace('_', EVERY)}"
 
 
 def _from_last_for_all(entries: list[PermissionRule]) -> list[PermissionRule]:
-    """Without what a later entry about every call overrides."""
-    last = max((place for place, entry in enumerate(entries) if entry.pattern == EVERY), default=0)
+    """Return the entries without those that a later entry about every call overrides."""
+    last = 0
+    for index, entry in enumerate(entries):
+        if entry.pattern == EVERY:
+            last = index
     return entries[last:]

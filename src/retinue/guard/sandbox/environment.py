@@ -46,8 +46,8 @@ _MOST_LINKS = 2000
 
 def system_roots() -> list[str]:
     """Return what every program may read, as far as it exists here."""
-    tops = [f"/{name}" for name in sorted(SYSTEM - {"proc", "dev"})]
-    return [path for path in (*tops, *_SYSTEM_PARTS) if os.path.exists(path)]  # noqa: PTH110 - quick
+    tops = map("/".__add__, sorted(SYSTEM - {"proc", "dev"}))
+    return list(filter(os.path.exists, (*tops, *_SYSTEM_PARTS)))
 
 
 def foreign_tops() -> list[str]:
@@ -93,7 +93,7 @@ def repository_of(root: str) -> list[str]:
 
 
 def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
-    """A folder of programs, and where its links lead: one more step for each virtual environment."""
+    """Add a folder of programs, and where its links lead: one more step for each virtual environment."""
     if not _is_system(folder):
         _add_prefix(_prefix(folder, homes), homes, found)
     elif not folder.startswith("/usr/local/"):
@@ -105,7 +105,7 @@ def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
 
 
 def _add_prefix(prefix: str, homes: set[str], found: dict[str, None]) -> None:
-    """A prefix, and the one of the interpreter that it was made with, if it is a virtual environment."""
+    """Add a prefix, and that of the interpreter it was made with, if it is a virtual environment."""
     for place in (prefix, os.path.realpath(prefix)):
         if not _is_system(place):
             found[place] = None
@@ -117,21 +117,20 @@ def _add_prefix(prefix: str, homes: set[str], found: dict[str, None]) -> None:
 
 
 def _prefix(folder: str, homes: set[str]) -> str:
-    """`X` for `X/bin`, unless that would show a whole home folder or top folder."""
+    """Return `X` for `X/bin`, unless that would show a whole home folder or top folder."""
     above, _, name = folder.rstrip("/").rpartition("/")
     if name not in _ENDS_OF_A_PREFIX or above.count("/") < 2:
         return folder
     if above.startswith("/home/") and above.count("/") == 2:
         return folder
-    if any(home == above or home.startswith(above + "/") for home in homes):
-        return folder
-    if any(above == f"{home}/.local" for home in homes):
-        return folder
+    for home in homes:
+        if f"{home}/".startswith(above + "/") or above == f"{home}/.local":
+            return folder
     return above
 
 
 def _link_targets(folder: str) -> Iterator[str]:
-    """Where the links of a folder lead in the end."""
+    """Yield where the links of a folder lead in the end."""
     try:
         with os.scandir(folder) as entries:
             links = [entry.path for _, entry in zip(range(_MOST_LINKS), entries, strict=False) if entry.is_symlink()]
@@ -202,7 +201,8 @@ _PROXIES = re.compile(r"^(?:https?|all|ftp|no)_proxy$", re.IGNORECASE)
 def confined_environment(
     environment: Mapping[str, str], scratch: Path, *, keep: Collection[str], proxy: str | None, offline: bool
 ) -> dict[str, str]:
-    """`keep` names variables that stay whatever they are called. `proxy` is the only way out."""
+    """Return the variables of a confined program. `keep` names variables that stay whatever they are
+    called; `proxy` is the only way out."""
     kept = {name: value for name, value in environment.items() if name in keep or not _goes(name, value)}
     if offline:
         kept = {name: value for name, value in kept.items() if not _PROXIES.match(name)}
@@ -232,7 +232,7 @@ def _goes(name: str, value: str) -> bool:
 
 
 def _places(scratch: Path) -> dict[str, str]:
-    """Caches and temporary files of common tools, so that reading commands need nothing else."""
+    """Return where common tools put caches and temporary files, so that reading commands need nothing else."""
     cache = str(scratch / "cache")
     return {
         **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(scratch)),

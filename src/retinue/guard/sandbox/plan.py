@@ -62,14 +62,17 @@ def repository_files(root: Path) -> list[str]:
     of its own repository are always among them, so that a policy shows that it keeps them."""
     top = os.path.realpath(root)
     found = workspace(top)
-    folders = {os.path.dirname(path) for path in found.known if path.endswith("/config")}  # noqa: PTH120 - quick
-    more = [f"{folder}/{name}" for folder in folders for name in ("hooks", "info/attributes")]
+    more: set[str] = set()
+    for path in found.known:
+        if path.endswith("/config"):
+            folder = path.removesuffix("/config")
+            more |= {f"{folder}/hooks", f"{folder}/info/attributes"}
     return [f"{top}/.git/config", *sorted(found.known), *sorted(more)]
 
 
 def protected_places(root: Path) -> tuple[Path, ...]:
-    """What in a workspace decides over what runs later without being asked: settings and hooks of
-    its repositories, and our settings. A policy that keeps them also has new repositories looked
+    """Return what in a workspace decides over what runs later without being asked: settings and hooks
+    of its repositories, and our settings. A policy that keeps them also has new repositories looked
     at after each command (`inside/watch.py`)."""
     ours = existing_paths(str(root), _OUR_SETTINGS)
     return (*map(Path, repository_files(root)), *ours)
@@ -82,7 +85,7 @@ def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[Wri
 
 
 def _named_paths(root: str) -> list[str]:
-    """Files and folders of the workspace that its own settings lead to: includes, folders of hooks."""
+    """Return what in the workspace its own settings lead to: includes and folders of hooks."""
     try:
         text = Path(root, ".git", "config").read_text(errors="replace")
     except OSError:
@@ -146,7 +149,7 @@ def _sweep(base: Path) -> None:
 
 
 def _realm() -> str:
-    """Where process numbers mean the same: containers may share the folder, not the numbers."""
+    """Return where process numbers mean the same: containers may share the folder, not the numbers."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
@@ -154,7 +157,7 @@ def _realm() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, as the kernel counts it; empty once it is gone."""
+    """Return when a process began, as the kernel counts it; empty once it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -181,9 +184,9 @@ _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many rights over files a version of Landlock knows; 16 from the fifth on."""
 
-# CAP_DAC_READ_SEARCH.
+# The capability DAC_READ_SEARCH.
 _FILES_OF_OTHERS = 1 << 2
-# CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID.
+# The capabilities CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER and FSETID.
 _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
@@ -263,23 +266,25 @@ def _rules(view: View, abi: int, where: str) -> list[tuple[str, int]]:
     changing = [*view.writable, view.scratch]
     if where != "outside":
         changing.append(SHM)
-    return [
-        *((path, _kind(path, _READING) & everything) for path in reading),
-        *((path, _LIST) for path in listed),
-        *((path, _kind(path, everything)) for path in changing),
-        *((f"/dev/{name}", device) for name in DEVICES),
-    ]
+    rules = [(path, _kind(path, _READING) & everything) for path in reading]
+    for path in listed:
+        rules.append((path, _LIST))
+    for path in changing:
+        rules.append((path, _kind(path, everything)))
+    for name in DEVICES:
+        rules.append((f"/dev/{name}", device))
+    return rules
 
 
 def _kind(path: str, access: int) -> int:
-    """Landlock takes no rights of folders for a file."""
+    """Return the rights that Landlock takes for a path: none of folders for a file."""
     if os.path.isdir(path):  # noqa: PTH112 - hundreds of these are asked for
         return access
     return access & _OF_FILES
 
 
 def _handled(abi: int, *, network: bool) -> bytes:
-    """All rights over files; those to TCP where no namespace takes the network away; signals and
+    """Return all rights over files; those to TCP where no namespace takes the network away; signals and
     abstract sockets of processes outside."""
     values = [(1 << _RIGHTS.get(abi, 16)) - 1]
     if abi >= 4:
@@ -290,9 +295,9 @@ def _handled(abi: int, *, network: bool) -> bytes:
 
 
 def _limits(limits: SandboxLimits) -> list[tuple[int, int]]:
-    """Core files are refused with 1 rather than 0, which alone also stops those that are piped to
-    a program of the system's."""
+    """Return the limits of a process, as the kernel numbers them."""
     wanted = {
+        # With 0, core files that are piped to a program of the system would still be made.
         _RLIMIT_CORE: 1,
         _RLIMIT_CPU: limits.cpu_seconds,
         _RLIMIT_FSIZE: limits.file_bytes,
@@ -303,7 +308,7 @@ def _limits(limits: SandboxLimits) -> list[tuple[int, int]]:
 
 
 def _running() -> int:
-    """Threads of all users: the kernel counts those of this one, outside of the sandbox too."""
+    """Return the threads of all users: the kernel also counts those outside of the sandbox."""
     try:
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):

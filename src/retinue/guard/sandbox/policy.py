@@ -99,14 +99,15 @@ class SandboxPolicy:
 
 
 def secret_places(home: Path) -> tuple[Path, ...]:
-    """Where people keep keys, as far as it exists here."""
+    """Return where people keep keys, as far as it exists here."""
     return existing_paths(str(home), (*_SECRET_PLACES, *_SECRET_SYSTEM))
 
 
 def existing_paths(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
-    """Without a `Path` for each of them, which takes longer than asking the kernel."""
+    """Return the paths that exist."""
+    # By text: a `Path` for each of them takes longer than asking the kernel.
     candidates = [os.path.join(folder, place) for place in places]  # noqa: PTH118
-    return tuple(Path(path) for path in candidates if os.path.exists(path))  # noqa: PTH110
+    return tuple(map(Path, filter(os.path.exists, candidates)))
 
 
 _RESTRICTIONS = (
@@ -118,7 +119,7 @@ _RESTRICTIONS = (
 
 @cache
 def restriction() -> str | None:
-    """The setting of the system that keeps this user from making namespaces, if one does."""
+    """Return the setting of the system that keeps this user from making namespaces, if one does."""
     if not hasattr(os, "geteuid") or os.geteuid() == 0:
         return None
     for path, value in _RESTRICTIONS:
@@ -147,13 +148,13 @@ def bubblewrap_works() -> bool:
 
 
 def confining_arguments(plan: dict[str, Any]) -> list[str]:
-    """How bubblewrap is told what the launcher would have done itself."""
+    """Return the words that tell bubblewrap what the launcher would have done itself."""
     argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     return [*argv, *_binds(plan), "--"]
 
 
 def masking_arguments(plan: dict[str, Any], folder: str) -> list[str]:
-    """For a program that may change everything but some paths: no launcher is needed."""
+    """Return the words for a program that may change everything but some paths: no launcher is needed."""
     return [*_start(plan), "--dev-bind", "/", "/", *_binds(plan), "--chdir", folder, "--"]
 
 
@@ -203,13 +204,13 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
 
 @cache
 def namespaces_work() -> bool:
-    """Start a program in namespaces of its own. Takes some milliseconds, once."""
+    """Return whether a program can have namespaces of its own. Takes some milliseconds, once."""
     return try_out("must", "exit 0")[0] == 0
 
 
 @cache
 def masks_work() -> bool:
-    """Whether files can be hidden from a program that is free otherwise. Starts one, once."""
+    """Return whether files can be hidden from a program that is free otherwise. Start one, once."""
     import tempfile
     from pathlib import Path
 
@@ -246,7 +247,7 @@ def uncovered(policy: SandboxPolicy) -> str:
 
 
 def namespaces_available() -> bool:
-    """Whether programs get namespaces of their own here, made by us or by bubblewrap."""
+    """Return whether programs get namespaces of their own here, made by us or by bubblewrap."""
     return namespaces_work() or (restriction() is not None and bubblewrap_works())
 
 

@@ -61,33 +61,34 @@ class View:
             self.hidden += [top for top in foreign_tops() if top not in self.hidden]
 
     def mounts(self) -> list[Mount]:
-        """From the outside in."""
+        """Return the mounts, from the outside in."""
         wanted: dict[str, tuple[str, str]] = {}
-        wanted.update({path: (path, "shown") for path in (*self.shown, *self._visible())})
-        wanted.update({path: (path, "pin") for path in self._pinned()})
-        wanted.update({path: (path, "rw") for path in self.writable})
-        wanted.update({path: (path, "ro") for path in self.readonly})
+        # Of two kinds for the same path the later one counts.
+        wanted.update(_of_kind("shown", (*self.shown, *self._visible())))
+        wanted.update(_of_kind("pin", self._pinned()))
+        wanted.update(_of_kind("rw", self.writable))
+        wanted.update(_of_kind("ro", self.readonly))
         wanted.update(self._covers())
         wanted[self.scratch] = (self.scratch, "rw")
-        wanted.update({f"/dev/{device}": (f"/dev/{device}", "device") for device in DEVICES})
+        wanted.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
         if _is_dir(SHM):
             wanted[SHM] = (_made(Path(self.scratch) / ".shm"), "rw")
         return _ordered(wanted)
 
     def masks(self) -> list[Mount]:
-        """For a program that may change everything but this; nothing if all is as it would be."""
+        """Return the mounts for a program that may change everything but this; none if all is as it would be."""
         covers = self._covers()
         if not covers and not self.readonly:
             return []
         kept = list(self.readonly)
         # Root could have the kernel start programs.
         if os.access("/proc/sys/kernel/core_pattern", os.W_OK):
-            kept += [path for path in _OF_THE_KERNEL if _is_dir(path)]
+            kept += filter(_is_dir, _OF_THE_KERNEL)
         for disk in _readable_disks():
             covers[disk] = (self._stand_in(disk), "cover")
-        wanted = {path: (path, "shown") for path in (*self.shown, *self.writable)}
-        wanted.update({path: (path, "pin") for path in self._parents((*self.readonly, *self.hidden))})
-        wanted.update({path: (path, "kept") for path in kept})
+        wanted = _of_kind("shown", (*self.shown, *self.writable))
+        wanted.update(_of_kind("pin", self._parents((*self.readonly, *self.hidden))))
+        wanted.update(_of_kind("kept", kept))
         wanted.update(covers)
         return _ordered(wanted)
 
@@ -101,13 +102,13 @@ class View:
         return []
 
     def _pinned(self) -> list[str]:
-        """Folders on the way to something that must stay: as mounts of their own they can be
+        """Return folders on the way to something that must stay: as mounts of their own they can be
         written but not moved away."""
         ways = self._parents((*self.readonly, *self.hidden))
         return [way for way in ways if any(way != top and _below(way, top) for top in self.writable)]
 
     def _parents(self, paths: Iterable[str]) -> list[str]:
-        """Folders above, as far as this user could rename them."""
+        """Return the folders above, as far as this user could rename them."""
         found: dict[str, None] = {}
         for path in paths:
             for parent in _above(path):
@@ -118,7 +119,7 @@ class View:
         return list(found)
 
     def _stand_in(self, path: str) -> str:
-        """The name in the void of something empty of the same kind, with the folders and links that
+        """Return the name in the void of something empty of the same kind, with the folders and links that
         lead to what is to be seen. The same content is made once."""
         if not _is_dir(path):
             return self._empty_file
@@ -160,7 +161,7 @@ class View:
 
     @cached_property
     def _links(self) -> list[tuple[str, str]]:
-        """Links on the way to what is to be seen, as it was named."""
+        """Return links on the way to what is to be seen, as it was named."""
         return sorted({link for given in self.given for link in _links(given)})
 
     def readable(self) -> tuple[list[str], list[str]]:
@@ -169,7 +170,7 @@ class View:
         devices = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
         shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible()]
         read, ways = _around([*self.hidden, "/dev", "/proc"], shown)
-        folders = [path for path in (*self.hidden, "/dev", "/proc") if _is_dir(path)]
+        folders = list(filter(_is_dir, (*self.hidden, "/dev", "/proc")))
         listed = [way for way in ways if not any(_below(path, way) for path in folders)]
         return [*read, *readable_proc()], listed
 
@@ -215,7 +216,7 @@ def _around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], lis
 
 
 def _readable_disks() -> list[str]:
-    """Disks that this user can read past any file system."""
+    """Return disks that this user can read past any file system."""
     found = []
     try:
         names = os.listdir("/sys/class/block")  # noqa: PTH208 - quick
@@ -229,12 +230,17 @@ def _readable_disks() -> list[str]:
 
 
 def _links(path: str) -> Iterable[tuple[str, str]]:
-    """Links on the way of a path, with where they lead."""
+    """Yield links on the way of a path, with where they lead."""
     for place in (*reversed(_above(path)), path):
         try:
             yield place, os.readlink(place)  # noqa: PTH115 - quick
         except OSError:
             continue
+
+
+def _of_kind(kind: str, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return paths that are mounted in their own place."""
+    return {path: (path, kind) for path in paths}
 
 
 def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
@@ -256,7 +262,7 @@ def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
 
 
 def _enclosing(path: str, kinds: dict[str, str]) -> str:
-    """The kind of the nearest mount around a path."""
+    """Return the kind of the nearest mount around a path."""
     for parent in _above(path):
         if parent in kinds:
             return kinds[parent]
@@ -264,7 +270,7 @@ def _enclosing(path: str, kinds: dict[str, str]) -> str:
 
 
 def _above(path: str) -> list[str]:
-    """Folders above a path, the nearest first, without the root."""
+    """Return the folders above a path, the nearest first, without the root."""
     found = []
     cut = path.rfind("/")
     while cut > 0:
@@ -275,7 +281,7 @@ def _above(path: str) -> list[str]:
 
 
 def _real(paths: Iterable[Path]) -> list[str]:
-    """What exists, resolved. Many files are in few folders, so each folder is resolved once."""
+    """Return what exists, resolved. Many files are in few folders, so each folder is resolved once."""
     folders: dict[str, str] = {}
     found: dict[str, None] = {}
     for path in paths:
