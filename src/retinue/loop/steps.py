@@ -58,11 +58,8 @@ class Steps:
         self._idle = self._watch.start(limits.idle_seconds, self._quiet)
         self._watch.start(limits.seconds, self._late)
         self._compactor = Compactor(job, model, self._interrupt, self._idle, self._tally.evidence.files)
-        self._context = replace(
-            job.context,
-            progress=self._progress,
-            tool_timeout=job.context.tool_timeout or limits.tool_seconds,
-        )
+        timeout = job.context.tool_timeout or limits.tool_seconds
+        self._context = replace(job.context, progress=self._progress, tool_timeout=timeout)
         self._dispatch: Dispatch | None = None
         self._thread = threading.get_ident()
         self._failure: Failure | None = None
