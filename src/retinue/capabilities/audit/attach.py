@@ -249,6 +249,9 @@ class Audit:
         return found
 
     def _shown(self, paths: Iterable[str]) -> list[str]:
+        # A run that changed nothing does not load the code that undoes changes.
+        if not paths:
+            return []
         from retinue.capabilities.audit.undo import relative
 
         root = str(self._roots[0]) if self._roots else ""
