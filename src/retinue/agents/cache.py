@@ -101,7 +101,9 @@ def _read(folder: Folder, path: str, before: _File | None) -> _File:
         if folder.left_out and parsed.error is None:
             remedy = "Move the file there, or name the folder .retinue/agents."
             parsed = unusable(path, Problem("left-out", "warning", folder.left_out, remedy), folder.home)
-    return _File(None, parsed, data) if just_written(signature, now) else _File(signature, parsed)
+    if just_written(signature, now):
+        return _File(None, parsed, data)
+    return _File(signature, parsed)
 
 
 def _refused(folder: Folder, path: str, problem: Problem, before: _File | None) -> _File:

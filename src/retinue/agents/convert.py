@@ -20,7 +20,7 @@ from retinue.agents.parse import parse
 from retinue.agents.report import place_of
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.lean import dataclass
-from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, ToolPolicy
+from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
 from retinue.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -136,8 +136,12 @@ def value_of(spec: AgentSpec, path: str) -> object:
 
 def reread(before: Parsed, data: bytes) -> Parsed:
     """What the file `before` was read from would mean with this content instead."""
-    source = before.spec.source if before.spec is not None else "project"
-    dialect = before.dialect if by_place(before.file) is None else None
+    source: Source = "project"
+    if before.spec is not None:
+        source = before.spec.source
+    dialect = None
+    if by_place(before.file) is None:
+        dialect = before.dialect
     return parse(data, path=before.file, dialect=dialect, source=source)
 
 
@@ -170,7 +174,9 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     """Raise DefinitionError for a file that is no agent, UsageError for a dialect that cannot
     be written."""
     if parsed.spec is None:
-        reason = parsed.error.message if parsed.error is not None else "It cannot be read."
+        reason = "It cannot be read."
+        if parsed.error is not None:
+            reason = parsed.error.message
         raise DefinitionError(f"{parsed.file} is no agent: {reason}", remedy="Repair it first: retinue agents lint")
     refusal = parsed.spec.refusal
     if refusal is not None:
@@ -195,7 +201,9 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
 def _read(spec: AgentSpec, text: str, to: DialectName) -> AgentSpec:
     again = parse(text.encode("utf-8", "replace"), path=f"agents/{file_name(spec.name, to)}", dialect=to)
     if again.spec is None:
-        reason = again.error.message if again.error is not None else "It cannot be read back."
+        reason = "It cannot be read back."
+        if again.error is not None:
+            reason = again.error.message
         raise DefinitionError(f"'{spec.name}' cannot be written for {DIALECTS[to].title}: {reason}")
     return again.spec
 
@@ -260,7 +268,9 @@ def _fitted(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
 def _limits(field: str, value: object) -> bool:
     if field == "subagents":
         return value is False or isinstance(value, tuple)
-    return value == "worktree" if field == "isolation" else bool(value)
+    if field == "isolation":
+        return value == "worktree"
+    return bool(value)
 
 
 def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
@@ -323,10 +333,14 @@ def describe(value: object) -> str:
     else:
         text = str(value)
     text = " ".join(text.split())
-    return f"{text[:77]}…" if len(text) > 78 else text
+    if len(text) > 78:
+        return f"{text[:77]}…"
+    return text
 
 
 def _label(item: object) -> str:
     if isinstance(item, HookSpec):
         return f"{item.event} hook"
-    return item.name if isinstance(item, ServerRef) else str(item)
+    if isinstance(item, ServerRef):
+        return item.name
+    return str(item)

@@ -64,7 +64,9 @@ class FileLines:
     @property
     def eol(self) -> str:
         """The ending an inserted line gets: that of the first line."""
-        return ending(self.lines[0]) if self.lines and ending(self.lines[0]) else "\n"
+        if self.lines and ending(self.lines[0]):
+            return ending(self.lines[0])
+        return "\n"
 
     def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> FileLines:
         """Lines `first` to `last` (included) become `new`, which have no endings yet."""
@@ -196,7 +198,9 @@ def _on_one_line(event: Any) -> bool:
 
 def _end_line(event: Any) -> int:
     mark = event.end_mark
-    return int(mark.line) - 1 if mark.column == 0 and mark.line > event.start_mark.line else int(mark.line)
+    if mark.column == 0 and mark.line > event.start_mark.line:
+        return int(mark.line) - 1
+    return int(mark.line)
 
 
 def _entry(text: FileLines, key: Any, end: int) -> FrontmatterKey:
@@ -219,7 +223,9 @@ def _by_lines(text: FileLines) -> Iterator[FrontmatterKey]:
 
 def _key(line: str) -> tuple[str, int] | None:
     """The key a line begins with, and where the key ends; None if it begins with something else."""
-    quote = line[:1] if line[:1] in ("'", '"') else ""
+    quote = ""
+    if line[:1] in ("'", '"'):
+        quote = line[:1]
     end = line.find(quote, 1) + 1 if quote else line.find(":")
     if end < 1:
         return None
@@ -229,4 +235,6 @@ def _key(line: str) -> tuple[str, int] | None:
     if quote:
         return line[1 : end - 1], end
     key = line[:end].rstrip()
-    return (key, len(key)) if _PLAIN_KEY.fullmatch(key) else None
+    if _PLAIN_KEY.fullmatch(key):
+        return (key, len(key))
+    return None

@@ -60,7 +60,9 @@ def scalar(value: Any, *, in_list: bool = False) -> str:
         return _float(value)
     text = str(value)
     plain = is_plain_in_list(text) if in_list else is_plain(text)
-    return text if plain else quote(text)
+    if plain:
+        return text
+    return quote(text)
 
 
 def flow(value: Any) -> str:
@@ -82,7 +84,9 @@ def _flow(value: Any, leaf: Callable[[Any], str]) -> str:
 
 
 def _flow_key(name: str) -> str:
-    return name if len(name) <= _SIMPLE_KEY_LIMIT else f"? {name} "
+    if len(name) <= _SIMPLE_KEY_LIMIT:
+        return name
+    return f"? {name} "
 
 
 def entry(key: Any, value: Any, indent: int = 0) -> list[str]:
@@ -125,7 +129,9 @@ def _escape(char: str) -> str:
     code = ord(char)
     if 0xD800 <= code <= 0xDFFF:
         return "\ufffd"
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
+    if code < 0x10000:
+        return f"\\u{code:04X}"
+    return f"\\U{code:08X}"
 
 
 def _float(value: float) -> str:
@@ -148,7 +154,9 @@ _MILLISECONDS_FROM = 1000
 def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """What `row` has to say for `spec` to come back, or ABSENT."""
     encoder = _ENCODERS.get(row.to or "")
-    return ABSENT if encoder is None else encoder(spec, row, dialect)
+    if encoder is None:
+        return ABSENT
+    return encoder(spec, row, dialect)
 
 
 SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents": "none"}
@@ -162,7 +170,9 @@ def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
         return listed
     text = ", ".join(values)
     try:
-        return text if row.kind.read(text) == row.kind.read(listed) else listed
+        if row.kind.read(text) == row.kind.read(listed):
+            return text
+        return listed
     except BadValueError:
         return listed
 
@@ -172,9 +182,13 @@ def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if dialect == "opencode":
         return _tool_map(spec)
     if tools.allow is None:
-        return names(("*", *tools.selectors), row, dialect) if tools.selectors else ABSENT
+        if tools.selectors:
+            return names(("*", *tools.selectors), row, dialect)
+        return ABSENT
     if not tools.allow and not tools.selectors:
-        return [] if DIALECTS[dialect].lists_names or dialect == "claude" else "none"
+        if DIALECTS[dialect].lists_names or dialect == "claude":
+            return []
+        return "none"
     return names((*tools.allow, *tools.selectors), row, dialect)
 
 
@@ -216,11 +230,15 @@ def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
         return [model.name or "inherit", *model.fallbacks]
     if model.name is None:
         return ABSENT
-    return model.name if split_names(model.name) == (model.name,) else [model.name]
+    if split_names(model.name) == (model.name,):
+        return model.name
+    return [model.name]
 
 
 def _enabled(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    return ABSENT if spec.enabled else row.kind is DISABLED
+    if spec.enabled:
+        return ABSENT
+    return row.kind is DISABLED
 
 
 def _offered(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
@@ -245,7 +263,9 @@ def _servers(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 
 def _server(server: ServerRef) -> Any:
-    return server.name if server.config is None else {server.name: server.config}
+    if server.config is None:
+        return server.name
+    return {server.name: server.config}
 
 
 def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
@@ -277,11 +297,15 @@ def _handler(hook: HookSpec) -> dict[str, Any]:
 def _subagents(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if isinstance(spec.subagents, tuple):
         return names(spec.subagents, row, dialect)
-    return ABSENT if spec.subagents is None else "all" if spec.subagents else "none"
+    if spec.subagents is None:
+        return ABSENT
+    return "all" if spec.subagents else "none"
 
 
 def _number(value: float) -> float:
-    return int(value) if value == int(value) else value
+    if value == int(value):
+        return int(value)
+    return value
 
 
 def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[AgentSpec, FieldRow, DialectName], Any]:
@@ -291,7 +315,9 @@ def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[Ag
         value = read(spec)
         if value == default:
             return ABSENT
-        return names(value, row, dialect) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            return names(value, row, dialect)
+        return value
 
     return encoder
 

@@ -133,7 +133,9 @@ def split(data: bytes) -> Split:
         end = text.find("\n", position + 1)
         if text[position + 1 : end if end >= 0 else None].rstrip() == "---":
             block = text[first_end + 1 : position + 1]
-            rest = text[end + 1 :] if end >= 0 else ""
+            rest = ""
+            if end >= 0:
+                rest = text[end + 1 :]
             return Split(block, rest.strip(), block.count("\n") + 3, bom, newline, problems)
         position += 1
     return Split(None, text.strip(), 1, bom, newline, problems, _unclosed(text))

@@ -89,7 +89,9 @@ def stub(name: str) -> bytes:
 
 def _cannot(data: bytes, parsed: Parsed) -> str:
     if parsed.spec is None:
-        reason = parsed.error.message if parsed.error is not None else "it cannot be read."
+        reason = "it cannot be read."
+        if parsed.error is not None:
+            reason = parsed.error.message
         return f"the file is no agent: {reason}"
     text = FileLines.read(data)
     if text.bom:
@@ -239,7 +241,9 @@ def locate(entry: LoadedAgent, cwd: Path) -> Path:
 
 
 def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tuple[Loss, ...]]:
-    data = read_bytes(entry.path) if Path(entry.path).is_file() else None
+    data = None
+    if Path(entry.path).is_file():
+        data = read_bytes(entry.path)
     if isinstance(data, bytes) and entry.parsed.dialect == dialect:
         again = parse(data, path=str(path), dialect=dialect)
         if again.spec is not None and not differences(entry.spec, again.spec) and _is_text(data):
@@ -274,7 +278,9 @@ def _apply(entry: LoadedAgent, path: Path, data: bytes, changed: bool, refused: 
 
 def _dialect(entry: LoadedAgent, path: Path) -> DialectName | None:
     """The dialect the catalog read it in; a guess for a file that was found instead of it."""
-    return entry.parsed.dialect if str(path) == entry.path else None
+    if str(path) == entry.path:
+        return entry.parsed.dialect
+    return None
 
 
 def _content(path: Path) -> bytes:
@@ -344,7 +350,9 @@ def look(path: Path, name: str) -> WrittenAgent:
         return WrittenAgent(path, f"{path} was not written.")
     parsed = parse_file(path, dialect="retinue", source="project")
     if parsed.spec is None:
-        reason = parsed.error.message if parsed.error is not None else "it cannot be read."
+        reason = "it cannot be read."
+        if parsed.error is not None:
+            reason = parsed.error.message
         return WrittenAgent(path, f"{path} is no agent: {reason}")
     findings = tuple(lint_paths([path]).findings)
     if parsed.spec.name != name:

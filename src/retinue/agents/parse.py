@@ -143,7 +143,9 @@ def _parse(
 
 def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source: Source) -> Parsed:
     """The last step of every reading: translate, check, build."""
-    first_line = BLOCK_LINE if table.nested_under is None else 1
+    first_line = 1
+    if table.nested_under is None:
+        first_line = BLOCK_LINE
     draft = translate(table, matter.items, source, first_line)
     written = draft.values.pop("name", None)
     description = draft.values.get("description")
@@ -297,4 +299,6 @@ def parse_skill(data: bytes, *, path: str, source: Source = "project") -> Parsed
 
 def _named_after_folder(path: str) -> str:
     folder, slash, _ = path.replace("\\", "/").rpartition("/")
-    return f"{folder}.md" if slash and is_skill(path) else path
+    if slash and is_skill(path):
+        return f"{folder}.md"
+    return path

@@ -97,7 +97,9 @@ class LoadedAgent:
     def qualified_name(self) -> str:
         if is_profile(self):
             return f"codingcode:{self.name}"
-        return f"{self.plugin}:{self.name}" if self.plugin else self.name
+        if self.plugin:
+            return f"{self.plugin}:{self.name}"
+        return self.name
 
 
 def is_profile(entry: LoadedAgent) -> bool:
@@ -147,7 +149,9 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
                 winner.shadowed_by = winner.recovered_under = parsed.file
                 _follow(entries, winner)
                 winner = None
-            taken = builtin.get(spec.name.casefold()) if _yields_to_builtins(reading.folder) else None
+            taken = None
+            if _yields_to_builtins(reading.folder):
+                taken = builtin.get(spec.name.casefold())
             if taken is not None:
                 entry = LoadedAgent(parsed, spec.name, source, taken, plugin=plugin)
             elif winner is None:
@@ -155,7 +159,9 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
                 winners[spec.name] = entry
                 owners[spec.name] = reading
             else:
-                duplicate = winner.path if owners[spec.name] is reading else None
+                duplicate = None
+                if owners[spec.name] is reading:
+                    duplicate = winner.path
                 entry = LoadedAgent(parsed, spec.name, source, winner.path, duplicate, plugin)
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
@@ -196,7 +202,9 @@ def _scope(folder: Folder, path: str) -> str | None:
 def _failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], order: dict[str, int]) -> FailedFile:
     problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
     name = claimed_name(parsed)
-    winner = winners.get(name) if name and problem.severity == "error" else None
+    winner = None
+    if name and problem.severity == "error":
+        winner = winners.get(name)
     weaker = winner is not None and order[winner.path] >= index
     return FailedFile(parsed.file, problem, parsed, winner.path if winner is not None and weaker else None)
 

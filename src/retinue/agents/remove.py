@@ -74,7 +74,9 @@ def _winner(cwd: Path, name: str) -> LoadedAgent | None:
 
 
 def _origin(entry: LoadedAgent) -> str:
-    return "the package" if entry.source == "builtin" else f"{entry.source} ({entry.path})"
+    if entry.source == "builtin":
+        return "the package"
+    return f"{entry.source} ({entry.path})"
 
 
 def _delete(path: Path) -> None:

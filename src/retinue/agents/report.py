@@ -42,7 +42,9 @@ def require_startable(spec: AgentSpec) -> None:
 
 def place_of(path: str, problem: Problem) -> str:
     """`file:line`, where the line is known."""
-    return f"{path}:{problem.line}" if problem.line is not None else path
+    if problem.line is not None:
+        return f"{path}:{problem.line}"
+    return path
 
 
 def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:

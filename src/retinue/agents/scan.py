@@ -133,7 +133,9 @@ _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC",
 def read_bytes(path: str) -> bytes | Problem:
     """The content of a regular file, or why not."""
     found = read_signed(path)
-    return found if isinstance(found, Problem) else found[0]
+    if isinstance(found, Problem):
+        return found
+    return found[0]
 
 
 def read_signed(path: str) -> tuple[bytes, Signature] | Problem:

@@ -84,7 +84,9 @@ def _tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] |
 
 
 def _chosen(value: str) -> str | None:
-    return None if value.strip() in _OPEN else value.strip()
+    if value.strip() in _OPEN:
+        return None
+    return value.strip()
 
 
 _SIMPLE_KEY = re.compile(r"[\w-]+")
@@ -106,7 +108,9 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
     else:
         lines = [line for key, value in {**fields, **extra}.items() for line in _entry(key, value, dialect)]
     prompt = spec.prompt.replace("\0", "\ufffd")  # a file with NUL in it is binary to every reader
-    body = f"\n{prompt}\n" if prompt else ""
+    body = ""
+    if prompt:
+        body = f"\n{prompt}\n"
     return "\n".join(["---", *lines, "---", body])
 
 

@@ -269,9 +269,13 @@ def _marked(text: str, first: str) -> Any:
         inner = text[1:-1]
         if "\\\\" in inner:
             return _ESCAPED.sub(_unescape, inner)
-        return inner.replace("\\n", "\n").replace('\\"', '"') if "\\" in inner else inner
+        if "\\" in inner:
+            return inner.replace("\\n", "\n").replace('\\"', '"')
+        return inner
     if first == "'":
-        return None if len(text) < 2 or text[-1] != "'" or "'" in text[1:-1] else text[1:-1]
+        if len(text) < 2 or text[-1] != "'" or "'" in text[1:-1]:
+            return None
+        return text[1:-1]
     if first == "[" and _WORD_LIST.fullmatch(text) is not None:
         return [_word(word) for word in text[1:-1].split(",")]
     return None
@@ -279,8 +283,12 @@ def _marked(text: str, first: str) -> Any:
 
 def _word(word: str) -> Any:
     word = word.strip(" ")
-    return word[1:-1] if word[0] in "'\"" else plain(word)
+    if word[0] in "'\"":
+        return word[1:-1]
+    return plain(word)
 
 
 def _unescape(match: re.Match[str]) -> str:
-    return "\n" if match[1] == "n" else match[1]
+    if match[1] == "n":
+        return "\n"
+    return match[1]

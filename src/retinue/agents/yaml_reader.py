@@ -48,7 +48,9 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 
 
 def _key(event: Any) -> Any:
-    return _MERGE if event.value == "<<" and event.implicit[0] else event.value
+    if event.value == "<<" and event.implicit[0]:
+        return _MERGE
+    return event.value
 
 
 class _Builder:
@@ -99,7 +101,9 @@ class _Builder:
             event = next_event()
             if isinstance(event, ScalarEvent):
                 value = self.scalar(event)
-                text = event.value if value is not event.value else None
+                text = None
+                if value is not event.value:
+                    text = event.value
                 if event.anchor:
                     self.anchors[event.anchor] = value
                 end: Any = event.end_mark
@@ -201,7 +205,9 @@ class _Builder:
     def scalar(self, event: Any) -> Any:
         text: str = event.value
         if event.implicit[0]:
-            return plain(text) if event.style is None or event.style == "" else text
+            if event.style is None or event.style == "":
+                return plain(text)
+            return text
         tag = event.tag
         if tag is None or tag in _TEXT_TAGS or event.implicit[1]:
             return text

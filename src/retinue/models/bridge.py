@@ -67,7 +67,9 @@ class Codec:
                 waiting += self._results(message)
             else:
                 waiting += self._prompt(message)
-        return [*history, lib.ModelRequest(parts=waiting)] if waiting else history
+        if waiting:
+            return [*history, lib.ModelRequest(parts=waiting)]
+        return history
 
     def extras(self, part: Any) -> str | None:
         """What the provider attached to a part, as text that `_restored` understands."""
@@ -117,7 +119,9 @@ class Codec:
             if files:
                 kind = "Documents" if isinstance(files[0], Document) else "Images"
                 after += [f"{kind} from the tool {result.name}:", *map(self._file, files)]
-        return [*parts, self._lib.UserPromptPart(content=after)] if after else parts
+        if after:
+            return [*parts, self._lib.UserPromptPart(content=after)]
+        return parts
 
     def _result(self, result: ToolResult) -> Any:
         outcome = {"outcome": "failed"} if result.is_error and self._says_failed else {}
@@ -301,7 +305,9 @@ def _key_variable(name: str) -> str:
 
 def _plain_body(body: Any) -> Any:
     """An error of botocore's, `{"Error": {"Message": …, "Code": …}}`, in the words of the others."""
-    error = body.get("Error") if isinstance(body, dict) else None
+    error = None
+    if isinstance(body, dict):
+        error = body.get("Error")
     if not isinstance(error, dict):
         return body
     return {"error": {"message": error.get("Message", ""), "code": error.get("Code", "")}}
@@ -319,7 +325,9 @@ def _refuses_thoughts(draft: MessageDraft) -> bool:
 def _missing_library(name: str, said: str) -> ConfigurationError:
     """The failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
     extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
-    wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'" if extra else "pip install 'retinue[providers]'"
+    wanted = "pip install 'retinue[providers]'"
+    if extra:
+        wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'"
     message = f"pydantic-ai lacks a library for '{name}': {' '.join(said.split())[:300]}"
     return ConfigurationError(message, remedy=f"Install it with: {wanted}")
 

@@ -50,8 +50,12 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
     if isinstance(value, str):
         value = _lenient(value)
     if value is None:
-        return ({}, None) if text == "null" else ({}, raw)
-    return (value, None) if isinstance(value, dict) else ({}, raw)
+        if text == "null":
+            return ({}, None)
+        return ({}, raw)
+    if isinstance(value, dict):
+        return (value, None)
+    return ({}, raw)
 
 
 def _lenient(text: str) -> Any:
@@ -160,7 +164,9 @@ class MessageDraft:
     # ---------------------------------------------------------------- pieces
     def text(self, piece: str) -> None:
         """Continue the text, or begin one after something else."""
-        last = self.parts[-1] if self.parts else None
+        last = None
+        if self.parts:
+            last = self.parts[-1]
         if not isinstance(last, TextDraft):
             if not piece:
                 return
@@ -168,7 +174,9 @@ class MessageDraft:
         self.more_text(last, piece)
 
     def thinking(self, piece: str) -> ThinkingDraft:
-        last = self.parts[-1] if self.parts else None
+        last = None
+        if self.parts:
+            last = self.parts[-1]
         if not isinstance(last, ThinkingDraft) or last.redacted is not None:
             last = self.add_thinking()
         self.more_thinking(last, piece)
@@ -307,7 +315,9 @@ def replace_usage(
 
 
 def _number(value: object, before: int) -> int:
-    return value if isinstance(value, int) and value >= 0 else before
+    if isinstance(value, int) and value >= 0:
+        return value
+    return before
 
 
 def _ids(history: Iterable[Message]) -> set[str]:

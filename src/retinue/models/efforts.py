@@ -72,7 +72,9 @@ def version_of(model: str, family: str) -> tuple[int, int] | None:
         return None
     major, _, minor = numbers[0].partition(".")
     if not minor and len(numbers) > 1 and re.search(rf"\b{major}[-@]{numbers[1]}(?!\d)", name[start:]):
-        minor = numbers[1] if numbers[1].isdecimal() else ""
+        minor = ""
+        if numbers[1].isdecimal():
+            minor = numbers[1]
     return int(major), int(minor or 0)
 
 
@@ -118,7 +120,9 @@ def anthropic_budget(level: Level, max_tokens: int, most: int) -> tuple[int, int
         max_tokens = max(max_tokens, min(most, budget + ANSWER_ROOM))
     room = max_tokens - min(ANSWER_ROOM, max_tokens // 2)
     budget = min(budget, room)
-    return (budget, max_tokens) if ANTHROPIC_MINIMUM <= budget < max_tokens else None
+    if ANTHROPIC_MINIMUM <= budget < max_tokens:
+        return (budget, max_tokens)
+    return None
 
 
 # ------------------------------------------------------------------ Gemini

@@ -53,7 +53,9 @@ class Wire:
         if self.key and len(self.key) >= 4:
             text = text.replace(self.key, "[key]")
         text = re.sub(_SECRETS, "[redacted]", text)
-        return text if len(text) <= _LIMIT else text[:_LIMIT].rstrip() + " …"
+        if len(text) <= _LIMIT:
+            return text
+        return text[:_LIMIT].rstrip() + " …"
 
 
 def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Failure:
@@ -84,11 +86,17 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
 def from_error(wire: Wire, error: Any) -> Failure:
     """An error object in the middle of a stream that began well."""
     said, words, details = _parts(error)
-    code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    code = None
+    if isinstance(error, dict):
+        code = error.get("code")
+    status = None
+    if isinstance(code, int) and 400 <= code < 600:
+        status = code
     text = wire.scrub(said or words)
     failure = _failure(wire, f"{wire.name} broke off: {text or 'without a reason'}", status, said, words, details)
-    return replace(failure, retry_after=retry_after({}, details, None, said)) if failure.transient else failure
+    if failure.transient:
+        return replace(failure, retry_after=retry_after({}, details, None, said))
+    return failure
 
 
 def from_transport(wire: Wire, error: TransportError) -> Failure:
@@ -188,14 +196,21 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
         return "timeout"
     if status == 409:
         return "server"  # a lock that was not free in time: the makers' SDKs repeat it
+    return _kind_by_words(status, words)
+
+
+def _kind_by_words(status: int | None, words: str) -> FailureKind:
+    """Return the kind that the words of an error name, if the status leaves it open."""
     named = next((kind for word, kind in WORDS if word in words), None)
-    if status is not None and status >= 500:
-        return named if named in ("overloaded", "rate_limit") else "server"
-    if status is not None and status >= 400:
-        return named if named in ("authentication", "not_found", "refused", "overloaded") else "invalid_request"
-    if status is not None:
-        return "invalid_request"
-    return named or "server"
+    if status is None:
+        return named or "server"
+    if status >= 500:
+        if named in ("overloaded", "rate_limit"):
+            return named
+        return "server"
+    if status >= 400 and named in ("authentication", "not_found", "refused", "overloaded"):
+        return named
+    return "invalid_request"
 
 
 def _fits_later(said: str) -> bool:
@@ -211,7 +226,9 @@ def _flat(details: Any) -> str:
         return " ".join(_flat(value) for value in list(details.values())[:20])
     if isinstance(details, list):
         return " ".join(_flat(value) for value in details[:20])
-    return details[:200] if isinstance(details, str) else ""
+    if isinstance(details, str):
+        return details[:200]
+    return ""
 
 
 def _read(body: bytes) -> tuple[str, str, Any]:

@@ -55,7 +55,9 @@ def signs_calls(info: ModelInfo) -> bool:
 
 
 def _part(part: Content) -> dict[str, Any]:
-    return {"text": part.text} if isinstance(part, Text) else {"inlineData": _blob(part)}
+    if isinstance(part, Text):
+        return {"text": part.text}
+    return {"inlineData": _blob(part)}
 
 
 def _blob(part: Image | Document) -> dict[str, Any]:
@@ -113,7 +115,9 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
 
 def _id(id: str) -> dict[str, str]:
     """Only ids that Gemini gave: one we made would be unknown to it."""
-    return {} if id.startswith(FRESH) else {"id": id}
+    if id.startswith(FRESH):
+        return {}
+    return {"id": id}
 
 
 _REFUSALS = frozenset(
@@ -240,7 +244,9 @@ class GeminiReader:
         elif "text" in part:
             draft.text(part["text"])
             if signature:
-                last = draft.parts[-1] if draft.parts else None
+                last = None
+                if draft.parts:
+                    last = draft.parts[-1]
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
         elif signature:

@@ -50,7 +50,9 @@ def take_keys() -> None:
 
 def environment() -> Mapping[str, str]:
     """The environment of this process with the keys: to look things up, never for a child."""
-    return {**os.environ, **_kept} if _taking else os.environ
+    if _taking:
+        return {**os.environ, **_kept}
+    return os.environ
 
 
 def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -148,12 +150,16 @@ class KeyHelper(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"the key helper `{self.argv[0]}`" if self.argv else f"the keyring entry '{self.keyring}'"
+        if self.argv:
+            return f"the key helper `{self.argv[0]}`"
+        return f"the keyring entry '{self.keyring}'"
 
     @property
     def command(self) -> str:
         """What a person types to see the same."""
-        return shlex.join(self.argv) if self.argv else f"keyring get {self.keyring.replace('/', ' ', 1)}"
+        if self.argv:
+            return shlex.join(self.argv)
+        return f"keyring get {self.keyring.replace('/', ' ', 1)}"
 
 
 class KeyHelperError(Exception):

@@ -54,7 +54,9 @@ def known_model(provider: str, model: str) -> ModelInfo | None:
     """What is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
     name has the facts of the plain one and stays as it was given, since it pins a snapshot."""
     found = _find(provider, model)
-    return None if found is None else _info(provider, *found)
+    if found is None:
+        return None
+    return _info(provider, *found)
 
 
 def describe_model(provider: str, model: str) -> ModelInfo:
@@ -147,7 +149,9 @@ def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
     if key is not None:
         return key, rows[key]
     key = keys.get(same_name(_DATE.sub("", model)))
-    return None if key is None else (model, rows[key])
+    if key is None:
+        return None
+    return (model, rows[key])
 
 
 def _elsewhere(model: str) -> ModelInfo | None:
@@ -179,7 +183,9 @@ def _from_siblings(provider: str, model: str) -> ModelInfo:
 
 
 def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
-    prices = _prices(row["prices"]) if "prices" in row else None
+    prices = None
+    if "prices" in row:
+        prices = _prices(row["prices"])
     if prices is not None and "above" in row:
         start, above = row["above"]
         prices = replace(prices, above=(start, _prices(above)))

@@ -45,7 +45,9 @@ async def served_models(
             headers = request_headers(await with_key(provider))
             async with await own.get(_url(provider), headers) as response:
                 body = await response.body(MAX_BYTES)
-                return _ids(body) if response.status == 200 else None
+                if response.status == 200:
+                    return _ids(body)
+                return None
     except (TransportError, TimeoutError, OSError):
         return None
     finally:
@@ -217,7 +219,9 @@ def _by_id(answer: Mapping[str, Any], model: str) -> Mapping[str, Any]:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
 
 
 async def _get(
@@ -240,4 +244,6 @@ async def _get(
                 found = orjson.loads(data) if response.status == 200 else {}
     except (TransportError, TimeoutError, OSError, orjson.JSONDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}

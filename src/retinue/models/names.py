@@ -132,7 +132,9 @@ def _best(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
         score = _score(wanted, words, info)
         if score > top:
             best, top = info, score
-    return best if top >= _ACCEPTED else None
+    if top >= _ACCEPTED:
+        return best
+    return None
 
 
 def _score(wanted: str, words: set[str], info: ModelInfo) -> float:

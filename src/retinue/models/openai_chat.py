@@ -56,7 +56,9 @@ class ChatShape(NamedTuple):
     documents: str | None = None
 
     def call_id(self, id: str) -> str:
-        return short_id(id, self.call_id_length) if self.call_id_length else safe_id(id)
+        if self.call_id_length:
+            return short_id(id, self.call_id_length)
+        return safe_id(id)
 
 
 def build_messages(request: ModelRequest, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
@@ -70,7 +72,9 @@ def build_messages(request: ModelRequest, info: ModelInfo, shape: ChatShape) -> 
             messages += _results(message, info, shape)
         else:
             messages += _user(message, info, shape)
-    return _with_turns_between(messages) if shape.assistant_after_tools else messages
+    if shape.assistant_after_tools:
+        return _with_turns_between(messages)
+    return messages
 
 
 def _with_turns_between(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -185,7 +189,9 @@ def _details(thoughts: list[Thinking]) -> list[Any]:
         details = orjson.loads(next(part.signature for part in reversed(thoughts) if part.signature))
     except (StopIteration, orjson.JSONDecodeError):
         return []
-    return details if isinstance(details, list) else []
+    if isinstance(details, list):
+        return details
+    return []
 
 
 _MARKED_ROUTES = ("anthropic/", "google/")
@@ -271,7 +277,9 @@ class OpenAIChatModel(WireModel):
     @property
     def _marks_cache(self) -> bool:
         routed = self._info.provider == "openrouter" and self._info.id.startswith(_MARKED_ROUTES)
-        return routed if self._quirks.cache_control is None else self._quirks.cache_control
+        if self._quirks.cache_control is None:
+            return routed
+        return self._quirks.cache_control
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Servers of reasoning models either want the reasoning back or do not want it, and say

@@ -226,7 +226,9 @@ class ChatReader:
     def _keep_details(self, details: Any) -> None:
         """OpenRouter's reasoning details: pieces with the same index and type are one."""
         for piece in details:
-            last = self._details[-1] if self._details else None
+            last = None
+            if self._details:
+                last = self._details[-1]
             same = last is not None and all(last.get(key) == piece.get(key) for key in ("type", "index"))
             if last is None or not same:
                 self._details.append(dict(piece))
@@ -291,4 +293,6 @@ def _google_signature(piece: Any) -> str | None:
     """The thought signature in Gemini's OpenAI-compatible answers."""
     extra = piece.get("extra_content") or {}
     signature = (extra.get("google") or {}).get("thought_signature")
-    return signature if isinstance(signature, str) else None
+    if isinstance(signature, str):
+        return signature
+    return None

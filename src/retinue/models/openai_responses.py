@@ -98,7 +98,9 @@ def _reasoning(part: Thinking) -> list[Any]:
     except orjson.JSONDecodeError:
         return []
     whole = isinstance(item, dict) and item.get("type") == "reasoning" and item.get("encrypted_content")
-    return [item] if whole else []
+    if whole:
+        return [item]
+    return []
 
 
 class OpenAIResponsesModel(WireModel):

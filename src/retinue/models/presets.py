@@ -65,7 +65,9 @@ class Quirks:
         """Raise ConfigurationError for a name or a value that means nothing."""
         if isinstance(value, Quirks):
             return value
-        return cls._read(value) if value else cls()
+        if value:
+            return cls._read(value)
+        return cls()
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:
@@ -93,7 +95,9 @@ def _wanted(annotation: str) -> type:
         return Mapping
     if annotation.startswith("int"):
         return int
-    return bool if annotation.startswith("bool") else str
+    if annotation.startswith("bool"):
+        return bool
+    return str
 
 
 Api = Literal["anthropic", "openai", "openai-responses", "gemini", "embedded"]

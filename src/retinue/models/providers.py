@@ -66,7 +66,9 @@ class Provider(NamedTuple):
 
     def api_for(self, model: str) -> Api:
         """The wire format in which this model is asked."""
-        return "openai-responses" if self.api_by_model and takes_responses(model) else self.api
+        if self.api_by_model and takes_responses(model):
+            return "openai-responses"
+        return self.api
 
     def url_for(self, model: str) -> str:
         """The base URL for this model. Azure's dated versions have a path per deployment, but for
@@ -225,7 +227,9 @@ class _Maker:
             notes=tuple(self.notes),
         )
         listed = tuple(self._listed(made, item) for item in self.entry.get("models", ()))
-        return made._replace(listed=tuple(info for info in listed if info.id)) if listed else made
+        if listed:
+            return made._replace(listed=tuple(info for info in listed if info.id))
+        return made
 
     def _address(self) -> tuple[str, bool]:
         """The address, and whether the environment's secrets may go there."""
@@ -261,7 +265,9 @@ class _Maker:
         version = self.entry.get("apiVersion") or (
             self.all.environment.get("OPENAI_API_VERSION", "") if self.name == "azure" else ""
         )
-        return {"api-version": version} if version else {}
+        if version:
+            return {"api-version": version}
+        return {}
 
     def _helper(self) -> KeyHelper | None:
         """The helper that returns the key on demand, if the entry names one and may."""
@@ -277,7 +283,9 @@ class _Maker:
             return None
         from retinue.models.keys import KeyHelper
 
-        return KeyHelper(argv=argv) if argv else KeyHelper(keyring=keyring)
+        if argv:
+            return KeyHelper(argv=argv)
+        return KeyHelper(keyring=keyring)
 
     def _key(self) -> tuple[str, str]:
         """The key and where it is from. A text without `$` is the key itself."""
@@ -310,7 +318,9 @@ class _Maker:
     def _named(self) -> str | None:
         """The variable that the entry names, if it may."""
         named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
-        return named if self.origin.believed else None
+        if self.origin.believed:
+            return named
+        return None
 
     def _headers(self) -> dict[str, str]:
         headers = {}
@@ -346,4 +356,6 @@ class _Maker:
     def _listed(self, made: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
         model = item if isinstance(item, str) else item.get("id", "")
         info = self.all.info(made, model)
-        return info if isinstance(item, str) else with_overrides(info, item)
+        if isinstance(item, str):
+            return info
+        return with_overrides(info, item)

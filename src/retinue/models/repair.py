@@ -73,7 +73,9 @@ def read_refusal(body: bytes, message: str) -> RequestRefusal:
         return RequestRefusal(message)
     if isinstance(data, list) and data:
         data = data[0]
-    error = data.get("error", data) if isinstance(data, dict) else None
+    error = None
+    if isinstance(data, dict):
+        error = data.get("error", data)
     if not isinstance(error, dict):
         return RequestRefusal(message)
     said = error.get("message") or error.get("detail") or message
@@ -178,7 +180,9 @@ def _holder(body: dict[str, Any], place: Iterable[str]) -> dict[str, Any] | None
     found: Any = body
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) and last in found else None
+    if isinstance(found, dict) and last in found:
+        return found
+    return None
 
 
 def _about_value(place: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:

@@ -73,7 +73,9 @@ class Resolver:
         plain, level = split_thinking(query)
         if level is not None:
             found = self.find(plain)
-            return None if found is None else found._replace(thinking=found.thinking or level)
+            if found is None:
+                return None
+            return found._replace(thinking=found.thinking or level)
         for name in spellings:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
             info = self._same_id(name.partition("/")[2])
@@ -113,7 +115,9 @@ class Resolver:
         """`provider/model` with a usable provider: exact, the same in other words, or as it is."""
         head, slash, model = name.partition("/")
         model = model.strip()
-        provider = self.providers.get(head) if slash and model else None
+        provider = None
+        if slash and model:
+            provider = self.providers.get(head)
         if provider is None or provider.problem is not None:
             return None
         exact = find_exact(f"{provider.id}/{model}", provider.listed)
@@ -131,7 +135,9 @@ class Resolver:
                 return self._loose(name, same[0])
         elif (info := find_model(model, offered)) is not None:
             return self._loose(name, info)
-        return None if self._is_of_others(provider, model) else self._as_it_is(provider, model)
+        if self._is_of_others(provider, model):
+            return None
+        return self._as_it_is(provider, model)
 
     def _is_of_others(self, provider: Provider, model: str) -> bool:
         """Whether a name cannot be a model of this maker, however new. Servers at another address,
@@ -146,7 +152,9 @@ class Resolver:
 
     def _names_wrong_maker(self, name: str) -> bool:
         head, slash, model = name.partition("/")
-        provider = self.providers.get(head) if slash else None
+        provider = None
+        if slash:
+            provider = self.providers.get(head)
         return provider is not None and provider.problem is None and self._is_of_others(provider, model.strip())
 
     def _same_id(self, model: str) -> ModelInfo | None:
@@ -171,7 +179,9 @@ class Resolver:
         query = query.strip()
         if query.lower() in (info.id.lower(), info.full_name.lower()):
             return ResolvedName(info, provider)
-        named = self.providers.get(query.partition("/")[0]) if "/" in query else None
+        named = None
+        if "/" in query:
+            named = self.providers.get(query.partition("/")[0])
         if named is not None and named.problem is None and named.id != info.provider:
             return ResolvedName(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
         meant = f'"{query}" means {info.full_name} here'
@@ -199,7 +209,9 @@ class Resolver:
         path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
         if path is not None:
             return local_model(path)
-        return ResolvedName(LOCAL, EMBEDDED["local"]) if wanted.lower() in ("", LOCAL.id) else None
+        if wanted.lower() in ("", LOCAL.id):
+            return ResolvedName(LOCAL, EMBEDDED["local"])
+        return None
 
     def _named(self) -> str:
         return self.providers.settings.local_model or self.providers.environment.get(LOCAL_VARIABLE, "").strip()
@@ -215,7 +227,9 @@ def _gguf(text: str) -> Path | None:
     if not text.lower().endswith(".gguf"):
         return None
     path = Path(text).expanduser()
-    return path if path.is_file() else None
+    if path.is_file():
+        return path
+    return None
 
 
 def _names(wanted: str, path: str) -> bool:

@@ -54,11 +54,15 @@ def retry_after(
 
 def _number(text: str | None, factor: float = 1.0) -> float | None:
     try:
-        value = float(text) if text else None
+        value = None
+        if text:
+            value = float(text)
     except ValueError:
         return None
     # inf and nan are numbers to Python and nonsense to everyone else.
-    return value * factor if value is not None and abs(value * factor) < 1e10 else None
+    if value is not None and abs(value * factor) < 1e10:
+        return value * factor
+    return None
 
 
 def _http_date(text: str | None, now: float) -> float | None:
@@ -107,7 +111,9 @@ def _resets(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _known(seconds: float | None) -> list[float]:
-    return [] if seconds is None else [seconds]
+    if seconds is None:
+        return []
+    return [seconds]
 
 
 def _moment(text: str, now: float) -> float | None:
@@ -140,8 +146,12 @@ def duration(text: str) -> float | None:
             unit += character
     rest = number.rstrip("\0")
     if rest:
-        return _number(rest) if not total else None
-    return total if text.strip() else None
+        if not total:
+            return _number(rest)
+        return None
+    if text.strip():
+        return total
+    return None
 
 
 ATTEMPTS = 15

@@ -175,7 +175,9 @@ class _Chooser:
 
             served = await served_models(provider, transport)
             best = best if best in (served or (best,)) else served[0] if served else None
-        return None if best is None else self.providers.info(provider, best)
+        if best is None:
+            return None
+        return self.providers.info(provider, best)
 
     async def from_server(self, transport: Transport | None) -> ModelSelection | None:
         servers = [provider for provider in self.providers.configured() if not self._not_first_choice(provider)]
@@ -213,7 +215,9 @@ class _Chooser:
         warnings += selection.provider.notes
         if self.settings.scope_models and selection.provider.api != "embedded":
             warnings += self._scoped(selection, query)
-        attempts = self.settings.retry_max_attempts if self.settings.retry_enabled else 1
+        attempts = 1
+        if self.settings.retry_enabled:
+            attempts = self.settings.retry_max_attempts
         selection = selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
         return self._with_fallbacks(selection)
 
@@ -261,7 +265,9 @@ def default_model(provider: str) -> str | None:
     words = DEFAULT_MODELS.get(provider)
     known = [info.id for info in known_models(provider)]
     if words is None:
-        return known[0] if known else None
+        if known:
+            return known[0]
+        return None
     family = [model for model in known if all(word in model.replace(".", "-").split("-") for word in words)]
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 

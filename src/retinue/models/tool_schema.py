@@ -73,7 +73,9 @@ def gemini_parameters(parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         if len(_gemini_cache) >= _MOST_CACHED:
             _gemini_cache.clear()
         known = _gemini_cache[id(parameters)] = (parameters, schema)
-    return known[1] if known[1].get("properties") or known[1].get("additionalProperties") else None
+    if known[1].get("properties") or known[1].get("additionalProperties"):
+        return known[1]
+    return None
 
 
 def folded_keywords(parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -251,8 +253,12 @@ _KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    if isinstance(found, Mapping):
+        return found
+    return {}
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []

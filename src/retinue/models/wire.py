@@ -259,12 +259,16 @@ class WireModel:
     @property
     def _sends_cache_key(self) -> bool:
         wanted = self._quirks.cache_key
-        return self._info.provider in _KEYED if wanted is None else wanted
+        if wanted is None:
+            return self._info.provider in _KEYED
+        return wanted
 
     def cache_key(self, request: ModelRequest) -> str:
         """Name the conversation, so that its requests reach the machine that has its beginning
         in its cache. A fork begins alike and shares it; no text can be read from it."""
-        first = request.messages[0] if request.messages else None
+        first = None
+        if request.messages:
+            first = request.messages[0]
         if self._keyed is None or self._keyed[0] is not first or self._keyed[1] is not request.system:
             text = request.system + (getattr(first, "text", "") if first is not None else "")
             digest = blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -299,7 +303,9 @@ class WireModel:
         folder = urlsplit(self._base).path.strip("/")
         last = folder.rpartition("/")[2]
         versioned = last[:1] == "v" and last[1:2].isdecimal()
-        return self._base + path if versioned or (folder and not always) else f"{self._base}/{version}{path}"
+        if versioned or (folder and not always):
+            return self._base + path
+        return f"{self._base}/{version}{path}"
 
     def _finish_body(self, body: dict[str, Any], request: ModelRequest) -> dict[str, Any]:
         body.update(self._quirks.extra_body)
@@ -317,7 +323,9 @@ def encode(body: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
 
 
 def absorb(payloads: list[bytes], reader: StreamReader, draft: MessageDraft) -> bool:
@@ -340,4 +348,6 @@ def absorb_rest(events: Events, reader: StreamReader, draft: MessageDraft) -> No
 def looks_like(data: bytes) -> Literal["events", "json", "page"]:
     """What a body is, by how it begins: servers are careless with content types."""
     first = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return "json" if first in (b"{", b"[") else "page" if first == b"<" else "events"
+    if first in (b"{", b"["):
+        return "json"
+    return "page" if first == b"<" else "events"

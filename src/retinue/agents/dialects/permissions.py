@@ -95,7 +95,9 @@ class _Reading:
         self.rules += [PermissionRule(tool, pattern, verdict or "deny") for pattern, verdict in verdicts.items()]
 
     def result(self) -> ToolRules:
-        only = _spread(self.only) if self.denies_rest else None
+        only = None
+        if self.denies_rest:
+            only = _spread(self.only)
         rules = ToolRules(_spread(self.deny), only, tuple(self.rules))
         if self.strange:
             raise BadValueError(self.strange, _REMEDY, instead=rules)
@@ -106,7 +108,9 @@ class _Reading:
 def _verdict(state: Any) -> Any:
     if isinstance(state, str):
         return _VERDICTS.get(state.strip().lower())
-    return _VERDICTS.get(state) if isinstance(state, bool) else None
+    if isinstance(state, bool):
+        return _VERDICTS.get(state)
+    return None
 
 
 def _spread(names: list[str]) -> tuple[str, ...]:

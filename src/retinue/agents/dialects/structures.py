@@ -43,7 +43,9 @@ def _model(value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _one_model(name: str) -> Any:
     model = bare(name)
-    return ModelChoice(name, None if model == "inherit" else model) if model else UNSET
+    if model:
+        return ModelChoice(name, None if model == "inherit" else model)
+    return UNSET
 
 
 def _servers(value: Any) -> Any:
@@ -95,9 +97,9 @@ def _hooks(value: Any) -> Any:
                 found += _hook(event, entry)
     elif isinstance(value, list):
         for entry in value:
-            event = (
-                next((entry[key] for key in _EVENT_KEYS if entry.get(key)), None) if isinstance(entry, dict) else None
-            )
+            event = None
+            if isinstance(entry, dict):
+                event = next((entry[key] for key in _EVENT_KEYS if entry.get(key)), None)
             if not isinstance(event, str):
                 raise BadValueError("a hook does not say which event it is for")
             found += _hook(event, {key: each for key, each in entry.items() if key not in _EVENT_KEYS})
@@ -140,7 +142,9 @@ def _timeout(event: str, value: Any) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise BadValueError(f"the timeout of a '{event}' hook is {describe(value)}, not a positive number")
-    return value / 1000 if value >= _MILLISECONDS_FROM else float(value)
+    if value >= _MILLISECONDS_FROM:
+        return value / 1000
+    return float(value)
 
 
 def _budget(value: Any) -> Any:
@@ -148,7 +152,9 @@ def _budget(value: Any) -> Any:
         return UNSET
     try:
         budget = Budget.read(value)
-        return UNSET if budget == NO_LIMITS else budget
+        if budget == NO_LIMITS:
+            return UNSET
+        return budget
     except UsageError as error:
         raise BadValueError(error.message.rstrip("."), error.remedy) from error
 

@@ -128,7 +128,9 @@ class FieldRow:
 
     @property
     def bad(self) -> str:
-        return "the agent is not started" if self.restricts else self.kind.bad
+        if self.restricts:
+            return "the agent is not started"
+        return self.kind.bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +236,12 @@ class Dialect:
         if "tool" not in tight:
             return None
         if any(word in tight for word in _REFUSING):
-            return self._squeezed["disallowedtools"][0] if "disallowedtools" in self._squeezed else None
-        return self._squeezed["tools"][0] if any(word in tight for word in _ALLOWING) else None
+            if "disallowedtools" in self._squeezed:
+                return self._squeezed["disallowedtools"][0]
+            return None
+        if any(word in tight for word in _ALLOWING):
+            return self._squeezed["tools"][0]
+        return None
 
 
 _REFUSING = ("disallow", "deny", "denied", "forbid", "block", "exclude", "banned", "without", "except", "disable")
@@ -244,7 +250,9 @@ _ALLOWING = ("allow", "permit", "only", "whitelist", "enabled", "available")
 
 @lru_cache(maxsize=4096)
 def _near(dialect: Dialect, key: str) -> Match | None:
-    found = dialect.nearest(key) if len(key) <= 64 else None
+    found = None
+    if len(key) <= 64:
+        found = dialect.nearest(key)
     if found is None:
         return None
     row, how = found
@@ -266,7 +274,9 @@ def off_by_one(left: str, right: str) -> bool:
     a, b = left[start:], right[start:]
     if len(a) == len(b):
         return a[1:] == b[1:] or (a[:2] == b[1::-1] and len(a) > 1 and a[2:] == b[2:])
-    return a[1:] == b if len(a) > len(b) else a == b[1:]
+    if len(a) > len(b):
+        return a[1:] == b
+    return a == b[1:]
 
 
 def _fate(row: FieldRow, spelling: str, how: How) -> Fate:

@@ -81,7 +81,9 @@ def describe(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)
-    return f"'{text[:40]}…'" if len(text) > 40 else f"'{text}'"
+    if len(text) > 40:
+        return f"'{text[:40]}…'"
+    return f"'{text}'"
 
 
 def _item_name(item: Any) -> str | None:
@@ -94,7 +96,9 @@ def _item_name(item: Any) -> str | None:
             if "(" in key and not isinstance(value, (dict, list)):
                 return f"{key}: {scalar_text(value)}".rstrip()
         return None
-    return None if isinstance(item, list) else scalar_text(item)
+    if isinstance(item, list):
+        return None
+    return scalar_text(item)
 
 
 def _from_json(text: str) -> tuple[str, ...]:

@@ -89,7 +89,9 @@ def _as_text(item: Item) -> Any:
     """A scalar as its source text; lists, mappings and nothing as they are."""
     if item.value is None or isinstance(item.value, (str, list, dict)):
         return item.value
-    return item.text if item.text is not None else scalar_text(item.value)
+    if item.text is not None:
+        return item.text
+    return scalar_text(item.value)
 
 
 def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: int) -> None:

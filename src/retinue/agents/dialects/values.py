@@ -30,7 +30,9 @@ def _label(value: Any) -> Any:
     """Text that may be blank: a name or description that was written, if only as `""`."""
     if type(value) is str:
         return value.strip()
-    return UNSET if value is None else _text(value)
+    if value is None:
+        return UNSET
+    return _text(value)
 
 
 def _names(value: Any) -> Any:
@@ -192,7 +194,9 @@ def _primary(value: Any) -> Any:
 
 def _hidden(value: Any) -> Any:
     found = _switch(value)
-    return found if found is UNSET else not found
+    if found is UNSET:
+        return found
+    return not found
 
 
 def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
@@ -210,7 +214,9 @@ def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
 
 def _prompt_mode(value: Any) -> Any:
     if value == "append" or value == "replace" or value is None:
-        return UNSET if value is None else value
+        if value is None:
+            return UNSET
+        return value
     raise BadValueError(f"append or replace is wanted, not {describe(value)}; read as replace", instead="replace")
 
 
@@ -274,7 +280,9 @@ def _thinking(value: Any) -> Any:
         raise BadValueError(f"a level such as low or high is wanted, not {describe(value)}")
     if value in ("true", "True", "TRUE"):
         raise BadValueError("true is not a level", "Write one of off, minimal, low, medium, high, xhigh, max.")
-    return "off" if value in ("false", "False", "FALSE") else value.strip() or UNSET
+    if value in ("false", "False", "FALSE"):
+        return "off"
+    return value.strip() or UNSET
 
 
 def _schema(value: Any) -> Any:
@@ -309,15 +317,21 @@ def _either(left: bool, right: bool) -> bool:
 def _fewer(left: Any, right: Any) -> Any:
     """Of two `all, none or names`, what both allow."""
     if isinstance(left, bool):
-        return right if left else False
+        if left:
+            return right
+        return False
     if isinstance(right, bool):
-        return left if right else False
+        if right:
+            return left
+        return False
     return tuple(name for name in left if name in right)
 
 
 def _fewest(left: int, right: int) -> int:
     """The smaller of two limits; 0 means unlimited."""
-    return min(left, right) if left and right else left or right
+    if left and right:
+        return min(left, right)
+    return left or right
 
 
 def _stricter_mode(left: str, right: str) -> str:

@@ -105,7 +105,9 @@ def suggest(model: str) -> str | None:
 
 def alternatives(model: str) -> tuple[str, ...]:
     """`a | b` names two models, which only a list may do."""
-    return tuple(part for part in _CHOICES.split(model) if part) if "|" in model else ()
+    if "|" in model:
+        return tuple(part for part in _CHOICES.split(model) if part)
+    return ()
 
 
 MAX_DESCRIPTION = 1024

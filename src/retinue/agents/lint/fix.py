@@ -95,7 +95,9 @@ def attempt(subject: LintSubject, repair: Repair | None) -> LintSubject | None:
     if data == subject.data:
         return None
     after = subject.read(data)
-    return after if _safe(subject.parsed, after.parsed, repair) else None
+    if _safe(subject.parsed, after.parsed, repair):
+        return after
+    return None
 
 
 def _safe(before: Parsed, after: Parsed, repair: Repair) -> bool:

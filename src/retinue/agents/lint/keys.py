@@ -42,7 +42,9 @@ def distance(left: str, right: str, limit: int = 2) -> int:
 
 def allowed_slips(word: str) -> int:
     """Short words are easily some other word: one slip up to five letters, none up to three."""
-    return 0 if len(word) <= 3 else 1 if len(word) <= 5 else 2
+    if len(word) <= 3:
+        return 0
+    return 1 if len(word) <= 5 else 2
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
@@ -100,7 +102,9 @@ def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
     meant = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
     if meant is None or _known_unused(key):
         return None
-    repair = _renamed(subject, key, meant) if meant not in subject.parsed.fates else None
+    repair = None
+    if meant not in subject.parsed.fates:
+        repair = _renamed(subject, key, meant)
     reason = f"There is no key '{key}'; it is ignored."
     return subject.found("near-miss-key", reason, f"Did you mean '{meant}'?", key=key, repair=repair)
 
@@ -133,7 +137,9 @@ def _plain(subject: LintSubject, problem: Problem) -> CheckResult:
 
 def _near_miss(subject: LintSubject, key: str, found: CheckResult) -> CheckResult:
     match = subject.table.match(key)
-    field = match.field.to if match is not None else None
+    field = None
+    if match is not None:
+        field = match.field.to
     own = subject.own_key(field)
     if own is None and match is not None and match.how == "foreign":
         reason = f"Retinue honours '{key}', but {subject.table.title} itself does not know it."
@@ -171,11 +177,15 @@ def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
 
 def _renamed(subject: LintSubject, key: str, meant: str) -> Repair:
     match = subject.table.match(meant)
-    field = match.field.to if match is not None else None
+    field = None
+    if match is not None:
+        field = match.field.to
 
     def apply(text: FileLines) -> FileLines:
         entries = text.find(key)
-        return rename(text, entries[0], meant) if len(entries) == 1 else text
+        if len(entries) == 1:
+            return rename(text, entries[0], meant)
+        return text
 
     return Repair(f"renamed '{key}' to '{meant}'", apply, frozenset({field, "extra"} if field else ()))
 

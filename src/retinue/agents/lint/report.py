@@ -59,7 +59,9 @@ def count(findings: Iterable[Finding]) -> dict[str, int]:
 def near(path: str, base: Path | None) -> str:
     """`path` from `base` on, if it lies below."""
     pure = PurePath(path)
-    return str(pure.relative_to(base)) if base is not None and pure.is_relative_to(base) else path
+    if base is not None and pure.is_relative_to(base):
+        return str(pure.relative_to(base))
+    return path
 
 
 def _plain(found: Finding) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def _report(
     for subject in subjects:
         if subject.parsed.file in fixable:
             after, made = repaired(subject, lint_subject)
-            trouble = _write(subject, after) if made else ""
+            trouble = ""
+            if made:
+                trouble = _write(subject, after)
             if trouble:
                 findings[subject.found("not-writable", trouble).finding] = None
             else:
@@ -135,7 +137,9 @@ def _subject(path: str) -> LintSubject:
 
 def _data(path: str) -> bytes | None:
     data = read_bytes(path)
-    return None if isinstance(data, Problem) else data
+    if isinstance(data, Problem):
+        return None
+    return data
 
 
 def _expanded(paths: Iterable[Path | str]) -> list[Path]:
@@ -240,9 +244,13 @@ def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
 
 
 def _against(subject: LintSubject, others: Sequence[LintSubject]) -> Iterator[Finding]:
-    name = subject.parsed.spec.name if subject.parsed.spec is not None else ""
+    name = ""
+    if subject.parsed.spec is not None:
+        name = subject.parsed.spec.name
     for other in others[:1]:
-        theirs = other.parsed.spec.name if other.parsed.spec is not None else ""
+        theirs = ""
+        if other.parsed.spec is not None:
+            theirs = other.parsed.spec.name
         code = "duplicate-name" if theirs == name else "case-clash"
         reason = f"'{name}' is also the name of {other.parsed.file}."
         if code == "case-clash":

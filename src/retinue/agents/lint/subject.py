@@ -79,7 +79,9 @@ class LintSubject:
 
     @cached_property
     def table(self) -> Dialect:
-        return SKILL if is_skill(self.parsed.file) else DIALECTS[self.parsed.dialect]
+        if is_skill(self.parsed.file):
+            return SKILL
+        return DIALECTS[self.parsed.dialect]
 
     def read(self, data: bytes) -> LintSubject:
         """The same file with other content."""
@@ -132,7 +134,9 @@ class LintSubject:
             return None, None
         if word:
             for number in range(place.line, min(place.end_line, len(self.text.lines)) + 1):
-                after = place.column + len(key) if number == place.line else 0
+                after = 0
+                if number == place.line:
+                    after = place.column + len(key)
                 column = bare(self.text.lines[number - 1]).find(word, after)
                 if column >= 0:
                     return number, column + 1

@@ -63,8 +63,12 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
             yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
             continue
         effect = "it denies nothing" if denies else "it gives the agent nothing"
-        meant = _meant(base, subject) if count < _MOST_SUGGESTIONS else None
-        remedy = f"Did you mean '{meant}'?" if meant else "Correct the name, or write mcp__SERVER__TOOL for a server's."
+        meant = None
+        if count < _MOST_SUGGESTIONS:
+            meant = _meant(base, subject)
+        remedy = "Correct the name, or write mcp__SERVER__TOOL for a server's."
+        if meant:
+            remedy = f"Did you mean '{meant}'?"
         bare_server = subject.parsed.dialect == "copilot" and meant is None
         yield subject.found(
             "unknown-tool",

@@ -99,7 +99,9 @@ def _serve(path: Path, window: int, template: str) -> Any:
     params.api_keys = [secrets.token_urlsafe(32)]
     if template:
         params.chat_template = template
-    folder = Path(tempfile.mkdtemp(prefix="retinue-local-")) if hasattr(socket, "AF_UNIX") else None
+    folder = None
+    if hasattr(socket, "AF_UNIX"):
+        folder = Path(tempfile.mkdtemp(prefix="retinue-local-"))
     try:
         params.hostnames = [str(folder / "llama.sock")] if folder else ["127.0.0.1"]
         return library.Server(params)

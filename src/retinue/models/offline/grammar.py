@@ -133,7 +133,9 @@ def _parameters(tool: ToolSpec) -> str:
     properties = tool.parameters.get("properties")
     parts = []
     for name, schema in properties.items() if isinstance(properties, Mapping) else ():
-        kind = schema.get("type", "any") if isinstance(schema, Mapping) else "any"
+        kind = "any"
+        if isinstance(schema, Mapping):
+            kind = schema.get("type", "any")
         parts.append(f'"{name}"{"" if name in required else "?"}: {kind}')
     return "{" + ", ".join(parts) + "}"
 

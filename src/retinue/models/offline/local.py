@@ -283,7 +283,9 @@ class _Answer:
 
 def _names(request: ModelRequest, native: bool) -> tuple[str, ...]:
     """The tools whose calls have to be read out of text."""
-    return () if native or request.tool_choice == "none" else tuple(tool.name for tool in request.tools)
+    if native or request.tool_choice == "none":
+        return ()
+    return tuple(tool.name for tool in request.tools)
 
 
 def _function(tool: Any) -> dict[str, Any]:
@@ -294,7 +296,11 @@ def _function(tool: Any) -> dict[str, Any]:
 def _clean(value: Any) -> Any:
     """Text that is no valid Unicode, such as half of a surrogate pair, cannot cross over."""
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+        if value.isascii():
+            return value
+        return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value]
+    return value

@@ -210,7 +210,9 @@ def stems_of(text: str) -> tuple[str, ...]:
 def _words_of_path(place: re.Match[str]) -> str:
     """Return of a path in the tree its name; of one elsewhere (`/etc/ssh/config`) every part."""
     path = place.group()
-    return path.replace("/", " ") if path.startswith("/") else path.rpartition("/")[2]
+    if path.startswith("/"):
+        return path.replace("/", " ")
+    return path.rpartition("/")[2]
 
 
 def _words(text: str) -> list[str]:

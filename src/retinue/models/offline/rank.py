@@ -80,7 +80,9 @@ class Ranking:
     def _weight(self, index: int) -> float:
         if self.evidence.having and not self.evidence.having.get(index):
             return 0.01  # a word that no file has tells none from another
-        said = WEAK if self.query.terms[index].weak else 1.0
+        said = 1.0
+        if self.query.terms[index].weak:
+            said = WEAK
         return said * (0.4 + 0.6 * math.sqrt(self.rarity[index]))
 
     def _score(self, path: str) -> Ranked:
@@ -181,4 +183,6 @@ def _rarity(having: int, total: int) -> float:
 
 
 def _saturate(value: float, half: float) -> float:
-    return value / (value + half) if value else 0.0
+    if value:
+        return value / (value + half)
+    return 0.0

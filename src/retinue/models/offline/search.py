@@ -146,7 +146,9 @@ def survey(query: Query, toolbox: Toolbox) -> list[Wanted]:
     elif toolbox.grep is None and toolbox.ls:
         wanted.append((toolbox.ls, {"path": "."}))
     if grep := toolbox.grep:
-        glob = _ASIDE if grep.excludes and not asked_kinds(query.text) else None
+        glob = None
+        if grep.excludes and not asked_kinds(query.text):
+            glob = _ASIDE
         mode = "count" if grep.counts else "content"
         for term in query.terms:
             wanted.append((grep, {"pattern": pattern_of([term]), "mode": mode, "limit": 400, "glob": glob}))
