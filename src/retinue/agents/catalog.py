@@ -115,7 +115,11 @@ class Catalog:
     def agents(self) -> tuple[LoadedAgent, ...]:
         """What can be started: the winners that are enabled and whose restrictions could be read.
         Only these may be advertised."""
-        return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.startable)
+        found = []
+        for entry in self.entries:
+            if entry.shadowed_by is None and entry.startable:
+                found.append(entry)
+        return tuple(found)
 
     @property
     def names(self) -> tuple[str, ...]:

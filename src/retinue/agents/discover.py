@@ -200,5 +200,7 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
         return True
     if settings is not None:
         return settings.disable_default_agents
-    said = [layer.values.get("disable_default_agents") for layer in load_settings(cwd, environment=env).layers]
+    said = []
+    for layer in load_settings(cwd, environment=env).layers:
+        said.append(layer.values.get("disable_default_agents"))
     return next((value for value in reversed(said) if value is not None), False)

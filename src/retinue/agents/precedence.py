@@ -229,4 +229,8 @@ def may_mean(failed: FailedFile, name: str) -> bool:
 
 def shadows(entries: Sequence[LoadedAgent], winner: LoadedAgent) -> tuple[LoadedAgent, ...]:
     """What `winner` replaced, strongest first."""
-    return tuple(entry for entry in entries if entry.shadowed_by == winner.path and entry.name == winner.name)
+    found = []
+    for entry in entries:
+        if entry.shadowed_by == winner.path and entry.name == winner.name:
+            found.append(entry)
+    return tuple(found)

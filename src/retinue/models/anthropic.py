@@ -207,7 +207,10 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     for result in message.results:
         if not result.is_error:
             continue
-        files = [part for part in visible(result.content, info) if isinstance(part, (Image, Document))]
+        files = []
+        for part in visible(result.content, info):
+            if isinstance(part, (Image, Document)):
+                files.append(part)
         if files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
             blocks += [_block(file) for file in files]

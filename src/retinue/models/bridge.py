@@ -115,7 +115,10 @@ class Codec:
         parts = [self._result(result) for result in message.results]
         after: list[Any] = []
         for result in message.results:
-            files = [p for p in visible(result.content, self._info) if isinstance(p, (Image, Document))]
+            files = []
+            for p in visible(result.content, self._info):
+                if isinstance(p, (Image, Document)):
+                    files.append(p)
             if files:
                 kind = "Documents" if isinstance(files[0], Document) else "Images"
                 after += [f"{kind} from the tool {result.name}:", *map(self._file, files)]
@@ -246,10 +249,11 @@ class PydanticAIModel:
 
     def _parameters(self, request: ModelRequest) -> Any:
         define = importlib.import_module("pydantic_ai.tools").ToolDefinition
-        tools = [
-            define(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
-            for tool in request.tools
-        ]
+        tools = []
+        for tool in request.tools:
+            tools.append(
+                define(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
+            )
         return self._models.ModelRequestParameters(function_tools=tools, allow_text_output=True)
 
     def _request_settings(self, request: ModelRequest) -> dict[str, Any]:

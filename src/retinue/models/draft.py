@@ -321,7 +321,12 @@ def _number(value: object, before: int) -> int:
 
 
 def _ids(history: Iterable[Message]) -> set[str]:
-    return {call.id for message in history if isinstance(message, AssistantMessage) for call in message.tool_calls}
+    found = set()
+    for message in history:
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                found.add(call.id)
+    return found
 
 
 def _unique(id: str, used: set[str]) -> str:

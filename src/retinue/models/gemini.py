@@ -67,7 +67,11 @@ def _blob(part: Image | Document) -> dict[str, Any]:
 def _files(result: ToolResult, info: ModelInfo) -> list[dict[str, Any]]:
     """The images and documents of a result."""
     parts = visible(result.content, info)
-    return [{"inlineData": _blob(part)} for part in parts if isinstance(part, (Image, Document))]
+    found = []
+    for part in parts:
+        if isinstance(part, (Image, Document)):
+            found.append({"inlineData": _blob(part)})
+    return found
 
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:

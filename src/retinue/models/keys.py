@@ -75,7 +75,11 @@ def named_variables(entry: Mapping[str, Any]) -> list[str]:
 
 def without_keys(given: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
     """`given` for a program that we start: without keys, but for those that the user passes on."""
-    return {name: value for name, value in given.items() if name not in _names or name in passed}
+    found = {}
+    for name, value in given.items():
+        if name not in _names or name in passed:
+            found[name] = value
+    return found
 
 
 class KeysInEnvironment:

@@ -204,7 +204,11 @@ class Prefixes(Generic[W]):
                 del self._known[key]
 
     def followers(self) -> list[W]:
-        return [waiter for prefix in self._known.values() for waiter in prefix.followers]
+        found = []
+        for prefix in self._known.values():
+            for waiter in prefix.followers:
+                found.append(waiter)
+        return found
 
     def longest_wait(self) -> float:
         """Return how long to wait for a leader: somewhat longer than first words usually take."""

@@ -108,10 +108,15 @@ def _ids(body: bytes) -> tuple[str, ...] | None:
     entries = answer.get("data") or answer.get("models") or []
     if not isinstance(entries, list):
         return None
-    names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
-    return tuple(
-        name.removeprefix("models/") for name in names if isinstance(name, str) and name.isprintable() and name
-    )
+    names = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            names.append(entry.get("id") or entry.get("name"))
+    found = []
+    for name in names:
+        if isinstance(name, str) and name.isprintable() and name:
+            found.append(name.removeprefix("models/"))
+    return tuple(found)
 
 
 Tell = Callable[[str, float], None]

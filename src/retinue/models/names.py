@@ -66,7 +66,11 @@ def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
 
 def version(model: str) -> tuple[int, ...]:
     """The version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
-    return tuple(int(part) for part in _SPLIT.split(same_name(model)) if part.isdecimal() and len(part) < 6)
+    found = []
+    for part in _SPLIT.split(same_name(model)):
+        if part.isdecimal() and len(part) < 6:
+            found.append(int(part))
+    return tuple(found)
 
 
 def same_model(query: str, model: str) -> bool:
@@ -121,7 +125,11 @@ def not_found(query: str, available: Iterable[ModelInfo], hint: str = "") -> Unk
 
 
 def _words(name: str) -> set[str]:
-    return {word for word in _SPLIT.split(same_name(name)) if word and not _DATE.fullmatch(word)}
+    found = set()
+    for word in _SPLIT.split(same_name(name)):
+        if word and not _DATE.fullmatch(word):
+            found.add(word)
+    return found
 
 
 def _best(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:

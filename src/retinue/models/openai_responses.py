@@ -239,11 +239,16 @@ class ResponsesReader:
 
     def _complete_thinking(self, part: ThinkingDraft, item: Any) -> None:
         if not part.pieces:
-            summary = [piece["text"] for piece in item.get("summary") or item.get("content") or ()]
+            summary = []
+            for piece in item.get("summary") or item.get("content") or ():
+                summary.append(piece["text"])
             self._draft.more_thinking(part, "\n\n".join(summary))
         if item.get("id") and item.get("encrypted_content"):
             # Without its ciphertext an item that was not stored is unknown to the provider.
-            kept = {key: value for key, value in item.items() if key != "status" and value is not None}
+            kept = {}
+            for key, value in item.items():
+                if key != "status" and value is not None:
+                    kept[key] = value
             part.signature = orjson.dumps(kept).decode()
 
     def _complete_text(self, part: TextDraft, item: Any) -> None:

@@ -109,7 +109,10 @@ class Providers:
     @cached_property
     def described(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
         """The entries of settings by lower-case id, with the id as written."""
-        return {name.strip().lower(): (name, entry) for name, entry in self.settings.providers.items()}
+        found = {}
+        for name, entry in self.settings.providers.items():
+            found[name.strip().lower()] = (name, entry)
+        return found
 
     def configured(self) -> Iterator[Provider]:
         """Usable ones that the user set up: built-in with a key, then those of settings."""
@@ -122,7 +125,11 @@ class Providers:
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
         """Every model that can be named loosely: what the configured providers are known to have."""
-        return tuple(info for provider in self.configured() for info in self.models_of(provider))
+        found = []
+        for provider in self.configured():
+            for info in self.models_of(provider):
+                found.append(info)
+        return tuple(found)
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
         """What `provider` is known to offer: its own list, or the table's; and what settings add."""

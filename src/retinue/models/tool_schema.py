@@ -119,7 +119,9 @@ class _Folding:
 
     def _merge(self, out: dict[str, Any], key: str, variants: list[dict[str, Any]]) -> None:
         out["properties"] = _merged_properties(out, variants)
-        needs = [[name for name in _list(variant.get("required")) if isinstance(name, str)] for variant in variants]
+        needs = []
+        for variant in variants:
+            needs.append([name for name in _list(variant.get("required")) if isinstance(name, str)])
         if key == "allOf":
             _require(out, [name for names in needs for name in names])
             _forbid_unknown(out, variants)

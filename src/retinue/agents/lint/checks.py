@@ -97,7 +97,10 @@ def suggest(model: str) -> str | None:
     if len(close) == 1:
         return close[0]
     head, mark, rest = name.partition("-")
-    families = [family for family in FAMILIES if len(family) > 3 and distance(fold(head), family, 1) == 1]
+    families = []
+    for family in FAMILIES:
+        if len(family) > 3 and distance(fold(head), family, 1) == 1:
+            families.append(family)
     if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(rest):
         return None  # `code-analyzer` is some agent's name, not a slip of `codex`
     return f"{families[0]}{mark}{rest}"

@@ -77,7 +77,9 @@ def lint_catalog(
     catalog = Catalog.load(cwd, plugin_folders=plugins)
     own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user", "plugin")]
     parsed = [*own, *(failed.parsed for failed in catalog.failed)]
-    subjects = [LintSubject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
+    subjects = []
+    for each in {each.file: each for each in parsed}.values():
+        subjects.append(LintSubject(each, _data(each.file)))
     project = {entry.path for entry in catalog.entries if entry.source == "project"}
     together = partial(_check_catalog, cwd, plugins)
     return _report(subjects, project if fix else (), together, check)

@@ -106,7 +106,9 @@ class CallReader:
 
 def _turn(message: Message) -> tuple[str, str]:
     if isinstance(message, ToolMessage):
-        results = [f"Result of {r.name}{' (failed)' if r.is_error else ''}:\n{result_text(r)}" for r in message.results]
+        results = []
+        for r in message.results:
+            results.append(f"Result of {r.name}{' (failed)' if r.is_error else ''}:\n{result_text(r)}")
         return "user", "\n\n".join(results)
     if isinstance(message, AssistantMessage):
         parts = [_part(part) for part in message.content if isinstance(part, (Text, ToolCall))]

@@ -98,10 +98,15 @@ def _likely(findings: Findings) -> str:
 def _reason(one: Ranked, findings: Findings) -> str:
     """Say where the words were: what can be checked, not how sure anyone is."""
     seen = findings.evidence.lines.get(one.path, {})
-    defined = [line_of(seen[number]) for number in sorted(number for _, number in one.best[:12])]
+    defined = []
+    for number in sorted(number for _, number in one.best[:12]):
+        defined.append(line_of(seen[number]))
     names = list(dict.fromkeys(f"`{line.name}`" for line in defined if line.kind in ("type", "function")))
     path = one.path.lower()
-    words = [term.word for term in findings.query.terms if any(len(s) > 2 and s in path for s in term.stems)]
+    words = []
+    for term in findings.query.terms:
+        if any(len(s) > 2 and s in path for s in term.stems):
+            words.append(term.word)
     said = []
     if words:
         said.append(f"its path has {_listed(words)}")
@@ -265,10 +270,10 @@ def decide(request: ModelRequest) -> str | list[ToolCall]:
         wanted = _next(len(situation.turns), findings, toolbox)
         if wanted:
             turn = sum(isinstance(message, AssistantMessage) for message in request.messages) + 1
-            return [
-                ToolCall(f"offline_{turn}_{number}", tool.spec.name, tool.arguments(**values))
-                for number, (tool, values) in enumerate(wanted, 1)
-            ]
+            found = []
+            for number, (tool, values) in enumerate(wanted, 1):
+                found.append(ToolCall(f"offline_{turn}_{number}", tool.spec.name, tool.arguments(**values)))
+            return found
     return _final(request, situation, findings, toolbox)
 
 

@@ -97,7 +97,11 @@ class Toolbox:
 
     @property
     def tools(self) -> tuple[SearchTool, ...]:
-        return tuple(tool for tool in (self.grep, self.find, self.read, self.ls) if tool is not None)
+        found = []
+        for tool in (self.grep, self.find, self.read, self.ls):
+            if tool is not None:
+                found.append(tool)
+        return tuple(found)
 
 
 CANDIDATES = 10

@@ -103,7 +103,11 @@ class Line:
 
 def asked_kinds(task: str) -> frozenset[FileKind]:
     """Return the kinds of files that a task is about."""
-    return frozenset(kind for pattern, kind in _ASKED.items() if re.search(pattern, task, re.IGNORECASE))
+    found = []
+    for pattern, kind in _ASKED.items():
+        if re.search(pattern, task, re.IGNORECASE):
+            found.append(kind)
+    return frozenset(found)
 
 
 def weight_of(path: str, asked: frozenset[FileKind]) -> float:
