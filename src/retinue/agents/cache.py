@@ -89,6 +89,7 @@ def _read_folder(folder: Folder, known: _Known | None) -> _Known:
 
 
 def _read(folder: Folder, path: str, before: _File | None) -> _File:
+    # A file written while it is read keeps its data instead of a signature, and is compared next time.
     now = time.time_ns()
     found = read_signed(path)
     if isinstance(found, Problem):
@@ -107,7 +108,7 @@ def _read(folder: Folder, path: str, before: _File | None) -> _File:
 
 
 def _refused(folder: Folder, path: str, problem: Problem, before: _File | None) -> _File:
-    """Never trusted the next time: what made it unreadable may have passed."""
+    # Never trusted the next time: what made the file unreadable may have passed.
     if before is not None and before.parsed.error == problem:
         return before
     return _File(None, unusable(path, problem, folder.home))

@@ -31,7 +31,7 @@ _SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": 
 
 
 def read_flag(text: str) -> FolderContents:
-    """The agents of the option. Raise UsageError when it is not an object at all; a single
+    """Return the agents of the option. Raise UsageError when it is not an object at all; a single
     agent that is wrong is a failure like a broken file."""
     try:
         data = json.loads(text)
@@ -133,7 +133,7 @@ class Catalog:
         return tuple(found)
 
     def offered(self, vocabulary: Vocabulary) -> tuple[LoadedAgent, ...]:
-        """What the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
+        """Return what the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
         delegable = [entry for entry in self.agents if entry.spec.offered]
         profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
@@ -177,7 +177,7 @@ class Catalog:
         raise UnknownAgentError(f"There is no agent '{name}'. Its file could not be loaded: {why}", remedy=listed)
 
     def why_broken(self, name: str) -> str | None:
-        """Where and why the file of an agent could not be loaded, and what to do; None where no file
+        """Return where and why the file of an agent could not be loaded, and what to do; None where no file
         that failed may have been meant by `name`."""
         broken = next((each for each in self.failed if may_mean(each, name)), None)
         if broken is None:
@@ -185,14 +185,14 @@ class Catalog:
         return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
 
     def general_purpose(self) -> AgentSpec:
-        """The agent to fall back to. There is one even where all built-in agents are off."""
+        """Return the agent to fall back to. There is one even where all built-in agents are off."""
         for entry in self.agents:
             if entry.name == FALLBACK.name:
                 return entry.spec
         return FALLBACK
 
     def newly_failed(self, before: Catalog | None) -> tuple[FailedFile, ...]:
-        """What to warn about: failures that `before`, the previous load, did not have."""
+        """Return what to warn about: failures that `before`, the previous load, did not have."""
         known = {(each.path, each.reason) for each in before.failed} if before is not None else set()
         return tuple(
             each for each in self.failed if each.problem.severity == "error" and (each.path, each.reason) not in known
@@ -213,7 +213,8 @@ _MAX_LAST = 64
 
 
 def _resolved(readings: tuple[FolderContents, ...]) -> Catalog:
-    """The catalog of `readings`; the one made before, when they are the very same objects."""
+    """Return the catalog of `readings`; the one made before, when they are the very same objects."""
+    # A parent asks for its catalog before each launch; folders that did not change return the same objects.
     key = os.pathsep.join([reading.folder.path for reading in readings])
     last = _LAST.get(key)
     if last is not None and [id(each) for each in last[0]] == [id(each) for each in readings]:

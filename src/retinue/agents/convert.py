@@ -82,8 +82,8 @@ def _more_tools(old: ToolPolicy, new: ToolPolicy) -> bool:
 
 
 def _wider(old: Choice, new: Choice, unsaid: Choice = True) -> bool:
-    """`unsaid` is what None means: everything, or (None itself) something we cannot know here,
-    so that any step away from it or back to it counts."""
+    # `unsaid` is what None means: everything, or (None itself) something that cannot be known here, so that any
+    # step away from it or back to it counts.
     if new == old or new is False or new == ():
         return False
     had, gets = (unsaid if value is None else value for value in (old, new))
@@ -99,7 +99,7 @@ def _more_servers(old: AgentSpec, new: AgentSpec) -> bool:
 
 
 def _limit_holds(old: float | None, new: float | None) -> bool:
-    """0 is "explicitly unlimited"; None inherits a limit, so it may become a number."""
+    # 0 is "explicitly unlimited"; None inherits a limit, so it may become a number.
     if new == old:
         return True
     if new is None or new == 0:
@@ -112,7 +112,7 @@ _PARTS = ("tools", "model", "session")
 
 
 def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
-    """The fields that differ, dotted for parts of tools, model and session."""
+    """Return the fields that differ, dotted for parts of tools, model and session."""
     found: list[str] = []
     for field in dataclasses.fields(AgentSpec):
         left, right = getattr(old, field.name), getattr(new, field.name)
@@ -127,7 +127,7 @@ def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
 
 
 def value_of(spec: AgentSpec, path: str) -> object:
-    """The field that `differences` named."""
+    """Return the field that `differences` named."""
     value: object = spec
     for part in path.split("."):
         value = getattr(value, part)
@@ -135,7 +135,7 @@ def value_of(spec: AgentSpec, path: str) -> object:
 
 
 def reread(before: Parsed, data: bytes) -> Parsed:
-    """What the file `before` was read from would mean with this content instead."""
+    """Return what the file `before` was read from would mean with this content instead."""
     source: Source = "project"
     if before.spec is not None:
         source = before.spec.source
@@ -222,7 +222,8 @@ def _named(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
 
 
 def _with_its_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: list[Loss]) -> AgentSpec:
-    """Write out that a profile of CodingCode has no servers."""
+    """Return the spec with the servers that a profile of CodingCode has: none, written out."""
+    # Elsewhere a file that names no servers has all of them, so leaving the key out would add rights.
     if origin != "codingcode" or spec.servers is not None or spec.tools.allow is not None:
         return spec
     if any(field.to == "servers" for field in table.fields):
@@ -249,8 +250,8 @@ def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses
 
 
 def _fitted(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
-    """Without what would only confuse the dialect's own program: a list of models where it
-    takes one, and other dialects' keys that do not limit."""
+    """Return the spec without what would only confuse the dialect's own program."""
+    # That is a list of models where it takes one, and other dialects' keys that do not limit.
     if spec.model.fallbacks and table.one_model:
         what = ", ".join(spec.model.fallbacks)
         losses.append(Loss("model.fallbacks", what, f"{table.title} takes one model"))
@@ -274,8 +275,8 @@ def _limits(field: str, value: object) -> bool:
 
 
 def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
-    """An unused key must not begin to count for more rights because another dialect knows it
-    (or because a plugin's file, where it is ignored, becomes the project's)."""
+    """Return the spec without unused keys that would begin to add rights."""
+    # Another dialect may know the key, or a plugin's file, where it is ignored, becomes the project's.
     live = {key for key in spec.extra if (match := table.match(key)) is not None and match.field.to is not None}
     rest = replace(spec, extra={key: value for key, value in spec.extra.items() if key not in live})
     if not live or not adds_rights(*(_read(each, write_agent(each, table.name), table.name) for each in (rest, spec))):
@@ -286,7 +287,7 @@ def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) ->
 
 
 def _kept_elsewhere(parsed: Parsed) -> Iterator[Loss]:
-    """Kimi's files name the file of their prompt instead of holding it."""
+    # Kimi's files name the file of their prompt instead of holding it.
     if parsed.spec is not None and not parsed.spec.prompt:
         for key in ("system_prompt_path", "systemPromptPath"):
             if key in parsed.spec.extra:
@@ -310,7 +311,7 @@ def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
 
 
 def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
-    """What stands in the file for Retinue alone."""
+    """Yield what is written for Retinue alone."""
     written = statements(spec, table.name)
     for row in table.foreign:
         if row.key in written and not any(own.to == row.to for own in table.fields):
@@ -325,7 +326,7 @@ def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
 
 
 def describe(value: object) -> str:
-    """A value in a sentence: short, on one line."""
+    """Return the value as it stands in a sentence: short, on one line."""
     if isinstance(value, tuple):
         text = ", ".join(_label(item) for item in value) or "none"
     elif isinstance(value, bool):

@@ -21,8 +21,8 @@ _UNSAFE = re.compile(r'[^\w.+ @-]|[<>"|?*]')
 
 
 def check_name(name: str) -> str:
-    """The name without outer spaces, or UsageError: it must work as a name in every dialect and
-    as a file on every system."""
+    """Return the name without outer spaces. Raise UsageError for one that does not work in every dialect
+    and as a file on every system."""
     clean = name.strip()
     if not clean:
         raise UsageError("An agent needs a name.", remedy="Give one such as code-reviewer.")
@@ -42,7 +42,7 @@ def check_name(name: str) -> str:
 
 
 def file_name(name: str, dialect: DialectName) -> str:
-    """What the file of an agent of that name is called in that dialect."""
+    """Return what the file of an agent of that name is called in that dialect."""
     if dialect == "codingcode":
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     else:
@@ -51,7 +51,7 @@ def file_name(name: str, dialect: DialectName) -> str:
 
 
 def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
-    """Where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
+    """Return where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
     nearest folder upward that exists wins; without one it is made at the repository's root, or
     in `cwd` outside a repository."""
     if dialect not in WRITABLE:

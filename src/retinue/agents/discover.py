@@ -60,7 +60,7 @@ _SHARED = frozenset({".github", ".config"})
 
 
 def dialect_folders() -> frozenset[str]:
-    """The folders, from a project or the user's own, that hold what each dialect obeys: agents, and
+    """Return the folders, from a project or the user's own, that hold what each dialect obeys: agents, and
     beside them its skills, hooks, servers and settings."""
     found = set()
     for place in (*PROJECT, *USER):
@@ -82,7 +82,7 @@ def find_folders(
     policy_folders: Iterable[Path | str] = (),
     plugin_folders: Iterable[PluginFolder] = (),
 ) -> list[Folder]:
-    """Every folder that exists, strongest first, without that of built-in agents."""
+    """Return every folder that exists, strongest first, without that of built-in agents."""
     policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
     user = list(_user(environment))
     taken = {os.path.realpath(folder.path) for folder in user}
@@ -91,7 +91,7 @@ def find_folders(
 
 
 def levels(cwd: Path) -> list[Path]:
-    """The working folder and the folders above it that belong to the project."""
+    """Return the working folder and the folders above it that belong to the project."""
     here = cwd.absolute()
     try:
         root = repository_root(here)
@@ -193,7 +193,7 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings: Settings | None) -> bool:
-    """Whether an environment switch or the setting leaves the built-in agents out. `settings` are
+    """Return whether an environment switch or the setting leaves the built-in agents out. `settings` are
     those seen from `cwd`, if they are known already."""
     env = os.environ if environment is None else environment
     if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCHES):

@@ -92,11 +92,12 @@ class FileLines:
         return "".join(bare(line) + "\n" for line in self.lines[1 : self.close or 1])
 
     def entries(self) -> tuple[FrontmatterKey, ...]:
-        """Every top-level key in order, duplicates too: by YAML's own account when the block is
+        """Return every top-level key in order, duplicates included: by YAML's own account when the block is
         YAML, else by the lines that look like keys."""
         if self.close is None:
             return ()
-        from yaml import YAMLError  # a launch reads the texts of files and seldom their entries
+        # A launch reads the texts of files and seldom their entries.
+        from yaml import YAMLError
 
         try:
             return tuple(_by_yaml(self))
@@ -158,8 +159,8 @@ def _link(spare: Path, target: Path) -> None:
 
 
 def _by_yaml(text: FileLines) -> Iterator[FrontmatterKey]:
-    """From the parser's events, so that no depth of nesting costs stack. A block collection's own
-    end lies behind the comments that follow it; the end of its last leaf does not."""
+    """Yield the keys from the parser's events, so that no depth of nesting costs stack."""
+    # A block collection's own end lies behind the comments that follow it; the end of its last leaf does not.
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -222,7 +223,7 @@ def _by_lines(text: FileLines) -> Iterator[FrontmatterKey]:
 
 
 def _key(line: str) -> tuple[str, int] | None:
-    """The key a line begins with, and where the key ends; None if it begins with something else."""
+    """Return the key a line begins with, and where the key ends; None if it begins with something else."""
     quote = ""
     if line[:1] in ("'", '"'):
         quote = line[:1]

@@ -110,7 +110,8 @@ def _after(head: str, value: Any, indent: int) -> list[str]:
 
 
 def _item(value: Any, indent: int) -> list[str]:
-    """One element of a block list. A collection in it begins on the dash's own line."""
+    """Return the lines of one element of a block list."""
+    # A collection in it begins on the dash's own line.
     pad = " " * indent
     if isinstance(value, Mapping) and value:
         lines = [line for key, item in value.items() for line in entry(key, item, indent + 2)]
@@ -135,6 +136,7 @@ def _escape(char: str) -> str:
 
 
 def _float(value: float) -> str:
+    # PyYAML reads `1e3` as text; `1.0e3` is a number to every reader.
     if value != value:
         return ".nan"
     if value in (float("inf"), float("-inf")):
@@ -152,7 +154,7 @@ _MILLISECONDS_FROM = 1000
 
 
 def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    """What `row` has to say for `spec` to come back, or ABSENT."""
+    """Return what `row` has to say for `spec` to come back, or ABSENT."""
     encoder = _ENCODERS.get(row.to or "")
     if encoder is None:
         return ABSENT
@@ -193,7 +195,7 @@ def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 
 def _tool_map(spec: AgentSpec) -> Any:
-    """opencode's `{read: true, bash: false}`; `"*"` stands for what is not named."""
+    """Return opencode's `{read: true, bash: false}`; `"*"` stands for what is not named."""
     tools = spec.tools
     denied = dict.fromkeys(tools.deny, False) if _deny_in_map(spec) else {}
     chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
@@ -214,8 +216,8 @@ def _deny(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 
 def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    """A map of tools to patterns. A tool that comes again after others moves to the end with all
-    its patterns, which is where its last word stands."""
+    """Return a map of tools to patterns."""
+    # The last pattern that matches counts, so a tool that comes again moves to the end with all its patterns.
     found: dict[str, dict[str, str]] = {}
     for rule in spec.tools.rules:
         patterns = found.pop(rule.tool, {})
@@ -269,8 +271,8 @@ def _server(server: ServerRef) -> Any:
 
 
 def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    """Claude Code's nested form; a list where the order of events needs one event twice, or
-    where the dialect's own loader knows only lists."""
+    """Return Claude Code's nested form, or a list."""
+    # A list is needed where the order has one event twice, or where the dialect's own loader knows only lists.
     if not spec.hooks:
         return ABSENT
     groups = [(event, list(hooks)) for event, hooks in groupby(spec.hooks, key=lambda hook: hook.event)]
@@ -309,7 +311,7 @@ def _number(value: float) -> float:
 
 
 def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[AgentSpec, FieldRow, DialectName], Any]:
-    """A field that is written as it is, unless it has the value of an absent key."""
+    """Return the encoder of a field that is written as it is, unless an absent key says the same."""
 
     def encoder(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
         value = read(spec)

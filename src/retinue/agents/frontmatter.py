@@ -142,7 +142,7 @@ def split(data: bytes) -> Split:
 
 
 def decode(data: bytes) -> Split:
-    """The text of a file, all of it in `body`, before any fence is looked for."""
+    """Return the text of a file, all of it in `body`, before any fence is looked for."""
     text, bom, newline, problems, error = _open(data)
     return Split(None, text, 1, bom, newline, problems, error)
 
@@ -186,8 +186,8 @@ def _finished(document: YamlDocument, reading: Reading, problems: tuple[Problem,
 
 
 def _open(data: bytes) -> tuple[str, bool, Newline, tuple[Problem, ...], Problem | None]:
-    """The text with LF newlines, whether it had a byte order mark, its newlines, and what was
-    wrong with it."""
+    """Return the text with LF newlines, whether it had a byte order mark, its newlines, and what was wrong with it."""
+    # A file with NUL bytes is binary; Latin-1 decodes anything else, so that a bad byte costs no agent.
     problems: tuple[Problem, ...] = ()
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = data.decode("utf-16", errors="replace")

@@ -73,7 +73,7 @@ def switch_on(data: bytes, parsed: Parsed) -> Switched:
 
 
 def is_stub(data: bytes, parsed: Parsed) -> bool:
-    """A file that says nothing but that an agent of this name is off."""
+    """Return whether a file says nothing but that an agent of this name is off."""
     if parsed.spec is None or parsed.spec.enabled or parsed.prompt.strip():
         return False
     text = FileLines.read(data)
@@ -82,7 +82,7 @@ def is_stub(data: bytes, parsed: Parsed) -> bool:
 
 
 def stub(name: str) -> bytes:
-    """The whole content of a file that switches off an agent which has no file of its own."""
+    """Return the whole content of a file that switches off an agent which has no file of its own."""
     key, value = off_switch("retinue")
     return f"---\nname: {scalar(name)}\n{key}: {scalar(value)}\n---\n".encode()
 
@@ -111,7 +111,7 @@ def _candidates(parsed: Parsed) -> Iterator[tuple[str, str]]:
 
 
 def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
-    """The keys of this file that say whether the agent is on."""
+    """Return the keys of this file that say whether the agent is on."""
     table = DIALECTS[parsed.dialect]
     found = []
     for entry in text.entries():
@@ -122,7 +122,7 @@ def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
 
 
 def _uncovered(text: FileLines) -> FileLines:
-    """Lines that switching off had set aside, back in force."""
+    """Return the text with the lines back in force that switching off had set aside."""
     for index in range(1, text.close or 1):
         line = text.lines[index]
         if line.startswith(WAS):
@@ -139,7 +139,7 @@ def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
 
 
 def _other_extras(parsed: Parsed) -> dict[str, Any]:
-    """The unused keys, but for those that are failed attempts to switch the agent off."""
+    """Return the unused keys, but for those that are failed attempts to switch the agent off."""
     table = DIALECTS[parsed.dialect]
     extra = parsed.spec.extra if parsed.spec is not None else {}
     found = {key: table.match(key) for key in extra}
@@ -227,8 +227,8 @@ def eject(
 
 
 def locate(entry: LoadedAgent, cwd: Path) -> Path:
-    """The file an agent came from; if that has gone since, the file of its name in the strongest
-    folder. ConfigurationError when there is none."""
+    """Return the file an agent came from; if that has gone since, the file of its name in the strongest
+    folder. Raise ConfigurationError when there is none."""
     recorded = Path(entry.path)
     if recorded.is_file():
         return recorded
@@ -277,7 +277,8 @@ def _apply(entry: LoadedAgent, path: Path, data: bytes, changed: bool, refused: 
 
 
 def _dialect(entry: LoadedAgent, path: Path) -> DialectName | None:
-    """The dialect the catalog read it in; a guess for a file that was found instead of it."""
+    """Return the dialect the catalog read the file in."""
+    # A file that was found instead of the recorded one may be of another dialect: it is guessed.
     if str(path) == entry.path:
         return entry.parsed.dialect
     return None
@@ -319,7 +320,7 @@ class WrittenAgent:
 
 
 def brief(name: str, description: str, path: Path, tools: Iterable[str]) -> str:
-    """The task for the writing agent: every field there is, and the one file it may write."""
+    """Return the task for the writing agent: every field there is, and the one file it may write."""
     text = (Path(retinue.builtin.__file__).parent / "prompts" / "new-agent.md").read_text(encoding="utf-8")
     values = {
         "path": str(path),
@@ -331,21 +332,22 @@ def brief(name: str, description: str, path: Path, tools: Iterable[str]) -> str:
     }
     head, *pieces = text.strip().split("{")
     filled = [head]
-    for piece in pieces:  # one pass: what a person wrote is never looked at for marks
+    # One pass: what a person wrote is never looked at for marks.
+    for piece in pieces:
         key, _, rest = piece.partition("}")
         filled.append(values[key] + rest)
     return "".join(filled)
 
 
 def fields() -> str:
-    """Every key of Retinue's own files, one a line, from the table that reads them."""
+    """Return every key of Retinue's own files, one a line, from the table that reads them."""
     return "\n".join(
         f"- `{row.key}`: {row.type}" + (f" ({row.note})" if row.note else "") for row in DIALECTS["retinue"].fields
     )
 
 
 def look(path: Path, name: str) -> WrittenAgent:
-    """Whether `path` is an agent called `name` now."""
+    """Return whether `path` is an agent called `name` now."""
     if not path.is_file():
         return WrittenAgent(path, f"{path} was not written.")
     parsed = parse_file(path, dialect="retinue", source="project")

@@ -72,7 +72,7 @@ NO_PLACES: Mapping[str, KeyPosition] = {}
 
 
 def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
-    """What `data`, the content of the file at `path`, means. The dialect is guessed from the
+    """Return what `data`, the content of the file at `path`, means. The dialect is guessed from the
     path, and from the keys where the path leaves it open, unless it is given."""
     if dialect is not None:
         parsed = _parse(data, path, DIALECTS[dialect], source, None)
@@ -105,7 +105,7 @@ def sealed(parsed: Parsed) -> Parsed:
 
 
 def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> Parsed:
-    """A file of which nothing could be read."""
+    """Return the result for a file of which nothing could be read."""
     return Parsed(
         file=path,
         dialect=dialect or guess_dialect(path),
@@ -125,7 +125,7 @@ def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> P
 def _parse(
     data: bytes, path: str, table: Dialect, source: Source, home: DialectName | None, shared: bool = False
 ) -> Parsed:
-    """`shared` places settle the dialect by the keys, once these are known."""
+    # In a folder that dialects share, the keys settle the dialect once they are known.
     if len(data) > MAX_FILE:
         return unusable(path, too_large(len(data)), table.name)
     if table.nested_under is not None:
@@ -142,7 +142,7 @@ def _parse(
 
 
 def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source: Source) -> Parsed:
-    """The last step of every reading: translate, check, build."""
+    """Translate, check and build: the last step of every reading."""
     first_line = 1
     if table.nested_under is None:
         first_line = BLOCK_LINE
@@ -191,7 +191,7 @@ def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) 
 
 
 def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Parsed:
-    """A file that is YAML from its first line to its last."""
+    """Parse a file that is YAML from its first line to its last."""
     whole = decode(data)
     parts = whole._replace(block=whole.body, body="")
     matter = read(whole.body, table.knows)
@@ -208,7 +208,7 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
 
 
 def _no_mapping(item: Item) -> Problem:
-    """Every key of the agent is below `agent:`; without them nothing would limit it."""
+    # Every key of the agent is below `agent:`; without them nothing would limit it.
     text = f"What stands below '{item.key}' cannot be read as keys and values."
     remedy = "Correct the YAML: one 'key: value' per line, indented below it."
     return Problem("frontmatter-unreadable", "error", text, remedy, item.key, item.line + 1, item.column + 1)
@@ -241,7 +241,7 @@ def _is_document(path: str) -> bool:
 
 
 def _describe(draft: SpecDraft, table: Dialect, name: str, source: Source) -> Problem | None:
-    """A missing description is the name, or the end of it."""
+    """Set a missing description to the name, or return the problem where the dialect requires one."""
     if table.description_required and source != "plugin":
         text = f"There is no description, and {table.title} does not load such a file."
         remedy = "Add 'description:' and say when to use this agent."

@@ -103,7 +103,7 @@ class LoadedAgent:
 
 
 def is_profile(entry: LoadedAgent) -> bool:
-    """Whether it is one of CodingCode's built-in profiles, `explore` and `plan`: called as other
+    """Return whether it is one of CodingCode's built-in profiles, `explore` and `plan`: called as other
     built-in agents but for case, they are for `dispatch_agent`."""
     return entry.source == "builtin" and entry.dialect == "codingcode"
 
@@ -169,30 +169,30 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
 
 
 def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
-    """Names of built-in agents, in lower case, with their files."""
+    """Return the names of built-in agents, in lower case, with their files."""
     files = [parsed for reading in readings if reading.folder.source == "builtin" for parsed in reading.files]
     return {parsed.spec.name.casefold(): parsed.file for parsed in files if parsed.spec is not None}
 
 
 def _yields_to_builtins(folder: Folder) -> bool:
-    """CodingCode ignores a user's file that is called as a built-in agent; a project's counts."""
+    # CodingCode ignores a user's file that is called as a built-in agent; a project's counts.
     return folder.home == "codingcode" and folder.source == "user"
 
 
 def _only_recovered(entry: LoadedAgent) -> bool:
-    """A file whose frontmatter no YAML reader takes never hides one that is sound."""
+    # A file whose frontmatter no YAML reader takes never hides one that is sound.
     return entry.reading == RECOVERED
 
 
 def _follow(entries: list[LoadedAgent], loser: LoadedAgent) -> None:
-    """Whatever `loser` had replaced is replaced by what replaces it."""
+    """Make whatever `loser` had replaced be replaced by what replaces it."""
     for entry in entries:
         if entry.shadowed_by == loser.path and entry.name == loser.name:
             entry.shadowed_by = loser.shadowed_by
 
 
 def _scope(folder: Folder, path: str) -> str | None:
-    """`plugin` or `plugin:sub:folders`, under which a plugin's agent can be asked for too."""
+    """Return `plugin` or `plugin:sub:folders`, under which a plugin's agent can be asked for as well."""
     if folder.plugin is None:
         return None
     below = path[len(folder.path) :].replace("\\", "/").strip("/").split("/")[:-1]
@@ -219,7 +219,7 @@ def claimed_name(parsed: Parsed) -> str | None:
 
 
 def may_mean(failed: FailedFile, name: str) -> bool:
-    """Whether someone who asks for `name` may mean this broken file."""
+    """Return whether someone who asks for `name` may mean this broken file."""
     claimed = claimed_name(failed.parsed)
     if claimed is not None:
         return claimed == name
@@ -228,7 +228,7 @@ def may_mean(failed: FailedFile, name: str) -> bool:
 
 
 def shadows(entries: Sequence[LoadedAgent], winner: LoadedAgent) -> tuple[LoadedAgent, ...]:
-    """What `winner` replaced, strongest first."""
+    """Return what `winner` replaced, strongest first."""
     found = []
     for entry in entries:
         if entry.shadowed_by == winner.path and entry.name == winner.name:

@@ -23,7 +23,7 @@ class Removed:
 
 
 def own_files(catalog: Catalog, entry: LoadedAgent) -> tuple[Path, ...]:
-    """The files that stand before a built-in agent of the name, strongest first: what a reset
+    """Return the files that stand before a built-in agent of the name, strongest first: what a reset
     deletes. Empty where there is no built-in one below, or something else stands between."""
     chain = (entry, *shadows(catalog.entries, entry))
     above: list[Path] = []

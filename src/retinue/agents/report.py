@@ -48,7 +48,7 @@ def place_of(path: str, problem: Problem) -> str:
 
 
 def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
-    """The problems of the file that `spec` was read from, one text each, and what the file replaced."""
+    """Return the problems of the file that `spec` was read from, one text each, and what the file replaced."""
     if spec.path is None or spec.source == "builtin":
         return []
     key = (spec.path, spec.hash)
@@ -64,7 +64,7 @@ def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
 
 
 def is_file_note(spec: AgentSpec, note: str) -> bool:
-    """Whether a note of a launch is one of `file_notes` about the agent's own file."""
+    """Return whether a note of a launch is one of `file_notes` about the agent's own file."""
     return spec.path is not None and note.startswith(f"{spec.path}:")
 
 
@@ -87,7 +87,7 @@ def _lines(spec: AgentSpec) -> list[_Line]:
 
 
 def _linted(spec: AgentSpec) -> list[_Line] | None:
-    """What lint finds in the file; None where it is gone or has changed since it was read."""
+    """Return what lint finds in the file; None where it is gone or has changed since it was read."""
     from retinue.agents.lint.checks import lint_subject
     from retinue.agents.lint.subject import LintSubject
     from retinue.agents.parse import parse
@@ -112,12 +112,13 @@ def _linted(spec: AgentSpec) -> list[_Line] | None:
 
 
 def _is_said(code: str, reason: str) -> bool:
-    """An unknown name in an allow list is said with the tools of the run; one in a deny list is not."""
+    # The launch reports an unknown name of an allow list with the tools of the run; it does not look at the deny
+    # list.
     return code == "unknown-tool" and "denies nothing" not in reason
 
 
 def _displaced(spec: AgentSpec, catalog: Catalog) -> list[str]:
-    """Stronger files of the same name that do not count, because they could not be read."""
+    """Return notes on stronger files of the same name that do not count, because they could not be read."""
     notes = []
     for failed in catalog.failed:
         if failed.instead == spec.path:

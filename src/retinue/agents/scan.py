@@ -32,7 +32,7 @@ class Scan:
 
 
 def scan(folder: Folder) -> Scan:
-    """Everything in `folder` that could be an agent file. Never raises, never opens a file, and
+    """Return everything in `folder` that could be an agent file. Never raises, never opens a file, and
     ends on loops of links."""
     found = Scan()
     pending = [(folder.path, 0)]
@@ -62,7 +62,7 @@ def scan(folder: Folder) -> Scan:
 
 
 def unchanged(signatures: list[tuple[str, Signature]]) -> bool:
-    """Whether each path still has the signature it had."""
+    """Return whether each path still has the signature it had."""
     try:
         for path, (modified, changed, size, inode) in signatures:
             status = os.stat(path)  # noqa: PTH116 (a Path costs more than the call itself)
@@ -83,8 +83,8 @@ def signed(status: os.stat_result) -> Signature:
 
 
 def just_written(signature: Signature, now: int) -> bool:
-    """Whether a change right after `now` could leave the signature as it is, because the file
-    system's clock ticks too slowly to tell."""
+    """Return whether a change right after `now` could leave the signature as it is."""
+    # File systems stamp times coarsely; some only to the second.
     newest = max(signature[0], signature[1])
     return newest > now - (_COARSE if newest % _SECOND == 0 else _FINE)
 
@@ -107,7 +107,8 @@ def _list(path: str, folder: Folder, found: Scan) -> list[str]:
                 if folder.recursive and name[0] != "." and name != "node_modules":
                     below.append(entry.path)
             elif wanted or entry.is_symlink():
-                found.folders = None  # what it is or leads to may change without a trace here
+                # What it is or leads to may change without a trace here.
+                found.folders = None
                 if wanted:
                     found.files.append((entry.path, _no_file(entry)))
     return below
@@ -131,7 +132,7 @@ _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC",
 
 
 def read_bytes(path: str) -> bytes | Problem:
-    """The content of a regular file, or why not."""
+    """Return the content of a regular file, or why not."""
     found = read_signed(path)
     if isinstance(found, Problem):
         return found
@@ -139,7 +140,7 @@ def read_bytes(path: str) -> bytes | Problem:
 
 
 def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
-    """The content of a regular file with its signature from before it was read."""
+    """Return the content of a regular file with its signature from before it was read."""
     try:
         descriptor = os.open(path, _READING)
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it

@@ -93,7 +93,7 @@ _SIMPLE_KEY = re.compile(r"[\w-]+")
 
 
 def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
-    """The whole file: frontmatter, then the prompt, LF endings. UsageError for Kimi, whose files
+    """Return the whole file: frontmatter, then the prompt, LF endings. Raise UsageError for Kimi, whose files
     keep their prompts elsewhere."""
     table = DIALECTS[dialect]
     if table.nested_under is not None:
@@ -107,7 +107,8 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
         lines = _simple_lines(fields, extra)
     else:
         lines = [line for key, value in {**fields, **extra}.items() for line in _entry(key, value, dialect)]
-    prompt = spec.prompt.replace("\0", "\ufffd")  # a file with NUL in it is binary to every reader
+    # A file with NUL in it is binary to every reader.
+    prompt = spec.prompt.replace("\0", "\ufffd")
     body = ""
     if prompt:
         body = f"\n{prompt}\n"
@@ -115,7 +116,7 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
 
 
 def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
-    """The keys that Retinue honours in a file of that dialect, with their values, in order. What
+    """Return the keys that Retinue honours in a file of that dialect, with their values, in order. What
     no row of the dialect can say is left out; a limit becomes the strictest there is instead."""
     found: dict[str, Any] = {}
     said: set[str] = set()
@@ -142,13 +143,14 @@ def rows(table: Dialect) -> Iterator[FieldRow]:
     those that Retinue honours everywhere because they limit."""
     for row in (*table.fields, *table.foreign):
         if table.simple and row.kind is ENABLED:
-            continue  # `enabled` wants a real false, and this loader's values are all text
+            # `enabled` wants a real false, and this loader's values are all text.
+            continue
         if row.to is not None and row.to != "prompt":
             yield row
 
 
 def spelling(table: Dialect, row: FieldRow) -> str | None:
-    """The first way to write the key of `row` that no row before it claims."""
+    """Return the first way to write the key of `row` that no row before it claims."""
     for word in row.spellings:
         match = table.match(word)
         if match is not None and match.field is row:
@@ -157,8 +159,8 @@ def spelling(table: Dialect, row: FieldRow) -> str | None:
 
 
 def _accepts(row: FieldRow, value: Any, spec: AgentSpec) -> bool:
-    """Whether the row reads `value`, and no list of names as more than the spec allows: an agent
-    called `true` or a tool called `all` must not open everything."""
+    """Return whether the row reads `value` back, and no list of names as more than the spec allows."""
+    # An agent called `true` or a tool called `all` must not open everything.
     try:
         found = row.kind.read(value)
     except BadValueError:
@@ -171,7 +173,7 @@ def _accepts(row: FieldRow, value: Any, spec: AgentSpec) -> bool:
 
 
 def off_switch(dialect: DialectName) -> tuple[str, bool]:
-    """The key and value that switch an agent of that dialect off, as Retinue reads them."""
+    """Return the key and value that switch an agent of that dialect off, as Retinue reads them."""
     row = next(row for row in rows(DIALECTS[dialect]) if row.to == "enabled")
     return row.key, row.kind is DISABLED
 
@@ -181,16 +183,17 @@ def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
         name = quoting.scalar(key, in_list=True)
         words = isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value)
         if dialect == "codingcode" and not (words and all(quoting.is_plain_in_list(str(item)) for item in value)):
-            return [f"{name}: {quoting.json_flow(value)}"]  # its own reader knows no nesting, but JSON
+            # Its own reader knows no nesting, but JSON.
+            return [f"{name}: {quoting.json_flow(value)}"]
         if words:
             return [f"{name}: {quoting.flow(value)}"]
     return quoting.entry(key, value)
 
 
 def _simple_lines(fields: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-    """For a loader that knows one `key: value` a line, all of it text, strips one pair of quotes
-    and undoes no escapes. What does not fit is written as YAML with its key in quotes, which
-    tells our reader to take the whole block for YAML."""
+    """Return the lines for a loader that knows one `key: value` a line, all of it text."""
+    # It strips one pair of quotes and undoes no escapes. What does not fit is written as YAML with its key in
+    # quotes, which tells our reader to take the whole block for YAML.
     texts = {key: quoting.scalar(each) if isinstance(each, (int, float)) else each for key, each in fields.items()}
     texts |= extra
     if all(_SIMPLE_KEY.fullmatch(key) and _is_simple(value) for key, value in texts.items()):

@@ -138,7 +138,7 @@ def _number(text: str) -> Any:
 
 
 def load_plain(block: str) -> YamlDocument | None:
-    """The keys of `block`, or None if it takes more than this to be sure of them."""
+    """Return the keys of `block`, or None if it takes more than this to be sure of them."""
     lines = block.split("\n")
     if not "".join(lines).isprintable() and _UNUSUAL.search(block) is not None:
         return None
@@ -188,13 +188,14 @@ class _Reader:
         return value is not None
 
     def indented(self, line: str, number: int) -> bool:
-        """A line of a text block, `  - value` of a list, or a blank line."""
+        """Take a line of a text block, `  - value` of a list, or a blank line."""
         if self.text is not None:
             return self.text.add(line)
         text = line.strip(" ")
         if not text:
             if self.items and self.items[-1].indent >= 0:
-                self.items[-1].end_line = number  # a list goes on to the next key
+                # A list goes on to the next key.
+                self.items[-1].end_line = number
             return True
         if not self.items or text[:2] != "- ":
             return False
@@ -257,12 +258,12 @@ class _Text:
 
 
 def _folded(found: re.Match[str]) -> str:
-    """A line break is a space; each empty line after it is a newline."""
+    # A line break is a space; each empty line after it is a newline.
     return "\n" * (len(found[0]) - 1) or " "
 
 
 def _marked(text: str, first: str) -> Any:
-    """A quoted text or a flow list of words; None if it is not a simple one."""
+    """Return a quoted text or a flow list of words; None if it is not a simple one."""
     if first == '"':
         if _QUOTED.fullmatch(text) is None:
             return None

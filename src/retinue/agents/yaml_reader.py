@@ -65,7 +65,8 @@ class _Builder:
 
     def document(self) -> YamlDocument:
         next_event = self.next_event
-        next_event()  # stream start
+        # Stream start.
+        next_event()
         event = next_event()
         document = YamlDocument()
         if type(event).__name__ == "StreamEndEvent":
@@ -82,7 +83,8 @@ class _Builder:
         return document
 
     def expect_end(self) -> None:
-        self.next_event()  # document end
+        # Document end.
+        self.next_event()
         event = self.next_event()
         if type(event).__name__ != "StreamEndEvent":
             raise self.error("a second YAML document begins here", event)
@@ -187,7 +189,7 @@ class _Builder:
         return container
 
     def alias(self, event: Any) -> Any:
-        """A copy, so that no value is shared or contains itself; copies count as values."""
+        """Return a copy, so that no value is shared or contains itself; copies count as values."""
         if event.anchor not in self.anchors:
             raise self.error(f"there is no anchor '&{event.anchor}' before this", event)
         return self.copy(self.anchors[event.anchor], event, 0)

@@ -40,8 +40,8 @@ def load_quoted(block: str) -> YamlDocument:
 
 
 def _load_quoted(block: str, *, brackets: bool) -> YamlDocument:
-    """The values in question are taken out, the rest is read, and they are put in again: the
-    same as quoting them, without having to read the quotes."""
+    # The values in question are taken out, the rest is read, and they are put in again: the same as quoting them,
+    # without having to read the quotes.
     lines = block.split("\n")
     taken: dict[int, str] = {}
     following = ""
@@ -102,8 +102,8 @@ def unquoted(text: str) -> str:
 
 
 def _faulty(line: str, following: str, brackets: bool) -> str | None:
-    """The value of a `key: value` line that does not parse alone; None where the line is fine,
-    is no such line, or goes on in the `following` one."""
+    """Return the value of a `key: value` line that does not parse alone."""
+    # None where the line is fine, is no such line, or goes on in the `following` one.
     key, colon, rest = line.partition(":")
     if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
         return None
@@ -126,7 +126,7 @@ def _parses(line: str, value: str) -> bool:
 
 
 def _opens(value: str) -> bool:
-    """A flow list or map that goes on beyond this line."""
+    """Return whether a flow list or map goes on beyond this line."""
     if value[0] not in "[{":
         return False
     return value.count("[") > value.count("]") or value.count("{") > value.count("}")
@@ -144,8 +144,8 @@ def _segments(lines: list[str], known: Callable[[str], bool]) -> list[tuple[str,
 
 
 def _is_key(line: re.Match[str], found: list[tuple[str, int, list[str]]], following: list[str]) -> bool:
-    """Whether `word: rest` begins a key nobody knows, or is part of the text above it. Text has
-    capital letters at the start of a line; a key there has its value in the lines below."""
+    """Return whether `word: rest` begins a key nobody knows, or is part of the text above it."""
+    # Text has capital letters at the start of a line; a key there has its value in the lines below.
     word, rest = line[1], line[2]
     if found and found[-1][0] in FREE_TEXT:
         return word.islower() and not rest.strip() and bool(following) and following[0][:1] in _BLANK
@@ -153,8 +153,8 @@ def _is_key(line: re.Match[str], found: list[tuple[str, int, list[str]]], follow
 
 
 def _segment_value(key: str, lines: list[str]) -> Any:
-    """What the lines of one key say. A key that has lines below it never says nothing: that
-    could lift a limit."""
+    """Return what the lines of one key say."""
+    # A key that has lines below it never says nothing: that could lift a limit.
     while lines and not lines[-1].strip():
         lines.pop()
     whole = "\n".join(lines)

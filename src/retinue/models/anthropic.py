@@ -144,7 +144,8 @@ class AnthropicModel(WireModel):
             self.forget_signatures(request)
             return True
         if "ttl" in said and self._ttl != "5m":
-            self._ttl = "5m"  # a compatible server that does not know the longer cache
+            # A compatible server that does not know the longer cache.
+            self._ttl = "5m"
             return True
         about_blocks = "signature" in said or ("thinking" in said and "block" in said)
         return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
@@ -201,7 +202,7 @@ def _block(part: Content) -> dict[str, Any]:
 
 
 def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
-    """The results of a turn. An error may hold text only ("all content must be type 'text' if
+    """Return the blocks of a turn's results. An error may hold text only ("all content must be type 'text' if
     'is_error' is true"), so its images follow after the last result."""
     blocks = [_result(result, info) for result in message.results]
     for result in message.results:

@@ -72,7 +72,7 @@ class Codec:
         return history
 
     def extras(self, part: Any) -> str | None:
-        """What the provider attached to a part, as text that `_restored` understands."""
+        """Return what the provider attached to a part, as text that `_restored` understands."""
         attached = any(getattr(part, name, None) for name in ("id", "signature", "provider_details"))
         if not attached:
             return None
@@ -302,13 +302,13 @@ _KEYS = {
 
 
 def _key_variable(name: str) -> str:
-    """Where pydantic-ai's model of that name has its key from."""
+    """Return where pydantic-ai's model of that name has its key from."""
     provider = name.partition(":")[0]
     return _KEYS.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
 
 
 def _plain_body(body: Any) -> Any:
-    """An error of botocore's, `{"Error": {"Message": …, "Code": …}}`, in the words of the others."""
+    """Return an error of botocore's, `{"Error": {"Message": …, "Code": …}}`, in the words of the others."""
     error = None
     if isinstance(body, dict):
         error = body.get("Error")
@@ -327,7 +327,7 @@ def _refuses_thoughts(draft: MessageDraft) -> bool:
 
 
 def _missing_library(name: str, said: str) -> ConfigurationError:
-    """The failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
+    """Return the failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
     extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
     wanted = "pip install 'retinue[providers]'"
     if extra:

@@ -58,7 +58,8 @@ def build_model(selection: ModelSelection, transport: Transport, *, gate_for: Ga
 
 def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor | None) -> Model:
     provider, info = selection.provider, selection.info
-    embedded = provider.id if provider.api == "embedded" else None  # a server may also have such a name
+    # A server may also have such a name.
+    embedded = provider.id if provider.api == "embedded" else None
     if embedded == "offline":
         from retinue.models.offline.planner import OfflineModel
 
@@ -191,7 +192,7 @@ class Fallback:
 
 
 def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:
-    """The request within the output limit of the model that is asked."""
+    """Return the request within the output limit of the model that is asked."""
     if request.max_output is None or request.max_output <= info.max_output:
         return request
     return replace(request, max_output=info.max_output)

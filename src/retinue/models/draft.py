@@ -38,7 +38,7 @@ def parse_event(data: bytes) -> Any:
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a tool call, and the raw text if they cannot be used.
+    """Return the arguments of a tool call, and the raw text if they cannot be used.
 
     No text and `null` mean no arguments. An object inside a JSON string is unwrapped once, and
     line breaks inside strings are accepted unescaped: each has only one reading.
@@ -59,7 +59,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _lenient(text: str) -> Any:
-    """The value, or None when there is none."""
+    """Return the value, or None when there is none."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, UnicodeEncodeError):
@@ -71,7 +71,7 @@ def _lenient(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value as UTF-8 can carry it. Raise ValueError for numbers JSON has no room for."""
+    """Return the value as UTF-8 can carry it. Raise ValueError for numbers JSON has no room for."""
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
@@ -252,15 +252,17 @@ class MessageDraft:
         return [part for part in self.parts if isinstance(part, CallDraft)]
 
     def finished(self) -> Finished:
-        """The whole message. A failed one keeps its text and thinking and loses its calls: they
+        """Return the whole message. A failed one keeps its text and thinking and loses its calls: they
         may be incomplete, and no call without an answer may enter a conversation."""
         if self.failure is None and self.stop is None:
             self.fail(Failure("dropped", f"The answer of {self.info.full_name} ended before it was complete."))
         usage = priced(self.usage, self.info.prices, self.long_writes)
         if usage.cost_usd is None and self.usage.cost_usd:
-            usage = self.usage  # the server itself said what it charges
+            # The server itself said what it charges.
+            usage = self.usage
         elif self.failure is None and not usage.context_tokens and not _is_free(self.info.prices):
-            usage = replace(usage, cost_usd=None)  # an answer that was not counted is not free
+            # An answer that was not counted is not free.
+            usage = replace(usage, cost_usd=None)
         if self.failure is not None and self.failure.kind != "refused":
             content = self._content(calls=False)
             return Finished(AssistantMessage(content, "error", usage, self.info.full_name, self.failure))
@@ -292,7 +294,8 @@ class MessageDraft:
                     used = _ids(self.taken)
                 arguments, broken = parse_arguments(whole)
                 if self.stop == "length" and part is self.parts[-1] and not arguments:
-                    broken = whole  # cut off before its first argument: it must not run as it is
+                    # Cut off before its first argument: it must not run as it is.
+                    broken = whole
                 content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
         return tuple(content)
 
@@ -330,7 +333,7 @@ def _ids(history: Iterable[Message]) -> set[str]:
 
 
 def _unique(id: str, used: set[str]) -> str:
-    """The id, or a fresh one where it is missing or already stands for another call."""
+    """Return the id, or a fresh one where it is missing or already stands for another call."""
     if not id or id in used:
         id = FRESH + os.urandom(12).hex()
     used.add(id)

@@ -46,7 +46,7 @@ ANSWER_ROOM = 4096
 
 
 def level_of(text: str | None) -> Level | None:
-    """The level someone wrote. A number is a budget in tokens. Other words say nothing."""
+    """Return the level someone wrote. A number is a budget in tokens. Other words say nothing."""
     word = (text or "").strip().lower()
     if word in LEVELS:
         return word
@@ -60,7 +60,7 @@ def level_of(text: str | None) -> Level | None:
 
 @lru_cache(maxsize=256)
 def version_of(model: str, family: str) -> tuple[int, int] | None:
-    """The version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini,
+    """Return the version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini,
     None for another family or a name without a number. After a family that is written with its
     dash the number has to follow at once: gpt-oss-20b is no GPT 20."""
     name = model.rpartition("/")[2].lower()
@@ -94,7 +94,8 @@ def anthropic_adaptive(model: str, level: Level) -> dict[str, Any]:
     always = any(name in model for name in ("fable", "mythos")) or ("opus" in model and version >= (5, 5))
     if level == "off" and not always:
         if version < (5, 0):
-            return {}  # does not think unless asked
+            # Does not think unless asked.
+            return {}
         quiet = "between_tools" if "sonnet" in model and version >= (5, 5) else "disabled"
         return {"thinking": {"type": quiet}}
     effort = {"off": "low", "minimal": "low", "xhigh": "xhigh" if version >= (4, 7) else "max"}.get(level, level)

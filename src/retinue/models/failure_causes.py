@@ -100,20 +100,28 @@ OVERFLOW: tuple[str, ...] = (
     "reduce your prompt",
     "request_too_large",
     "too many tokens in the prompt",
-    "exceeded model token limit",  # Kimi (kimi-cli#2011)
-    "greater than the context length",  # LM Studio (pi overflow.ts)
-    "exceeds the limit of",  # GitHub Copilot (pi overflow.ts)
-    "range of input length",  # Qwen (qwen-code#98)
-    "exceeds the maximum length",  # GLM at Volcano (dify#32221)
-    "prompt exceeds max length",  # z.ai, code 1261
-    "prompt tokens limit exceeded",  # OpenRouter (opencode#12219)
+    # Kimi (kimi-cli#2011)
+    "exceeded model token limit",
+    # LM Studio (pi overflow.ts)
+    "greater than the context length",
+    # GitHub Copilot (pi overflow.ts)
+    "exceeds the limit of",
+    # Qwen (qwen-code#98)
+    "range of input length",
+    # GLM at Volcano (dify#32221)
+    "exceeds the maximum length",
+    # Z.ai, code 1261.
+    "prompt exceeds max length",
+    # OpenRouter (opencode#12219)
+    "prompt tokens limit exceeded",
 )
 
 WORDS: tuple[tuple[str, FailureKind], ...] = (
     ("overloaded", "overloaded"),
     ("unavailable", "overloaded"),
     ("insufficient_system_resource", "overloaded"),
-    ("network_error", "server"),  # z.ai
+    # Z.ai.
+    ("network_error", "server"),
     ("rate_limit", "rate_limit"),
     ("resource_exhausted", "rate_limit"),
     ("too_many_requests", "rate_limit"),

@@ -84,7 +84,7 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
 
 
 def from_error(wire: Wire, error: Any) -> Failure:
-    """An error object in the middle of a stream that began well."""
+    """Return the failure for an error object in the middle of a stream that began well."""
     said, words, details = _parts(error)
     code = None
     if isinstance(error, dict):
@@ -140,7 +140,7 @@ _BLOCKED = (
 
 
 def _failure(wire: Wire, message: str, status: int | None, said: str, words: str, details: Any) -> Failure:
-    """The kind by status and words, and the remedy by the cause that the provider names."""
+    """Return the failure: its kind by status and words, its remedy by the cause that the provider names."""
     everything = f"{said} {words} {_flat(details)}".lower()
     cause = find_cause(everything)
     kind = _kind(status, said.lower(), words)
@@ -179,7 +179,7 @@ def _remedy(wire: Wire, kind: FailureKind, key: str) -> str:
 
 
 def _kind(status: int | None, said: str, words: str) -> FailureKind:
-    """The status first; words where several things share a status, or there is none."""
+    """Return the kind by status; by words where several things share a status, or none came."""
     if status == 429:
         return "rate_limit"
     if status == 402:
@@ -195,7 +195,8 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
     if status in (408, 504):
         return "timeout"
     if status == 409:
-        return "server"  # a lock that was not free in time: the makers' SDKs repeat it
+        # A lock that was not free in time: the makers' SDKs repeat it.
+        return "server"
     return _kind_by_words(status, words)
 
 
@@ -214,7 +215,7 @@ def _kind_by_words(status: int | None, words: str) -> FailureKind:
 
 
 def _fits_later(said: str) -> bool:
-    """Whether a request that is too large for this minute is not for the next one. Groq answers
+    """Return whether a request that is too large for this minute is not for the next one. Groq answers
     413 "… on tokens per minute (TPM): Limit 6000, Requested 7193 …" to one that never fits."""
     found = re.search(r"limit (\d+).*?requested (\d+)", said)
     return "tokens per minute" in said and found is not None and int(found[2]) <= int(found[1])
@@ -232,7 +233,7 @@ def _flat(details: Any) -> str:
 
 
 def _read(body: bytes) -> tuple[str, str, Any]:
-    """What an error body says, the words that classify it, and its details."""
+    """Return what an error body says, the words that classify it, and its details."""
     try:
         data = parse_event(body)
     except ValueError:

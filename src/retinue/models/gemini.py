@@ -65,7 +65,7 @@ def _blob(part: Image | Document) -> dict[str, Any]:
 
 
 def _files(result: ToolResult, info: ModelInfo) -> list[dict[str, Any]]:
-    """The images and documents of a result."""
+    """Return the images and documents of a result."""
     parts = visible(result.content, info)
     found = []
     for part in parts:
@@ -159,7 +159,8 @@ class GeminiModel(WireModel):
             body["tools"] = [{"functionDeclarations": declarations}]
             mode = _MODES[request.tool_choice]
             if mode == "AUTO" and self._info.thinking:
-                mode = "VALIDATED"  # the same, with the server checking calls against their schemas
+                # The same, with the server checking calls against their schemas.
+                mode = "VALIDATED"
             if mode != "AUTO":
                 body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
         config: dict[str, Any] = {}
@@ -177,7 +178,7 @@ class GeminiModel(WireModel):
         return self._finish_body(body, request)
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """A signature that this model does not accept (the model changed, say) is left out."""
+        """Leave out a signature that this model does not accept (the model changed, say)."""
         about_signatures = "signature" in refusal.said
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
@@ -206,7 +207,7 @@ class GeminiReader:
         self._before = draft.usage
 
     def take_token(self) -> str | None:
-        """The token with which the answer goes on, once; None where it has ended, or where the same
+        """Return the token with which the answer goes on, once; None where it has ended, or where the same
         token came before and would bring the same text."""
         token, continues = self._token, self._continues
         self._token, self._continues = None, False
@@ -254,7 +255,8 @@ class GeminiReader:
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
         elif signature:
-            draft.add_text().signature = signature  # a part that is nothing else goes back as it came
+            # A part that is nothing else goes back as it came.
+            draft.add_text().signature = signature
 
     def _stop(self, reason: str, said: str) -> None:
         said = self._wire.scrub(said)

@@ -49,7 +49,7 @@ def take_keys() -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of this process with the keys: to look things up, never for a child."""
+    """Return the environment of this process with the keys: to look things up, never for a child."""
     if _taking:
         return {**os.environ, **_kept}
     return os.environ
@@ -64,7 +64,7 @@ def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def named_variables(entry: Mapping[str, Any]) -> list[str]:
-    """The variables whose values a provider's entry asks for."""
+    """Return the variables whose values a provider's entry asks for."""
     named = [str(entry["apiKeyEnv"])] if entry.get("apiKeyEnv") else []
     headers = entry.get("headers")
     values = list(headers.values()) if isinstance(headers, Mapping) else []
@@ -118,7 +118,8 @@ def _overwrite(names: list[str]) -> None:
 def _overwrite_block(names: set[bytes]) -> None:
     with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - at every start
         numbers = file.read().rpartition(b")")[2].split()
-    start, end = int(numbers[47]), int(numbers[48])  # env_start and env_end in proc(5)
+    # env_start and env_end in proc(5).
+    start, end = int(numbers[47]), int(numbers[48])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:  # noqa: PTH123
         memory.seek(start)
         at = start
@@ -209,7 +210,7 @@ async def _ask(helper: KeyHelper) -> str:
 
 
 async def _printed(argv: tuple[str, ...], name: str) -> str:
-    """What a program prints, without the lines' ends."""
+    """Return what a program prints, without the lines' ends."""
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -236,7 +237,7 @@ async def _printed(argv: tuple[str, ...], name: str) -> str:
 
 
 async def _stored(helper: KeyHelper) -> str:
-    """The library `keyring` where it is installed, else the system's own program."""
+    """Return the library `keyring` where it is installed, else the system's own program."""
     service, _, account = helper.keyring.partition("/")
     try:
         library = importlib.import_module("keyring")

@@ -39,7 +39,7 @@ def table_date() -> str:
 
 
 def table_source() -> str:
-    """Where the prices and windows are from."""
+    """Return where the prices and windows are from."""
     source: str = _table()["source"]
     return source
 
@@ -51,7 +51,7 @@ def known_models(provider: str) -> Iterator[ModelInfo]:
 
 
 def known_model(provider: str, model: str) -> ModelInfo | None:
-    """What is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
+    """Return what is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
     name has the facts of the plain one and stays as it was given, since it pins a snapshot."""
     found = _find(provider, model)
     if found is None:
@@ -78,14 +78,14 @@ def wants_responses(model: str) -> bool:
 
 
 def makers_id(model: str) -> str:
-    """The maker's id of a model that a cloud has its own for: Bedrock writes
+    """Return the maker's id of a model that a cloud has its own for: Bedrock writes
     `us.anthropic.claude-sonnet-5-5-20261001-v1:0`, Vertex `claude-sonnet-5-5@20261001`."""
     bare = re.sub(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|meta|mistral|amazon|cohere)\.", "", model)
     return _DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
 
 
 def describe_bridged(provider: str, name: str) -> ModelInfo:
-    """What is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
+    """Return what is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
     abilities of the same model at its maker, without a price."""
     found = _elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
     if found is None:
@@ -122,7 +122,7 @@ def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> Model
 
 
 def same_name(model: str) -> str:
-    """How two spellings of one id compare: case and dots do not matter."""
+    """Return how two spellings of one id compare: case and dots do not matter."""
     return model.lower().replace(".", "-")
 
 
@@ -140,7 +140,7 @@ def _rows(provider: str) -> Mapping[str, Any]:
 
 
 def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
-    """The id to use and its row."""
+    """Return the id to use and its row."""
     rows = _rows(provider)
     if model in rows:
         return model, rows[model]
@@ -155,7 +155,7 @@ def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def _elsewhere(model: str) -> ModelInfo | None:
-    """The same model at its maker: by the last part of a path, without an Ollama tag."""
+    """Return the row of the same model at its maker: by the last part of a path, without an Ollama tag."""
     bare = model.rpartition("/")[2].partition(":")[0]
     for provider in _table()["providers"]:
         found = known_model(provider, bare) or known_model(provider, model)

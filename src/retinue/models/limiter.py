@@ -157,7 +157,8 @@ class Limiter:
             return await waiter.place
         except asyncio.CancelledError:
             if not waiter.place.cancelled() and waiter.place.result() is None:
-                self.leave(gate, None, cut=True)  # it had been let in before it could know
+                # It had been let in before it could know.
+                self.leave(gate, None, cut=True)
             else:
                 self._admit()
             raise
@@ -268,7 +269,7 @@ class Limiter:
     # Behind a leader
 
     def _has_leader(self, prefix: Prefix[_Waiter], now: float) -> bool:
-        """Whether another request is about to warm this prefix."""
+        """Return whether another request is about to warm this prefix."""
         if prefix.leader is None or now < prefix.warm_until:
             return False
         return now < prefix.led_at + self.prefixes.longest_wait()
@@ -310,7 +311,8 @@ class Limiters:
     ) -> LimiterGate:
         """Return the gate for one run. `prefix_key` (see `shared_prefix`) staggers cold starts at
         providers that cache."""
-        family = provider_id.removesuffix("-responses")  # one key, one quota, two wire formats
+        # One key, one quota, two wire formats.
+        family = provider_id.removesuffix("-responses")
         limiter = self._limiters.get((family, account))
         if limiter is None:
             limiter = self._limiters[family, account] = Limiter(family, self._clock, self._draw)

@@ -36,7 +36,7 @@ MAX_BYTES = 1024 * 1024
 async def served_models(
     provider: Provider, transport: Transport | None = None, *, seconds: float = SECONDS
 ) -> tuple[str, ...] | None:
-    """The ids a server lists, in its order; None when it gave no answer that can be used."""
+    """Return the ids a server lists, in its order; None when it gave no answer that can be used."""
     from retinue.http.transport import Transport, TransportError
 
     own = Transport() if transport is None else transport
@@ -67,7 +67,7 @@ async def first_that_answers(
 
 
 async def with_key(provider: Provider) -> Provider:
-    """The provider with the key that its helper returns, if it has one that works."""
+    """Return the provider with the key that its helper returns, if it has one that works."""
     if provider.helper is None:
         return provider
     from retinue.models.keys import KeyHelperError, helped_key

@@ -65,7 +65,7 @@ def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
 
 
 def version(model: str) -> tuple[int, ...]:
-    """The version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
+    """Return the version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
     found = []
     for part in _SPLIT.split(same_name(model)):
         if part.isdecimal() and len(part) < 6:
@@ -104,7 +104,7 @@ def variants(query: str) -> list[str]:
 
 
 def alternatives(*names: str) -> list[str]:
-    """What agent files write to mean "the first of these that there is": `a, b` and `a | 'b'`."""
+    """Return what agent files write to mean "the first of these that there is": `a, b` and `a | 'b'`."""
     parts = (part.strip(" \t'\"") for name in names for part in re.split(r"[,|]", name))
     return list(dict.fromkeys(part for part in parts if part))
 
@@ -118,7 +118,7 @@ def split_thinking(query: str) -> tuple[str, str | None]:
 
 
 def not_found(query: str, available: Iterable[ModelInfo], hint: str = "") -> UnknownModelError:
-    """The error of a name that matches nothing, with all that would have matched."""
+    """Return the error of a name that matches nothing, with all that would have matched."""
     names = sorted({info.full_name for info in available})
     listed = "Available models:\n" + "\n".join(f"  {name}" for name in names or ["(none)"])
     return UnknownModelError(f'Model not found: "{query}".', remedy=f"{hint}\n{listed}" if hint else listed)
@@ -182,7 +182,7 @@ class ModelScope:
 
 
 def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> ModelScope:
-    """The scope that the settings ask for."""
+    """Return the scope that the settings ask for."""
     if not settings.scope_models:
         return ModelScope()
     wanted = {entry.lower() for entry in settings.enabled_models or ()}

@@ -183,7 +183,7 @@ def _return_thinking(turn: dict[str, Any], message: AssistantMessage, field: str
 
 
 def _details(thoughts: list[Thinking]) -> list[Any]:
-    """What the last thinking part kept (it grew with the stream and holds all); nothing if its
+    """Return what the last thinking part kept (it grew with the stream and holds all); nothing if its
     signature is of another format."""
     try:
         details = orjson.loads(next(part.signature for part in reversed(thoughts) if part.signature))

@@ -75,7 +75,7 @@ class ThinkTags:
 
 
 def _partial_end(text: str) -> int:
-    """How many characters at the end of `text` could begin the closing tag."""
+    """Return how many characters at the end of `text` could begin the closing tag."""
     for length in range(min(len(_CLOSE) - 1, len(text)), 0, -1):
         if _CLOSE.startswith(text[-length:]):
             return length
@@ -137,7 +137,8 @@ class ChatReader:
                     self._merge(delta)
                 if choice.get("finish_reason"):
                     self._stop(choice)
-                if choice.get("usage"):  # Kimi (pi openai-completions.ts)
+                # Kimi (pi openai-completions.ts)
+                if choice.get("usage"):
                     self._count(choice["usage"])
         usage = event.get("usage") or (event.get("x_groq") or {}).get("usage")
         if usage:
@@ -215,7 +216,7 @@ class ChatReader:
 
     @staticmethod
     def _is_another(call: CallDraft, id: str, name: str, arguments: Any) -> bool:
-        """Whether a piece that could continue `call` begins the next one instead."""
+        """Return whether a piece that could continue `call` begins the next one instead."""
         if id and call.id and id != call.id:
             return bool(name)
         if not name or not call.pieces:
@@ -248,7 +249,8 @@ class ChatReader:
         reason = str(choice["finish_reason"])
         if rest := self._tags.rest():
             self._draft.text(rest)
-        if reason == "model_context_window_exceeded":  # z.ai
+        # Z.ai.
+        if reason == "model_context_window_exceeded":
             full = f"The answer of {self._draft.info.full_name} filled its context window."
             self._draft.fail(Failure("context_overflow", full))
             return
@@ -273,7 +275,8 @@ class ChatReader:
             cache_read=read,
             cache_write=written,
         )
-        cost = usage.get("cost")  # OpenRouter says what it charges
+        # OpenRouter says what it charges.
+        cost = usage.get("cost")
         if isinstance(cost, (int, float)):
             self._draft.usage = replace(self._draft.usage, cost_usd=float(cost))
 

@@ -91,7 +91,7 @@ def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> l
 
 
 def _reasoning(part: Thinking) -> list[Any]:
-    """The reasoning item that was kept; nothing if the signature is of another format, or lacks
+    """Return the reasoning item that was kept; nothing if the signature is of another format, or lacks
     what the provider needs to read it again."""
     try:
         item = orjson.loads(part.signature or "")
@@ -126,7 +126,8 @@ class OpenAIResponsesModel(WireModel):
             if self._quirks.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = self._quirks.parallel_tool_calls
         if request.max_output is not None:
-            body["max_output_tokens"] = max(16, request.max_output)  # the API's own minimum
+            # The API's own minimum.
+            body["max_output_tokens"] = max(16, request.max_output)
         if self._sends_cache_key:
             body["prompt_cache_key"] = self.cache_key(request)
         self._think(body, request)

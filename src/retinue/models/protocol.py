@@ -127,7 +127,7 @@ _STARTERS = frozenset({"Agent", "Task", "subagent", "dispatch_agent"})
 
 
 def cache_mark(messages: Sequence[Message], ttl: str | None) -> dict[str, Any]:
-    """The mark for a cache. A run that has started agents waits for them, often longer than the
+    """Return the mark for a cache. A run that has started agents waits for them, often longer than the
     five minutes after which it would have to write its whole beginning again."""
     if ttl == "1h" or (ttl is None and _has_started_agents(messages)):
         return {"type": "ephemeral", "ttl": "1h"}
@@ -144,12 +144,12 @@ def _has_started_agents(messages: Sequence[Message]) -> bool:
 
 
 def own(message: AssistantMessage, info: ModelInfo) -> bool:
-    """Whether the provider asked now wrote this message: only then may its signatures return."""
+    """Return whether the provider asked now wrote this message: only then may its signatures return."""
     return message.model.partition("/")[0] == info.provider
 
 
 def sent_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as they go back: an object always, so that a broken call does not break
+    """Return the arguments as they go back: an object always, so that a broken call does not break
     every later request. What the model wrote stays readable for it."""
     if call.broken is not None:
         return {"INVALID_JSON": call.broken[:4000]}
@@ -157,14 +157,14 @@ def sent_arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def safe_id(id: str) -> str:
-    """A call id that every provider accepts; the same id always becomes the same one."""
+    """Return a call id that every provider accepts; the same id always becomes the same one."""
     if id and len(id) <= 64 and _SAFE.issuperset(id):
         return id
     return "call_" + hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def short_id(id: str, length: int) -> str:
-    """A call id of exactly so many letters and digits, as Mistral's template wants it."""
+    """Return a call id of exactly so many letters and digits, as Mistral's template wants it."""
     if len(id) == length and id.isascii() and id.isalnum():
         return id
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:length]

@@ -62,16 +62,17 @@ class Provider(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"  # never the key or a header
+        # Never the key or a header.
+        return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"
 
     def api_for(self, model: str) -> Api:
-        """The wire format in which this model is asked."""
+        """Return the wire format in which this model is asked."""
         if self.api_by_model and takes_responses(model):
             return "openai-responses"
         return self.api
 
     def url_for(self, model: str) -> str:
-        """The base URL for this model. Azure's dated versions have a path per deployment, but for
+        """Return the base URL for this model. Azure's dated versions have a path per deployment, but for
         the Responses API."""
         url = self.base_url
         if self.api_for(model) == "openai-responses":
@@ -85,7 +86,7 @@ class Provider(NamedTuple):
 
     @property
     def runs_models(self) -> bool:
-        """Whether it is a server on this machine that runs models itself, not a way to one of the makers."""
+        """Return whether it is a server on this machine that runs models itself, not a way to one of the makers."""
         known_maker = self.id in BUILT_IN or (self.id in PRESETS and PRESETS[self.id].needs_key)
         return self.api == "openai" and not known_maker and self.local
 
@@ -99,7 +100,7 @@ class Providers:
         self._made: dict[str, Provider | None] = {}
 
     def get(self, name: str) -> Provider | None:
-        """The provider of that id, in any spelling, or None for an unknown one."""
+        """Return the provider of that id, in any spelling, or None for an unknown one."""
         wanted = name.strip().lower()
         wanted = OTHER_NAMES.get(wanted, wanted) if wanted not in self.described else wanted
         if wanted not in self._made:
@@ -132,7 +133,7 @@ class Providers:
         return tuple(found)
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
-        """What `provider` is known to offer: its own list, or the table's; and what settings add."""
+        """Return what `provider` is known to offer: its own list, or the table's; and what settings add."""
         known = provider.listed or tuple(
             self.info(provider, info.id)
             for info in known_models(provider.id)
@@ -145,7 +146,7 @@ class Providers:
         return known + tuple(self.info(provider, model) for model in named if model and model not in have)
 
     def info(self, provider: Provider, model: str) -> ModelInfo:
-        """What is known of a model of this provider, settings included. Never fails."""
+        """Return what is known of a model of this provider, settings included. Never fails."""
         for listed in provider.listed:
             if listed.id.lower() == model.lower():
                 return listed
@@ -158,7 +159,7 @@ class Providers:
         return self.overridden(info)
 
     def has_window(self, provider: Provider, model: str) -> bool:
-        """Whether the user's settings say how large the window of a model is."""
+        """Return whether the user's settings say how large the window of a model is."""
         names = (model, f"{provider.id}/{model}")
         if any("window" in self.settings.models.get(name, {}) for name in names):
             return True
@@ -166,7 +167,7 @@ class Providers:
         return any(not isinstance(item, str) and item.get("id") == model and "window" in item for item in described)
 
     def overridden(self, info: ModelInfo) -> ModelInfo:
-        """What the `models` setting says of a model, over what is known."""
+        """Return what the `models` setting says of a model, over what is known."""
         overrides = self.settings.models
         for name in (info.id, info.full_name):
             info = with_overrides(info, overrides.get(name))
@@ -192,7 +193,8 @@ def _takes_documents(provider: Provider, model: str) -> bool:
     if provider.api_for(model) == "openai":
         if provider.id == "openrouter" and not model.startswith(_READING_ROUTES):
             return False
-        unknown = provider.id == "openai" and provider.custom  # another server under OpenAI's name
+        # Another server under OpenAI's name.
+        unknown = provider.id == "openai" and provider.custom
         return not unknown and bool(provider.quirks.get("documents"))
     return provider.id in _READERS
 
@@ -277,7 +279,7 @@ class _Maker:
         return {}
 
     def _helper(self) -> KeyHelper | None:
-        """The helper that returns the key on demand, if the entry names one and may."""
+        """Return the helper that returns the key on demand, if the entry names one and may."""
         argv, keyring = tuple(self.entry.get("apiKeyHelper", ())), self.entry.get("apiKeyKeyring", "")
         if not argv and not keyring:
             return None
@@ -295,7 +297,7 @@ class _Maker:
         return KeyHelper(keyring=keyring)
 
     def _key(self) -> tuple[str, str]:
-        """The key and where it is from. A text without `$` is the key itself."""
+        """Return the key and where it is from. A text without `$` is the key itself."""
         written = self.entry.get("apiKey", "")
         match = VARIABLE.fullmatch(written)
         if written and not match:
@@ -323,7 +325,7 @@ class _Maker:
         return written.strip("${}") or next(iter(self.preset.keys), None)
 
     def _named(self) -> str | None:
-        """The variable that the entry names, if it may."""
+        """Return the variable that the entry names, if it may."""
         named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
         if self.origin.believed:
             return named

@@ -175,7 +175,7 @@ class Repairs:
 
 
 def _holder(body: dict[str, Any], place: Iterable[str]) -> dict[str, Any] | None:
-    """The object that holds the last name of `place`, if it is there."""
+    """Return the object that holds the last name of `place`, if it is there."""
     *path, last = place
     found: Any = body
     for name in path:
@@ -186,7 +186,7 @@ def _holder(body: dict[str, Any], place: Iterable[str]) -> dict[str, Any] | None
 
 
 def _about_value(place: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:
-    """Whether a refusal is about the value at `place`, not about the field as such. OpenAI:
+    """Return whether a refusal is about the value at `place`, not about the field as such. OpenAI:
     "Unsupported value: 'none' is not supported with the 'gpt-6.1-sol' model", `param`
     reasoning.effort (codex#6647); OpenRouter: "Reasoning is mandatory for this endpoint"."""
     said = refusal.said
@@ -203,7 +203,7 @@ def _quoted(value: str, said: str) -> bool:
 
 
 def _supported(said: str) -> tuple[str, ...]:
-    """The values that a refusal lists: "Supported values are: 'low', 'medium', and 'high'."."""
+    """Return the values that a refusal lists: "Supported values are: 'low', 'medium', and 'high'."."""
     found = re.search(
         r"(?:supported values|supported efforts|one of|please use|expected|allowed values)(.{0,160})", said
     )
@@ -214,7 +214,7 @@ def _supported(said: str) -> tuple[str, ...]:
 
 
 def _named(name: str, refusal: RequestRefusal) -> bool:
-    """Whether a refusal objects to a parameter. Words of plain English count only as the name of
+    """Return whether a refusal objects to a parameter. Words of plain English count only as the name of
     a field, or the talk of a model would cost it its thinking."""
     if refusal.param:
         first = re.split(r"[.\[]", refusal.param)[0]

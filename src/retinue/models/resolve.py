@@ -99,7 +99,7 @@ class Resolver:
         return not_found(query, (*self.providers.models, OFFLINE), " ".join(hints))
 
     def problem(self, query: str) -> str | None:
-        """What is wrong with the provider a name asks for, if that is known."""
+        """Return what is wrong with the provider a name asks for, if that is known."""
         if query.strip().lower().startswith("local/") and "local" not in self.providers.described:
             return f"set localModel, or {LOCAL_VARIABLE}, to the path of a GGUF file"
         for name in variants(query):
@@ -140,7 +140,7 @@ class Resolver:
         return self._as_it_is(provider, model)
 
     def _is_of_others(self, provider: Provider, model: str) -> bool:
-        """Whether a name cannot be a model of this maker, however new. Servers at another address,
+        """Return whether a name cannot be a model of this maker, however new. Servers at another address,
         and what settings describe, may have any."""
         family = _FAMILIES.get(provider.id)
         if family is None or provider.custom or provider.listed or provider.local:
@@ -188,7 +188,8 @@ class Resolver:
         if bool(version(query)) and version(query) != version(info.id):
             return ResolvedName(info, provider, warning=f"{meant}: another version")
         head, slash, _ = query.partition("/")
-        related = head.lower().startswith(info.provider.partition("-")[0])  # pi's openai-codex is OpenAI
+        # pi's openai-codex is OpenAI.
+        related = head.lower().startswith(info.provider.partition("-")[0])
         if slash and self.providers.get(head) is None and not related:
             return ResolvedName(
                 info, provider, warning=f"{meant}: another provider, since '{head}' is not one that is known"
@@ -223,7 +224,7 @@ def local_model(path: Path) -> ResolvedName:
 
 
 def _gguf(text: str) -> Path | None:
-    """The file a text names. Only an existing file counts."""
+    """Return the file a text names. Only an existing file counts."""
     if not text.lower().endswith(".gguf"):
         return None
     path = Path(text).expanduser()

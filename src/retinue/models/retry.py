@@ -129,7 +129,8 @@ def _epoch(text: str, now: float) -> float | None:
     value = _number(text, 1e-3) if len(text) > 11 else _number(text)
     if value is None:
         return None
-    return value - now if value > 1e8 else value  # small numbers are seconds from now
+    # Small numbers are seconds from now.
+    return value - now if value > 1e8 else value
 
 
 def duration(text: str) -> float | None:
@@ -254,7 +255,8 @@ class RetryingModel:
                 ended = AssistantMessage((), "error", model=self.info.full_name, failure=closed)
                 yield Finished(_final(ended, longest or ended, attempt - 1))
                 return
-            started += now() - arrived  # waiting in line is not trying
+            # Waiting in line is not trying.
+            started += now() - arrived
             began = self._began
             try:
                 async with aclosing(self._model.stream(request)) as parts:
@@ -280,7 +282,8 @@ class RetryingModel:
                 longest = message
             wait = self._policy.delay(attempt, message.failure, self._draw, answered=self._answered)
             if wait is not None and self._held is not None:
-                wait = max(wait, self._held())  # what is announced is what will be waited
+                # What is announced is what will be waited.
+                wait = max(wait, self._held())
             if wait is None or now() - started + wait > self._policy.total_seconds:
                 yield Finished(_final(message, longest, attempt))
                 return
@@ -295,7 +298,7 @@ def _ended(info: ModelInfo, shown: list[str]) -> AssistantMessage:
 
 
 def _final(message: AssistantMessage, longest: AssistantMessage, attempts: int) -> AssistantMessage:
-    """The last failure with the longest text; how often it was tried stands in its message."""
+    """Return the last failure with the longest text; how often it was tried stands in its message."""
     failure = message.failure
     if failure is not None and attempts > 1:
         failure = replace(failure, message=f"{failure.message} (tried {attempts} times)")

@@ -112,7 +112,7 @@ class _Chooser:
         return None
 
     def _said(self, selection: ModelSelection, query: str | None) -> ModelSelection:
-        """The file wins over the call; that the call asked for something else is said."""
+        """Choose the file's model over the call's, and say that the call asked for another."""
         if query is None or query in INHERITING:
             return selection
         asked = self.resolver.find(query)
@@ -261,7 +261,7 @@ class _Chooser:
 
 
 def default_model(provider: str) -> str | None:
-    """The model to use when only a key is given: the newest of the family for everyday work."""
+    """Return the model to use when only a key is given: the newest of the family for everyday work."""
     words = DEFAULT_MODELS.get(provider)
     known = [info.id for info in known_models(provider)]
     if words is None:

@@ -104,7 +104,7 @@ class _Folding:
         self._left = _MOST_FOLDS
 
     def fold(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """What stands beside the alternatives wins over them."""
+        """Return one object; what stands beside the alternatives wins over them."""
         self._left -= 1
         schema = _resolved(schema, self._root)
         out = {key: value for key, value in schema.items() if key not in COMBINED}
@@ -132,7 +132,7 @@ class _Folding:
 
 
 def _merged_properties(out: Mapping[str, Any], variants: list[dict[str, Any]]) -> dict[str, Any]:
-    """All properties of all variants; one that they describe differently may be either."""
+    """Return all properties of all variants; one that they describe differently may be either."""
     offered: dict[str, list[Any]] = {}
     for variant in variants:
         for name, child in _properties(variant).items():
@@ -163,7 +163,7 @@ def _forbid_unknown(out: dict[str, Any], variants: list[dict[str, Any]]) -> None
 
 
 def _choice(key: str, needs: list[list[str]]) -> str:
-    """The condition of a choice in words; empty when all variants ask for the same."""
+    """Return the condition of a choice in words; empty when all variants ask for the same."""
     if all(names == needs[0] for names in needs):
         return ""
     count = "exactly one" if key == "oneOf" else "at least one"
@@ -172,7 +172,7 @@ def _choice(key: str, needs: list[list[str]]) -> str:
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with the reference at its top followed; what stands beside it wins."""
+    """Return the schema with the reference at its top followed; what stands beside it wins."""
     for _ in range(_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -188,7 +188,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, A
 
 # ------------------------------------------------------------------ the whole tree
 def _walk(schema: Any, change: Any, depth: int) -> Any:
-    """A copy in which `change` was applied to every schema, the outer ones first."""
+    """Return a copy in which `change` was applied to every schema, the outer ones first."""
     if not isinstance(schema, Mapping):
         return schema
     if depth > _DEEPEST:

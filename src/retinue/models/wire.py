@@ -89,7 +89,8 @@ class WireModel:
         lessons = _LESSONS.setdefault(transport, {})
         self._repairs = Repairs(lessons.setdefault((info.full_name, self._base), SharedLessons()))
         self._keyed: tuple[object, str, str] | None = None
-        self._stale: set[str] = set()  # signatures that the provider no longer accepts
+        # Signatures that the provider no longer accepts.
+        self._stale: set[str] = set()
 
     @property
     def info(self) -> ModelInfo:
@@ -175,7 +176,7 @@ class WireModel:
         yield draft.finished()
 
     async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
-        """A response that succeeded, or None with the failure in the draft. A parameter that
+        """Return a response that succeeded, or None with the failure in the draft. A parameter that
         the server refuses is left out and the request made again, here and from then on."""
         body = self._repairs.apply(self.body(request))
         renewed = False
@@ -209,7 +210,7 @@ class WireModel:
     async def _continued(
         self, request: ModelRequest, response: Response, reader: StreamReader, draft: MessageDraft
     ) -> Response | None:
-        """The response that goes on with an answer which its provider gives in several; None after
+        """Return the response that goes on with an answer which its provider sends in several; None after
         the last, as in nearly all cases the first."""
         fields = self.continuation(reader, draft)
         response.close()
@@ -276,7 +277,7 @@ class WireModel:
         return self._keyed[2]
 
     def _notes(self) -> list[Noted]:
-        """What was learned since the last time, for people."""
+        """Return what was learned since the last time, for people."""
         said, self._repairs.said = self._repairs.said, []
         return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in said]
 
@@ -296,7 +297,7 @@ class WireModel:
         return url
 
     def _endpoint(self, path: str, version: str, *, always: bool = True) -> str:
-        """The base URL, which may or may not end in the version or in the path, made whole. A
+        """Return the base URL, which may or may not end in the version or in the path, made whole. A
         base without `always` has the version added only if it has no path at all."""
         if self._base.endswith(path):
             return self._base
@@ -314,7 +315,7 @@ class WireModel:
 
 
 def encode(body: dict[str, Any]) -> bytes:
-    """The body as JSON. Text that UTF-8 cannot carry, as from a file read byte by byte, loses
+    """Return the body as JSON. Text that UTF-8 cannot carry, as from a file read byte by byte, loses
     those characters instead of the request."""
     try:
         return orjson.dumps(body)
@@ -346,7 +347,7 @@ def absorb_rest(events: Events, reader: StreamReader, draft: MessageDraft) -> No
 
 
 def looks_like(data: bytes) -> Literal["events", "json", "page"]:
-    """What a body is, by how it begins: servers are careless with content types."""
+    """Return what a body is, by how it begins: servers are careless with content types."""
     first = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first in (b"{", b"["):
         return "json"

@@ -114,7 +114,8 @@ def _verdict(state: Any) -> Any:
 
 
 def _spread(names: list[str]) -> tuple[str, ...]:
-    """opencode's `edit` covers every tool that changes files; `server_tool` names a server's."""
+    """Return the tools that opencode's names stand for."""
+    # opencode's `edit` covers every tool that changes files, and `server_tool` names one of a server.
     spread: list[str] = []
     for name in names:
         spread += _CHANGES_FILES if name == "edit" else (name,)
@@ -124,7 +125,7 @@ def _spread(names: list[str]) -> tuple[str, ...]:
 
 
 def _only(value: Any) -> Any:
-    """Kimi's `allowed_tools`: a second list that narrows the first."""
+    # Kimi's `allowed_tools` is a second list that narrows the first.
     if value is None:
         return UNSET
     try:

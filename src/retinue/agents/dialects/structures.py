@@ -42,6 +42,7 @@ def _model(value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _one_model(name: str) -> Any:
+    # Thousands of files name the same few models.
     model = bare(name)
     if model:
         return ModelChoice(name, None if model == "inherit" else model)
@@ -49,7 +50,7 @@ def _one_model(name: str) -> Any:
 
 
 def _servers(value: Any) -> Any:
-    """Names, `{name: config}` entries, or one map of them."""
+    """Read names, `{name: config}` entries, or one map of them."""
     if value is None:
         return UNSET
     if isinstance(value, dict):
@@ -86,8 +87,8 @@ def _server(entry: Any) -> list[ServerRef] | None:
 
 
 def _hooks(value: Any) -> Any:
-    """Claude Code's `{Event: [{matcher, hooks: […]}]}`, the flat `{Event: [{command}]}`, and
-    CodingCode's list of `{event, command}`."""
+    """Read Claude Code's `{Event: [{matcher, hooks: […]}]}`, the flat `{Event: [{command}]}`, and CodingCode's list
+    of `{event, command}`."""
     if value is None or value == [] or value == {}:
         return UNSET
     found: list[HookSpec] = []
@@ -138,6 +139,7 @@ def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
 
 
 def _timeout(event: str, value: Any) -> float | None:
+    # Some programs count milliseconds; nobody waits 1,000 seconds for a hook.
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:

@@ -46,14 +46,14 @@ _MAY_BE_BLANK = frozenset({"hooks", "subagents", "tools.allow"})
 
 
 def unreadable(item: Item, field: str, why: str, remedy: str, code: str, first_line: int) -> Problem:
-    """The problem that keeps an agent from being started."""
+    """Return the problem that keeps an agent from being started."""
     text = f"'{item.key}': {why}. It decides {RESTRICTING[field]}, so the agent is not started until it is corrected."
     remedy = remedy or f"Correct the value of '{item.key}', or remove the key."
     return Problem(code, "error", text, remedy, item.key, item.line + first_line, item.column + 1, refuses=True)
 
 
 def is_blank(item: Item, field: str) -> bool:
-    """Whether a key that restricts says nothing: `isolation:` with no value after it."""
+    """Return whether a key that restricts says nothing: `isolation:` with no value after it."""
     return item.value is None and field in RESTRICTING and field not in _MAY_BE_BLANK
 
 
@@ -213,7 +213,7 @@ class Dialect:
         return key in self.exact
 
     def match(self, key: str) -> Match | None:
-        """What `key` is here, or None for a key that is unknown."""
+        """Return what `key` is here, or None for a key that is unknown."""
         return self.exact.get(key) or _near(self, key)
 
     def nearest(self, key: str) -> tuple[FieldRow, How] | None:
@@ -232,7 +232,7 @@ class Dialect:
         return None
 
     def _about_tools(self, tight: str) -> FieldRow | None:
-        """`permitted_tools`, `bannedTools`: words that can only mean one of the two lists."""
+        # `permitted_tools`, `bannedTools`: words that can only mean one of the two lists.
         if "tool" not in tight:
             return None
         if any(word in tight for word in _REFUSING):
@@ -250,6 +250,7 @@ _ALLOWING = ("allow", "permit", "only", "whitelist", "enabled", "available")
 
 @lru_cache(maxsize=4096)
 def _near(dialect: Dialect, key: str) -> Match | None:
+    # A longer key is text, and comparing it with every known one would be slow.
     found = None
     if len(key) <= 64:
         found = dialect.nearest(key)

@@ -30,7 +30,7 @@ class BadNamesError(BadValueError):
 
 
 def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
-    """Names between commas, never split inside parentheses. With `spaces` a string without any
+    """Return names between commas, never split inside parentheses. With `spaces` a string without any
     such comma is split at blanks instead, as the Agent Skills format has it."""
     text = text.strip()
     if text.startswith("["):
@@ -51,7 +51,7 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
 
 
 def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
-    """The names in `value`. Raise BadNamesError."""
+    """Return the names in `value`. Raise BadNamesError."""
     if isinstance(value, str):
         return split_names(value, spaces=spaces)
     if not isinstance(value, list):
@@ -126,7 +126,8 @@ def _split_outside(text: str, separator: str) -> list[str]:
             parts.append(text[start:position])
             start = position + 1
     if depth:
-        return text.split(separator)  # a parenthesis that never closes must not swallow names
+        # A parenthesis that never closes must not swallow names.
+        return text.split(separator)
     parts.append(text[start:])
     return parts
 
@@ -161,7 +162,7 @@ class ToolChoice(NamedTuple):
 
 
 def chosen(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool = True) -> ToolChoice:
-    """What `names` mean: `*` or `all` anywhere is every tool, `none` alone is no tool. Unless
+    """Return what `names` mean: `*` or `all` anywhere is every tool, `none` alone is no tool. Unless
     `only`, names that are not mentioned are allowed too."""
     lowered = {name.lower() for name in names}
     allow: tuple[str, ...] | None = None
@@ -195,7 +196,7 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
 
 @lru_cache(maxsize=1024)
 def _same_words(text: str) -> ToolChoice:
-    """Many files say exactly the same: one reading does for all of them."""
+    # Many files say exactly the same: one reading serves all of them.
     return chosen(split_names(text))
 
 
@@ -204,8 +205,9 @@ def _spaced_choice(value: Any) -> Any:
 
 
 def _from_map(value: dict[str, Any]) -> ToolChoice:
-    """`{read: true, bash: false}`. Only refusals leave the other tools as they are; as soon as
-    one tool is switched on, those that are not named are out."""
+    """Read `{read: true, bash: false}`."""
+    # Only refusals leave the other tools as they are; as soon as one tool is switched on, those that are not
+    # named are out.
     states = {name: str(state).lower() for name, state in value.items()}
     on = tuple(name for name, state in states.items() if state in _ON)
     off = tuple(name for name, state in states.items() if state not in _ON)
@@ -244,7 +246,7 @@ def check_denied(names: Iterable[str], *, instead: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def misspelt_tool(name: str) -> str | None:
-    """The tool that `name` was meant to be, if it is one letter off; None for any other name."""
+    """Return the tool that `name` was meant to be, if it is one letter off; None for any other name."""
     lowered = name.lower()
     if lowered in ALIASES or len(lowered) < _SHORTEST:
         return None
@@ -252,7 +254,7 @@ def misspelt_tool(name: str) -> str | None:
 
 
 def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
-    """Said twice: what both allow."""
+    """Return what two statements both allow."""
     refused = (*left.refused, *right.refused)
     if left.allow is None or right.allow is None:
         narrower = right if left.allow is None else left

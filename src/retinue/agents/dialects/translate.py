@@ -76,7 +76,7 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
 
 
 def _report_blank(draft: SpecDraft, item: Item, target: str, first_line: int) -> None:
-    """A key that restricts and has no value is said, whatever that comes to mean."""
+    """Report a key that restricts and has no value, whatever it comes to mean."""
     if is_blank(item, target):
         draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
     elif target == "tools.allow":
@@ -86,7 +86,7 @@ def _report_blank(draft: SpecDraft, item: Item, target: str, first_line: int) ->
 
 
 def _as_text(item: Item) -> Any:
-    """A scalar as its source text; lists, mappings and nothing as they are."""
+    """Return a scalar as its source text; lists, mappings and nothing as they are."""
     if item.value is None or isinstance(item.value, (str, list, dict)):
         return item.value
     if item.text is not None:
@@ -95,8 +95,8 @@ def _as_text(item: Item) -> Any:
 
 
 def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: int) -> None:
-    """A field that was said before: both count where that means less, else the better row. A
-    restriction of which the two cannot be combined refuses the launch."""
+    """Settle a field that was said before: both count where that means less, else the better row."""
+    # Two restrictions that cannot be combined refuse the launch: either choice could be the wider one.
     row, rank = match.field, match.rank
     target = row.to or ""
     old_rank, old_key = draft.rows[target]
@@ -117,7 +117,7 @@ def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: 
 
 
 def _contradicts(before: Any, value: Any, both: Any, row: FieldRow) -> bool:
-    """Whether two statements leave nothing that both mean."""
+    """Return whether two statements leave nothing that both mean."""
     if before == value:
         return False
     if isinstance(both, ToolChoice):
@@ -126,8 +126,7 @@ def _contradicts(before: Any, value: Any, both: Any, row: FieldRow) -> bool:
 
 
 def _accepted(draft: SpecDraft, item: Item, match: Match, source: Source, first_line: int) -> bool:
-    """Whether a key counts that is not spelt as the dialect does, or stands in a plugin; says
-    so either way."""
+    """Return whether a key counts that is not spelt as the dialect does, or is in a plugin; report it either way."""
     row = match.field
     if source == "plugin" and row.to in NOT_IN_PLUGINS:
         _drop(draft, item, _NOT_IN_PLUGIN)
@@ -189,7 +188,7 @@ def build(
     path: str,
     problems: tuple[Problem, ...] = (),
 ) -> AgentSpec:
-    """The spec of a draft that is fit to be one. Its hash is still to come: see `parse.seal`."""
+    """Return the spec of a draft that is fit to be one. Its hash is still to come: see `parse.seal`."""
     values = draft.values
     if dialect.defaults:
         values = {**dialect.defaults, **values}

@@ -27,7 +27,7 @@ def _text(value: Any) -> Any:
 
 
 def _label(value: Any) -> Any:
-    """Text that may be blank: a name or description that was written, if only as `""`."""
+    """Read text that may be blank: a name or description that was written, if only as `""`."""
     if type(value) is str:
         return value.strip()
     if value is None:
@@ -45,7 +45,7 @@ def _names(value: Any) -> Any:
 
 
 def _names_or_unset(value: Any) -> Any:
-    """Like names, where `none` and an empty list are the same as not saying anything."""
+    """Read names, where `none` and an empty list say nothing."""
     names = _names(value)
     if names is UNSET or not names or [name.lower() for name in names] == ["none"]:
         return UNSET
@@ -108,7 +108,7 @@ def _switch(value: Any) -> Any:
 
 
 def _exact_true(value: Any) -> Any:
-    """pi's rule: present means said, and only an unquoted `true` says yes."""
+    # pi's rule: a key that is present is said, and only an unquoted `true` says yes.
     if value is None:
         return UNSET
     if isinstance(value, bool):
@@ -126,7 +126,8 @@ def _readonly(value: Any) -> Any:
 
 
 def _sandbox(value: Any) -> Any:
-    """Codex's `sandbox_mode`. A file cannot widen the sandbox; `read-only` is."""
+    """Read Codex's `sandbox_mode`."""
+    # A file cannot widen the sandbox, so only `read-only` has an effect.
     if value is None:
         return UNSET
     word = str(value).strip().lower()
@@ -139,6 +140,7 @@ def _sandbox(value: Any) -> Any:
 
 
 def _devkit_readonly(value: Any) -> Any:
+    # devkit-pi compares with these words; `yes` would leave its agent writable, so it is reported.
     if value is None:
         return UNSET
     word = value if isinstance(value, str) else ("true" if value is True else str(value))
@@ -155,6 +157,7 @@ def _devkit_readonly(value: Any) -> Any:
 
 
 def _enabled(value: Any) -> Any:
+    # pi compares with false itself; a quoted "false" would leave the agent on.
     if value is None:
         return UNSET
     if isinstance(value, bool):
@@ -183,7 +186,7 @@ def _disabled(value: Any) -> Any:
 
 
 def _primary(value: Any) -> Any:
-    """opencode's `mode`: a primary agent is for people, the others are for agents as well."""
+    # opencode's `mode`: a primary agent is for people, the others are for agents as well.
     word = str(value).strip().lower()
     if value is None or word in ("subagent", "all"):
         return UNSET
@@ -243,7 +246,7 @@ def _rollback(value: Any) -> Any:
 
 
 def _all_or_names(value: Any) -> Any:
-    """`extensions`, `skills`, `allowed_subagents`: everything, nothing, or these names."""
+    """Read `extensions`, `skills`, `allowed_subagents`: everything, nothing, or these names."""
     if value is None:
         return UNSET
     if isinstance(value, bool):
@@ -315,7 +318,7 @@ def _either(left: bool, right: bool) -> bool:
 
 
 def _fewer(left: Any, right: Any) -> Any:
-    """Of two `all, none or names`, what both allow."""
+    """Return what two of `all, none or names` both allow."""
     if isinstance(left, bool):
         if left:
             return right
@@ -328,7 +331,8 @@ def _fewer(left: Any, right: Any) -> Any:
 
 
 def _fewest(left: int, right: int) -> int:
-    """The smaller of two limits; 0 means unlimited."""
+    """Return the smaller of two limits."""
+    # 0 means unlimited, so it is the larger of any two.
     if left and right:
         return min(left, right)
     return left or right

@@ -90,7 +90,7 @@ def is_known(model: str) -> bool:
 
 
 def suggest(model: str) -> str | None:
-    """The name that was probably meant: an alias, or the same with its family spelled right."""
+    """Return the name that was probably meant: an alias, or the same with its family spelled right."""
     name = model.strip()
     whole = fold(name)
     close = [alias for alias in ALIASES if len(alias) > 3 and distance(whole, alias, 1) <= 1]
@@ -102,7 +102,8 @@ def suggest(model: str) -> str | None:
         if len(family) > 3 and distance(fold(head), family, 1) == 1:
             families.append(family)
     if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(rest):
-        return None  # `code-analyzer` is some agent's name, not a slip of `codex`
+        # `code-analyzer` is some agent's name, not a slip of `codex`.
+        return None
     return f"{families[0]}{mark}{rest}"
 
 
@@ -150,7 +151,8 @@ def check_values(subject: LintSubject) -> Iterator[CheckResult]:
 
 
 def _schema(subject: LintSubject, schema: Mapping[str, Any]) -> Iterator[CheckResult]:
-    import jsonschema_rs  # 10 ms that only files with a schema need to spend
+    # 10 ms that only files with a schema need to spend.
+    import jsonschema_rs
 
     try:
         jsonschema_rs.validator_for(dict(schema), offline=True)

@@ -64,7 +64,7 @@ _MOST = 100
 def repaired(
     subject: LintSubject, checks: Callable[[LintSubject], Iterable[CheckResult]]
 ) -> tuple[LintSubject, tuple[AppliedRepair, ...]]:
-    """The file after every repair that is safe, and what was done."""
+    """Return the file after every repair that is safe, and what was done."""
     changes: list[AppliedRepair] = []
     while len(changes) < _MOST:
         for found in checks(subject):
@@ -80,14 +80,14 @@ def repaired(
 
 
 def judged(subject: LintSubject, found: CheckResult) -> Finding:
-    """The finding, with the truth about whether it can be fixed."""
+    """Return the finding, with the truth about whether it can be fixed."""
     if found.repair is None or attempt(subject, found.repair) is None:
         return found.finding
     return replace(found.finding, fixable=True)
 
 
 def attempt(subject: LintSubject, repair: Repair | None) -> LintSubject | None:
-    """The file with the repair made, or None if it must not be made."""
+    """Return the file with the repair made, or None if it must not be made."""
     if repair is None or subject.data is None:
         return None
     new: FileLines = repair.apply(subject.text)

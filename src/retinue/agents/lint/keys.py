@@ -48,7 +48,7 @@ def allowed_slips(word: str) -> int:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `word` was probably meant to be; None when two are equally likely."""
+    """Return the candidate that `word` was probably meant to be; None when two are equally likely."""
     folded = fold(word)
     if not folded:
         return None
@@ -155,7 +155,7 @@ def _near_miss(subject: LintSubject, key: str, found: CheckResult) -> CheckResul
 
 
 def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
-    """A key that some other dialect has for a field this one spells differently, or not at all."""
+    """Find a key that some other dialect has for a field this one spells differently, or not at all."""
     for dialect in sorted(DIALECTS.values(), key=lambda each: each.name in ("retinue", "generic")):
         row = next((row for row in dialect.fields if key in row.spellings and row.to is not None), None)
         if row is None or row.to == "prompt":
@@ -191,8 +191,8 @@ def _renamed(subject: LintSubject, key: str, meant: str) -> Repair:
 
 
 def _deduplicated(subject: LintSubject, key: str) -> Repair:
-    """Drop all but one of the places of a key: the one that says what the file means now is
-    found by trying, since only the reader knows which of them counts."""
+    """Return the repair that drops all but one of the places of a key."""
+    # Only the reader knows which of them counts, so the one to keep is found by trying.
 
     def apply(text: FileLines) -> FileLines:
         entries = text.find(key)

@@ -38,7 +38,7 @@ def github(findings: Iterable[Finding], base: Path | None = None) -> str:
 
 
 def document(findings: Iterable[Finding], changes: Iterable[AppliedRepair], files: int) -> dict[str, Any]:
-    """The one JSON document of `retinue agents lint --json`."""
+    """Return the one JSON document of `retinue agents lint --json`."""
     listed = list(findings)
     return {
         "findings": [_plain(found) for found in listed],
@@ -83,7 +83,7 @@ def _one_line(value: str) -> str:
 
 
 def _visible(char: str) -> str:
-    """Control characters of a hostile file must not steer the terminal."""
+    # Control characters of a hostile file must not steer the terminal.
     return char.encode("unicode_escape").decode("ascii")
 
 

@@ -40,7 +40,7 @@ class LintReport:
     files: int
 
     def worst(self, *, strict: bool = False) -> bool:
-        """Whether something fails: an error, or with `strict` a warning."""
+        """Return whether something fails: an error, or with `strict` a warning."""
         return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
 
 
@@ -71,7 +71,7 @@ def lint_catalog(
     plugins: Iterable[PluginFolder] = (),
     check: Callable[[LintSubject], Iterable[CheckResult]] = _nothing,
 ) -> LintReport:
-    """Every agent file visible from `cwd`, but for those of the package and of an administrator,
+    """Lint every agent file visible from `cwd`, but for those of the package and of an administrator,
     which are not the user's to change; and which file replaces which. `plugins` are those whose
     agents are. `fix` changes files of the project only: those of the user serve other projects."""
     catalog = Catalog.load(cwd, plugin_folders=plugins)
@@ -86,7 +86,7 @@ def lint_catalog(
 
 
 def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[LintSubject]) -> Iterable[Finding]:
-    """Load it once more: repairs may have changed which file replaces which."""
+    # Loaded once more: repairs may have changed which file replaces which.
     return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
 
 
@@ -130,7 +130,7 @@ def _write(before: LintSubject, after: LintSubject) -> str:
 
 
 def _subject(path: str) -> LintSubject:
-    """By its whole path: where a file lies says which dialect it is."""
+    # Read by its whole path, because where a file lies says which dialect it is.
     data = read_bytes(path)
     if isinstance(data, Problem):
         return LintSubject(unusable(path, data), None)
@@ -159,8 +159,9 @@ def _expanded(paths: Iterable[Path | str]) -> list[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Agent files below a folder: in places where agents live every Markdown file, elsewhere
-    those that begin with frontmatter. Links to folders are not followed."""
+    """Yield the agent files below a folder: in places where agents live every Markdown file, elsewhere those that
+    begin with frontmatter."""
+    # Links to folders are not followed: they may lead back.
     for base, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if each not in _SKIPPED)
         for name in sorted(files):
@@ -224,7 +225,8 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 remedy=code.remedy,
                 line=failed.line,
             )
-    others = [entry for entry in catalog.winners if not is_profile(entry)]  # those also have a name of their own
+    # Those also have a name of their own.
+    others = [entry for entry in catalog.winners if not is_profile(entry)]
     yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
 
 
@@ -285,7 +287,7 @@ def _finding(code: str, entry: LoadedAgent, reason: str, severity: Severity | No
 
 
 def _home(path: str) -> str:
-    """The folder that is read as one: the nearest one called agents, else the file's own."""
+    """Return the folder that is read as one: the nearest one called agents, else the file's own."""
     pure = PurePath(path)
     for folder in pure.parents:
         if folder.name in _FOLDERS:

@@ -84,18 +84,18 @@ class LintSubject:
         return DIALECTS[self.parsed.dialect]
 
     def read(self, data: bytes) -> LintSubject:
-        """The same file with other content."""
+        """Return the same file with other content."""
         if is_skill(self.parsed.file):
             return LintSubject(parse_skill(data, path=self.parsed.file), data)
         return LintSubject(reread(self.parsed, data), data)
 
     def keys_for(self, field: str) -> tuple[str, ...]:
-        """The keys of this file, as written, that speak about a field of the spec."""
+        """Return the keys of this file, as written, that speak about a field of the spec."""
         found = ((key, self.table.match(key)) for key in self.parsed.fates)
         return tuple(key for key, match in found if match is not None and match.field.to == field)
 
     def own_key(self, field: str | None) -> str | None:
-        """How this dialect itself spells the key of a field; None if it has none."""
+        """Return how this dialect itself spells the key of a field; None if it has none."""
         return next((row.key for row in self.table.fields if row.to == field and field), None)
 
     def found(
@@ -111,7 +111,7 @@ class LintSubject:
         severity: Severity | None = None,
         repair: Repair | None = None,
     ) -> CheckResult:
-        """A finding at `key` (at `word` within its value, if that is there to see)."""
+        """Return a finding at `key` (at `word` within its value, if that is there to see)."""
         if key is not None and line is None:
             line, column = self.place(key, word)
         known = CODES[code]

@@ -42,7 +42,7 @@ def check_tools(subject: LintSubject) -> Iterator[CheckResult]:
 
 
 def is_servers(name: str) -> bool:
-    """A tool of an MCP server or an extension: which there are is known only at run time."""
+    """Return whether it is a tool of an MCP server or an extension, which are known only at run time."""
     base = base_name(name)
     return base.startswith(("mcp__", "mcp:", "mcp_", "ext:")) or "/" in base or bool(_PATTERN.search(base))
 
@@ -58,7 +58,8 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
         if canonical(name) or is_servers(name) or name == "*" or base in NOT_TOOLS:
             continue
         if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
-            continue  # `server_tool`: which servers there are is known only at run time
+            # `server_tool`: which servers there are is known only at run time.
+            continue
         if base.lower() in ELSEWHERE:
             yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
             continue
@@ -132,7 +133,7 @@ def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
 
 
 def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
-    """CodingCode's own loader drops a `tools` that is no list and then allows everything."""
+    # CodingCode's own loader drops a `tools` that is no list and then allows everything.
     names = subject.parsed.tools
     if subject.parsed.dialect != "codingcode" or not names:
         return

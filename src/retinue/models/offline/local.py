@@ -75,7 +75,8 @@ def _read(file: BufferedReader) -> Header:
     version = _number(file, "I")
     if version not in (2, 3):
         raise ValueError(f"version {version} is not known")
-    _number(file, "Q")  # how many tensors
+    # How many tensors.
+    _number(file, "Q")
     values: dict[str, Any] = {}
     for _ in range(min(_number(file, "Q"), _MOST)):
         key = _text(file)
@@ -223,7 +224,7 @@ class _Generation:
         self._work = engine.threads.submit(self._run, engine, body)
 
     async def next(self) -> Chunk | None:
-        """The next chunk, or None after the last."""
+        """Return the next chunk, or None after the last."""
         chunk = await self._chunks.get()
         if isinstance(chunk, BaseException):
             raise chunk

@@ -231,7 +231,7 @@ INFO = ModelInfo(
 
 
 class OfflineModel:
-    """Deterministic: the same request gives the same answer, and no tokens are counted because
+    """Deterministic: the same request has the same answer, and no tokens are counted because
     none are used."""
 
     @property
@@ -259,7 +259,7 @@ class OfflineModel:
 
 
 def decide(request: ModelRequest) -> str | list[ToolCall]:
-    """The next tool calls, or the final report."""
+    """Return the next tool calls, or the final report."""
     situation = read(request.messages)
     toolbox = Toolbox.of(() if request.tool_choice == "none" else request.tools)
     query = Query.of(situation.task)

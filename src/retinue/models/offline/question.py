@@ -137,7 +137,8 @@ def read(messages: Sequence[Message]) -> Situation:
             last_call = True
     question = the_question(task)
     wish = wish_of(question)
-    if wish == "find" and earlier and len(question.split()) < 4:  # "and the tests?" needs what came before
+    # "and the tests?" needs what came before.
+    if wish == "find" and earlier and len(question.split()) < 4:
         question = f"{question} {the_question(earlier)}"
     return Situation(question, tuple(turns), last_call, wish)
 
@@ -225,7 +226,8 @@ def _words(text: str) -> list[str]:
         plain = re.sub(rf"\b{phrase}\b", word, plain)
     words: list[str] = []
     for token in _TOKEN.findall(plain):
-        if re.match(f"[{_WIDE}]{{2}}", token):  # overlapping pairs: the usual index unit of such scripts
+        # Overlapping pairs: the usual index unit of such scripts.
+        if re.match(f"[{_WIDE}]{{2}}", token):
             words += [first + second for first, second in pairwise(token)]
         else:
             words.append(token)
@@ -240,7 +242,8 @@ def _terms(words: list[str]) -> tuple[Term, ...]:
         if word not in vocabulary.STOP and root not in chosen and 1 < len(word) <= 40 and not word.isdigit():
             stems = {root: 1.0}
             if len(before) > 2 and before not in vocabulary.STOP:
-                stems[stem(before + word)] = 1.0  # "host name" is also written hostname
+                # "host name" is also written hostname.
+                stems[stem(before + word)] = 1.0
             stems |= {other: SYNONYM for other in _synonyms(root) if other not in stems}
             chosen[root] = Term(word, stems, root in _weak_stems())
         before = word
@@ -250,7 +253,8 @@ def _terms(words: list[str]) -> tuple[Term, ...]:
 
 def _synonyms(root: str) -> list[str]:
     known = _synonyms_by_stem()
-    if root not in known and len(root) >= 9:  # a long word of another language: Authentifizierung
+    # A long word of another language: Authentifizierung.
+    if root not in known and len(root) >= 9:
         root = next((other for other in known if len(other) >= 7 and root.startswith(other[:7])), root)
         return [root, *known.get(root, [])]
     return known.get(root, [])

@@ -79,7 +79,8 @@ class Ranking:
 
     def _weight(self, index: int) -> float:
         if self.evidence.having and not self.evidence.having.get(index):
-            return 0.01  # a word that no file has tells none from another
+            # A word that no file has tells none from another.
+            return 0.01
         said = 1.0
         if self.query.terms[index].weak:
             said = WEAK

@@ -31,7 +31,8 @@ _ASKED: dict[str, FileKind] = {
     r"\bpyproject\b": "data",
     r"\btype stubs?\b|\btypings?\b": "generated",
 }
-_FOLDERS: dict[FileKind, str] = {  # in order: the first kind that has one of a path's folders is taken
+# In order: the first kind that has one of a path's folders is taken.
+_FOLDERS: dict[FileKind, str] = {
     "vendored": "vendor vendored _vendor node_modules third_party thirdparty 3rdparty deps extern external bundled",
     "test": "test tests testing __tests__ spec specs e2e fixtures testdata test_data snapshots __snapshots__ mocks "
     "__mocks__ testutils conformance t unit integration",
@@ -117,11 +118,13 @@ def weight_of(path: str, asked: frozenset[FileKind]) -> float:
         return 1.0
     weight = KIND_WEIGHT[kind]
     ending = path.rpartition(".")[2].lower()
-    if ending in _HEADERS:  # declarations: the work is done elsewhere
+    # Declarations: the work is done elsewhere.
+    if ending in _HEADERS:
         weight *= 0.75
     elif ending not in _SOURCE and kind in ("test", "example", "vendored"):
         weight *= 0.5
-    if asked & {"test", "docs", "example", "history", "vendored"}:  # who asks for tests does not want source
+    # Who asks for tests does not want source.
+    if asked & {"test", "docs", "example", "history", "vendored"}:
         weight *= 0.05
     return weight
 
