@@ -56,7 +56,8 @@ def cpu(work: object, *arguments: object) -> float:
 
 
 def per_turn(turns: int) -> tuple[float, float]:
-    calls = [Turn("Looking.", Call("look", {"path": "a.py"})) for _ in range(turns)]
+    # A different file each time: the same call again and again ends a run.
+    calls = [Turn("Looking.", Call("look", {"path": f"{number}.py"})) for number in range(turns)]
     make = lambda: ScriptedModel(*calls, "Done.")  # noqa: E731
     return cpu(run, make) / turns, cpu(passed_on, make, turns + 1) / turns
 

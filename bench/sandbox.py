@@ -11,8 +11,9 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.kernel import why_not

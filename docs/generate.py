@@ -117,15 +117,14 @@ def shown(value: object) -> str:
 
 
 def events() -> str:
-    import dataclasses
     import typing
 
     from retinue.core import events as module
 
     rows = []
     for body in typing.get_args(module.Body):
-        names = [f"`{f.name}`" for f in dataclasses.fields(body) if f.name != "type"]
-        kind = next(f.default for f in dataclasses.fields(body) if f.name == "type")
+        names = [f"`{name}`" for name in body.__struct_fields__]
+        kind = body.__struct_config__.tag
         said = " ".join((body.__doc__ or "").split())
         rows.append((f"`{kind}`", ", ".join(names), "" if said.startswith(body.__name__) else said))
     intro = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from retinue.agents.dialects import DIALECTS, FieldKind
 from retinue.agents.dialects.values import MINUTES, NAMES
@@ -128,19 +128,19 @@ def expressible(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
     for group, policy in (("tools", spec.tools), ("model", spec.model), ("session", spec.session)):
         gone = {
             field.name: field.default
-            for field in dataclasses.fields(policy)
+            for field in fields(policy)
             if f"{group}.{field.name}" not in known and field.name not in ("selectors", "fallbacks")
         }
-        changed[group] = dataclasses.replace(policy, **gone)
-    for field in dataclasses.fields(AgentSpec):
+        changed[group] = replace(policy, **gone)
+    for field in fields(AgentSpec):
         if field.name not in (*PLACE, "tools", "model", "session", "extra", "prompt") and field.name not in known:
             changed[field.name] = field.default
     if known.get("skills") is NAMES and isinstance(spec.skills, bool):
         changed["skills"] = None
     assert known.get("timeout_seconds") is not MINUTES or not (spec.timeout_seconds or 0) % 60
-    return dataclasses.replace(spec, **changed)
+    return replace(spec, **changed)
 
 
 def meaning(spec: AgentSpec) -> dict[str, Any]:
     """All of a spec but where it came from."""
-    return {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name not in PLACE}
+    return {field.name: getattr(spec, field.name) for field in fields(spec) if field.name not in PLACE}

@@ -349,7 +349,7 @@ def test_kimi_is_a_whole_file_of_yaml() -> None:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_table_can_be_printed_and_names_real_fields(name: DialectName) -> None:
     dialect = DIALECTS[name]
-    fields = set(AgentSpec.__dataclass_fields__)
+    fields = set(AgentSpec.__struct_fields__)
     assert dialect.title
     assert dialect.folders
     for row in dialect.fields:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from agent_project import Project
 from agent_specs import meaning
+from msgspec.structs import replace
 
 from retinue.agents.manage import disable, eject
 from retinue.agents.write import write_agent
@@ -17,20 +17,20 @@ from retinue.errors import UnknownAgentError, UsageError
 BASE = AgentSpec(name="a", description="Use it: always #1", prompt="Do the work.\n\n---\nstill the prompt")
 A40 = [
     BASE,
-    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read", "grep"))),
-    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read", "bash", "edit", "write", "grep", "find", "ls"))),
-    dataclasses.replace(BASE, tools=ToolPolicy(allow=())),
-    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read",), selectors=("ext:a",), deny=("bash",))),
-    dataclasses.replace(BASE, background=False),
-    dataclasses.replace(BASE, background=True, isolated=False, inherit_context=True),
-    dataclasses.replace(BASE, tools=ToolPolicy(extensions=("a", "b"), exclude_extensions=("c",)), skills=("x", "y")),
-    dataclasses.replace(BASE, tools=ToolPolicy(extensions=False), skills=True),
-    dataclasses.replace(BASE, tools=ToolPolicy(extensions=True), skills=False),
-    dataclasses.replace(BASE, subagents=("b", "c")),
-    dataclasses.replace(BASE, subagents=True),
-    dataclasses.replace(BASE, model=ModelPolicy(name="p/m:high", thinking="off"), max_turns=0, prompt_mode="append"),
-    dataclasses.replace(BASE, memory="project", isolation="worktree", display_name="A: one", color="#FF00aa"),
-    dataclasses.replace(BASE, extra={"version": "1.10", "when": {"a": ["b", None]}}),
+    replace(BASE, tools=ToolPolicy(allow=("read", "grep"))),
+    replace(BASE, tools=ToolPolicy(allow=("read", "bash", "edit", "write", "grep", "find", "ls"))),
+    replace(BASE, tools=ToolPolicy(allow=())),
+    replace(BASE, tools=ToolPolicy(allow=("read",), selectors=("ext:a",), deny=("bash",))),
+    replace(BASE, background=False),
+    replace(BASE, background=True, isolated=False, inherit_context=True),
+    replace(BASE, tools=ToolPolicy(extensions=("a", "b"), exclude_extensions=("c",)), skills=("x", "y")),
+    replace(BASE, tools=ToolPolicy(extensions=False), skills=True),
+    replace(BASE, tools=ToolPolicy(extensions=True), skills=False),
+    replace(BASE, subagents=("b", "c")),
+    replace(BASE, subagents=True),
+    replace(BASE, model=ModelPolicy(name="p/m:high", thinking="off"), max_turns=0, prompt_mode="append"),
+    replace(BASE, memory="project", isolation="worktree", display_name="A: one", color="#FF00aa"),
+    replace(BASE, extra={"version": "1.10", "when": {"a": ["b", None]}}),
 ]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from retinue.agents.convert import adds_rights
 from retinue.agents.lint.keys import distance, nearest
@@ -15,7 +14,7 @@ HOOK = HookSpec("PreToolUse", {"command": "x"})
 
 
 def spec(**fields: object) -> AgentSpec:
-    return dataclasses.replace(OPEN, **fields)
+    return replace(OPEN, **fields)
 
 
 LESS = [

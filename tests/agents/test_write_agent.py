@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from agent_specs import WRITABLE, calm, expressible, meaning, specs
 from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
+from msgspec.structs import replace
 
 from retinue.agents.parse import parse
 from retinue.agents.write import write_agent
@@ -37,7 +37,7 @@ def test_every_field_a_dialect_can_express_comes_back(dialect: DialectName, data
 @given(specs)
 @calm(30)
 def test_the_retinue_dialect_expresses_every_field(spec: AgentSpec) -> None:
-    known = dataclasses.replace(spec, extra={})
+    known = replace(spec, extra={})
     assert expressible(known, "retinue") == known
 
 

@@ -8,11 +8,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import log_stories as stories
 import pytest
+from msgspec.structs import replace
 
 from retinue.errors import StateError
 from retinue.log.database import check, log_file

@@ -1,6 +1,6 @@
 """A run that pays from an account: one wrap-up turn while something is left, then the end (B13)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.core.events import Compacted, LimitReached, MessageAdded
 from retinue.core.messages import ToolMessage

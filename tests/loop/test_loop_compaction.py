@@ -1,8 +1,7 @@
 """Compaction: by the model's own window, cheap first, never losing the task."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage

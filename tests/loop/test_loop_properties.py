@@ -3,9 +3,10 @@
 import asyncio
 import random
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded, TurnStarted
 from retinue.core.messages import UserMessage

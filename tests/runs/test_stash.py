@@ -1,6 +1,6 @@
 """Retry handles: case Z01."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.core.delegation import Refusal, SpawnCall
 from retinue.runs.retry_calls import Stash

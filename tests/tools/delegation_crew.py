@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.core.delegation import ChildView, Refusal, Scheduled, SpawnCall, Status, Waited
 from retinue.testing import FakeClock

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from delegation_crew import Crew
+from msgspec import to_builtins
+from msgspec.structs import replace
 from tests.tools.described import is_described
 
 import retinue.builtin
 import retinue.tools.delegation
 from retinue.agents.catalog import Catalog
 from retinue.agents.parse import parse_file
-from retinue.core.codec import to_data
-from retinue.core.lean import replace
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.toolnames import TOOLS
 from retinue.runs.offer import delegation_policy
@@ -102,7 +102,8 @@ def test_T01_the_description_is_what_was_agreed(builtins, mode):
 def test_the_specs_are_what_was_agreed(vocabulary):
     wording = Wording(types=(TypeLine("Explore", "Finds things."),))
     for name, tool in delegation_tools(Crew(), vocabulary=vocabulary, wording=wording).items():
-        agreed(f"{name}.json", json.dumps(to_data(replace(tool.spec, spellings=None)), indent=2, sort_keys=True) + "\n")
+        spec = to_builtins(replace(tool.spec, spellings=None))
+        agreed(f"{name}.json", json.dumps(spec, indent=2, sort_keys=True) + "\n")
 
 
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 from tests.tools.described import is_described
 
 from retinue.capabilities.convert.tool import ConvertContentTool
 from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
-from retinue.core.codec import to_data
-from retinue.core.lean import replace
 from retinue.core.toolnames import TOOLS
 
 
@@ -30,7 +30,7 @@ SPECS = {
 def test_the_spec_is_what_was_agreed(name):
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
     spec = SPECS[name]
-    text = json.dumps(to_data(replace(spec, spellings=None)), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(to_builtins(replace(spec, spellings=None)), indent=2, sort_keys=True) + "\n"
     path = Path(__file__).with_name("snapshots") / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         path.write_text(text)

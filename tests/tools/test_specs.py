@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 from tests.tools.described import is_described
 
 import retinue
-from retinue.core.codec import to_data
-from retinue.core.lean import replace
 from retinue.core.toolnames import TOOLS
 from retinue.tools.registry import builtin_names, builtin_tools
 
@@ -28,7 +28,7 @@ def tokens(spec) -> int:
 @pytest.mark.parametrize("name", builtin_names())
 def test_the_spec_is_what_was_agreed(name):
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
-    spec = json.dumps(to_data(replace(builtin_tools()[name].spec, spellings=None)), indent=2, sort_keys=True) + "\n"
+    spec = json.dumps(to_builtins(replace(builtin_tools()[name].spec, spellings=None)), indent=2, sort_keys=True) + "\n"
     path = SNAPSHOTS / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         SNAPSHOTS.mkdir(exist_ok=True)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from retinue.agents.discover import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse_at_home, unusable
 from retinue.agents.scan import Signature, just_written, read_signed, scan, unchanged
-from retinue.core.lean import dataclass
 from retinue.core.spec import Problem
 
 MAX_FOLDERS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class FolderContents:
+class FolderContents(Struct, frozen=True):
     """All files of one folder, in the order of their paths. The same object is returned for as
     long as nothing in the folder changed."""
 

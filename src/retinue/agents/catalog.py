@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from retinue.agents.cache import FileCache, FolderContents
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
@@ -21,7 +23,6 @@ from retinue.agents.precedence import FailedFile, LoadedAgent, is_profile, may_m
 from retinue.agents.report import place_of
 from retinue.agents.yaml_items import Item, too_deep
 from retinue.core.delegation import Vocabulary
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, Problem
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 from retinue.settings.table import Settings
@@ -59,16 +60,14 @@ def _agent(name: str, fields: Any) -> Parsed:
 _FILES = FileCache()
 
 
-@dataclass(frozen=True, slots=True)
-class FileProblem:
+class FileProblem(Struct, frozen=True):
     """A problem and the file it is in."""
 
     path: str
     problem: Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Struct, frozen=True):
     """`entries` hold everything that loaded, replaced and disabled agents included; `failed`
     everything that did not."""
 

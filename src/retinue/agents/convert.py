@@ -6,10 +6,11 @@ that comes back different is a loss. No conversion and no automatic repair adds 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.create import file_name
 from retinue.agents.dialects import DIALECTS, Dialect, in_dialect
@@ -19,7 +20,6 @@ from retinue.agents.homes import by_place
 from retinue.agents.parse import parse
 from retinue.agents.report import place_of
 from retinue.agents.write import rows, statements, write_agent
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
 from retinue.errors import DefinitionError
 
@@ -114,15 +114,15 @@ _PARTS = ("tools", "model", "session")
 def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
     """Return the fields that differ, dotted for parts of tools, model and session."""
     found: list[str] = []
-    for field in dataclasses.fields(AgentSpec):
-        left, right = getattr(old, field.name), getattr(new, field.name)
-        if field.name in ASIDE or left == right:
+    for name in AgentSpec.__struct_fields__:
+        left, right = getattr(old, name), getattr(new, name)
+        if name in ASIDE or left == right:
             continue
-        if field.name in _PARTS:
-            parts = dataclasses.fields(left)
-            found += (f"{field.name}.{p.name}" for p in parts if getattr(left, p.name) != getattr(right, p.name))
+        if name in _PARTS:
+            parts = left.__struct_fields__
+            found += (f"{name}.{p}" for p in parts if getattr(left, p) != getattr(right, p))
         else:
-            found.append(field.name)
+            found.append(name)
     return tuple(found)
 
 
@@ -151,8 +151,7 @@ added: written out, since a file that leaves it out would mean more in that dial
 ignored-there: written and honoured by Retinue, but not by the dialect's own program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """`field` is the field of the spec (or `extra.KEY`), `what` its value in words."""
 
     field: str
@@ -161,8 +160,7 @@ class Loss:
     kind: LossKind = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     name: str
     text: str
     file_name: str

@@ -6,11 +6,12 @@ import re
 import unicodedata
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import levels
 from retinue.agents.edit import write_atomically
 from retinue.agents.homes import USER, WRITABLE, WRITTEN
-from retinue.core.lean import dataclass
 from retinue.core.spec import DialectName
 from retinue.errors import UsageError
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
@@ -83,8 +84,7 @@ def _user_folder(dialect: DialectName) -> Path | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(Struct, frozen=True):
     path: Path
     text: str
     replaced: bool

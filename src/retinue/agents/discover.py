@@ -23,9 +23,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 import retinue.builtin
 from retinue.agents.homes import PI_HOME, PROJECT, RETINUE_HOME, USER, by_place
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Source
 from retinue.settings.load import load_settings
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
@@ -35,8 +36,7 @@ MAX_DEPTH = 16
 _MARKDOWN = (".md",)
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """One place with agent files. `home` pi may hold devkit-pi's files as well."""
 
     path: str

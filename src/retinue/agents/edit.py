@@ -10,12 +10,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.agents.yaml_items import MAX_DEPTH
-from retinue.core.lean import dataclass
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
@@ -23,8 +24,7 @@ _YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
 _PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
 
 
-@dataclass(frozen=True, slots=True)
-class FrontmatterKey:
+class FrontmatterKey(Struct, frozen=True):
     """A top-level key of the frontmatter. Lines are 0-based indexes into `FileLines.lines`, the last
     one included; columns bound the key as written, quotes and all."""
 
@@ -35,8 +35,7 @@ class FrontmatterKey:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileLines:
+class FileLines(Struct, frozen=True):
     """A file as lines with their own endings. `close` is the index of the closing fence, and
     None when there is no frontmatter."""
 

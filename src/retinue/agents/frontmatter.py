@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Literal, NamedTuple
 
+from msgspec import Struct, field
+
 from retinue.agents.yaml_items import Item, YamlDocument, YamlError, load_mapping, load_plain
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Fate, Problem
 
 Reading = Literal["yaml", "quoted", "lines", "simple", "none"]
@@ -24,8 +24,7 @@ Reading = Literal["yaml", "quoted", "lines", "simple", "none"]
 line, a dialect's own simple reading, or there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPosition:
+class KeyPosition(Struct, frozen=True):
     """Where a key stands in the file, 1-based. `end_line` is the last line of its value."""
 
     line: int
@@ -33,8 +32,7 @@ class KeyPosition:
     end_line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(Struct, frozen=True, kw_only=True):
     """`spec` is None exactly when `error` is set. `tools` are the names as the file wrote them
     (None: the file does not restrict); `spec.tools` says what they mean."""
 

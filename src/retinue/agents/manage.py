@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 import retinue.builtin
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.convert import Loss, convert, differences, reread
@@ -25,7 +28,6 @@ from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding
 from retinue.agents.parse import parse, parse_file, read_bytes
 from retinue.agents.write import off_switch
-from retinue.core.lean import dataclass, replace
 from retinue.core.spec import DialectName, Problem
 from retinue.errors import ConfigurationError, UsageError
 
@@ -33,8 +35,7 @@ WAS = "# retinue-was: "
 """Marks the line that an inserted key stands in for, so that switching on can bring it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switched:
+class Switched(Struct, frozen=True):
     """`data` is the new content. `refused` says why nothing could be done; then it is the old."""
 
     data: bytes
@@ -149,8 +150,7 @@ def _other_extras(parsed: Parsed) -> dict[str, Any]:
 Action = Literal["edited", "stub-written", "stub-deleted", "unchanged"]
 
 
-@dataclass(frozen=True, slots=True)
-class Toggled:
+class Toggled(Struct, frozen=True):
     name: str
     path: Path
     action: Action
@@ -160,8 +160,7 @@ class Toggled:
         return self.action != "unchanged"
 
 
-@dataclass(frozen=True, slots=True)
-class Ejected:
+class Ejected(Struct, frozen=True):
     """`losses` is empty whenever the copy says all that the original said."""
 
     name: str
@@ -309,8 +308,7 @@ TURNS = 5
 """How many turns the writing agent gets."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenAgent:
+class WrittenAgent(Struct, frozen=True):
     """What was found in the file. `problem` says why it is no agent of that name; then the file,
     if there is one, stays for the person to look at."""
 

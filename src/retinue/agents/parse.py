@@ -9,13 +9,13 @@ description, allowed tools and text, and its `spec` only carries them with the f
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 
 from retinue.agents.dialects import DIALECTS
@@ -29,15 +29,12 @@ from retinue.agents.homes import by_place, guess_dialect, refine
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
 from retinue.agents.yaml_items import Item
-from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
 _ASIDE = frozenset({"source", "path", "fates", "problems", "hash"})
 _PLAIN = AgentSpec(name="")
 _DEFAULTS: Mapping[str, Any] = {
-    field.name: getattr(_PLAIN, field.name)
-    for field in dataclasses.fields(AgentSpec)
-    if field.name not in (*_ASIDE, "name", "dialect")
+    name: getattr(_PLAIN, name) for name in AgentSpec.__struct_fields__ if name not in (*_ASIDE, "name", "dialect")
 }
 _MISSING = object()
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -47,14 +44,14 @@ def spec_hash(spec: AgentSpec) -> str:
     """sha256, hex, over every field that is not its default; where the spec came from and what
     became of the keys of its file do not count."""
     content = {}
-    for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        if field.name not in _ASIDE and _DEFAULTS.get(field.name, _MISSING) != value:
-            content[field.name] = value
+    for name in spec.__struct_fields__:
+        value = getattr(spec, name)
+        if name not in _ASIDE and _DEFAULTS.get(name, _MISSING) != value:
+            content[name] = value
     try:
-        data = orjson.dumps(content, option=_OPTIONS)
+        data = orjson.dumps(content, default=msgspec.to_builtins, option=_OPTIONS)
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits, which JSON text can hold
-        data = json.dumps(to_data(content), sort_keys=True).encode()
+        data = json.dumps(msgspec.to_builtins(content), sort_keys=True).encode()
     return hashlib.sha256(data).hexdigest()
 
 
@@ -62,7 +59,7 @@ def seal(spec: AgentSpec) -> AgentSpec:
     """`spec` with its hash. A catalog of a thousand files leaves the hashing to the caller that takes
     one of them; the value is the same whenever it is computed."""
     if not spec.hash:
-        object.__setattr__(spec, "hash", spec_hash(spec))
+        msgspec.structs.force_setattr(spec, "hash", spec_hash(spec))
     return spec
 
 

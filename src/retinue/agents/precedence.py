@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from retinue.agents.cache import FolderContents
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import file_name, seal, sealed
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
 RECOVERED = "lines"
@@ -108,8 +109,7 @@ def is_profile(entry: LoadedAgent) -> bool:
     return entry.source == "builtin" and entry.dialect == "codingcode"
 
 
-@dataclass(frozen=True, slots=True)
-class FailedFile:
+class FailedFile(Struct, frozen=True):
     """A file that is no agent, and why. An `info` problem is documentation, not a mistake."""
 
     path: str

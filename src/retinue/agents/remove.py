@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
-from retinue.core.lean import dataclass
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
 
 OWN = ("project", "user")
 """Sources whose files are the person's to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """`instead` is the agent of that name that counts now, if any is left."""
 
     name: str

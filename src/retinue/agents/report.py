@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import AgentSpec
 from retinue.errors import RefusedAgentError
 
@@ -24,8 +25,7 @@ _KNOWN: dict[tuple[str, str], tuple[str, ...]] = {}
 _MOST_KNOWN = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     line: int | None
     severity: Severity
     reason: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import field
 from operator import itemgetter
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from retinue.agents.discover import MAX_DEPTH, Folder
-from retinue.core.lean import dataclass
 from retinue.core.spec import Problem
 
 Signature = tuple[int, int, int, int]
@@ -21,8 +21,7 @@ _COARSE = 2_100_000_000
 _SECOND = 1_000_000_000
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(Struct):
     """`files` are sorted by path: each to be read, or with the reason why it cannot be.
     `folders` are what was listed, with the signatures from before; None if even with all of
     them unchanged the next scan could find something else."""

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from retinue.agents import encode as quoting
 from retinue.agents.create import check_name
 from retinue.agents.dialects import DIALECTS, Dialect, FieldRow, in_dialect
@@ -18,7 +20,6 @@ from retinue.agents.dialects.table import UNSET, BadValueError
 from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.values import DISABLED, ENABLED
 from retinue.agents.encode import ABSENT, SAFEST, encode
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
 from retinue.errors import UsageError
 
@@ -27,8 +28,7 @@ LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _OPEN = frozenset({"", "inherit", "default"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentDraft:
+class AgentDraft(Struct, frozen=True, kw_only=True):
     """`tools` are names, or `all`, `none`, `read-only`; what is empty or `inherit` is left open
     and not written into the file."""
 

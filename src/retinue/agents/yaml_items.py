@@ -12,10 +12,8 @@ returns (a property test compares the two), at a fraction of the cost, and None 
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from retinue.core.lean import dataclass
 
 MAX_DEPTH = 48
 MAX_VALUES = 20_000

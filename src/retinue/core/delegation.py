@@ -15,10 +15,10 @@ The states of a run and all legal moves between them are one table here:
 from __future__ import annotations
 
 import os
-from dataclasses import field
 from typing import Literal, Protocol
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Budget, Usage
 
@@ -73,8 +73,7 @@ Vocabulary = Literal["claude", "devkit", "codingcode"]
 LIVE_STATUSES: frozenset[Status] = frozenset({"queued", "starting", "running", "waiting"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpawnCall:
+class SpawnCall(Struct, frozen=True, kw_only=True):
     """What a caller asks for. None means "not said": the agent's file, then settings decide."""
 
     prompt: str
@@ -99,8 +98,7 @@ class SpawnCall:
     vocabulary: Vocabulary = "claude"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildView:
+class ChildView(Struct, frozen=True, kw_only=True):
     """A run as its parent, a face or a tool sees it at one moment."""
 
     id: str
@@ -140,8 +138,7 @@ class ChildView:
         return self.status in LIVE_STATUSES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """No run was started, steered or read. `code` is stable, `message` says what to do; `retry`
     is a handle under which the call is kept."""
 
@@ -150,8 +147,7 @@ class Refusal:
     retry: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
+class Scheduled(Struct, frozen=True, kw_only=True):
     """No run was started yet: a job will start it. `next_run` is when, as text."""
 
     id: str
@@ -164,8 +160,7 @@ class Scheduled:
 WaitEnd = Literal["completed", "timeout", "aborted", "pending_message"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waited:
+class Waited(Struct, frozen=True, kw_only=True):
     """What a wait ended with. Only `completed` consumes the result."""
 
     view: ChildView

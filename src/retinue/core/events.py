@@ -18,20 +18,20 @@ A resumed run continues its sequence with RunResumed in place of RunCreated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
 
+from msgspec import Struct, field
+
 from retinue.core.inbox import InboxKind, InboxState
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Todo
 from retinue.core.usage import LimitName, Usage
+from retinue.core.value import Tagged
 
 
-@dataclass(frozen=True, slots=True)
-class RunCreated:
+class RunCreated(Tagged, frozen=True, tag="run.created"):
     """First event of a run, once. `spec` is the whole definition, so that a resume after the
     file changed or vanished still runs the same version."""
 
@@ -43,62 +43,48 @@ class RunCreated:
     cwd: str
     depth: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    type: Literal["run.created"] = field(default="run.created", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(Tagged, frozen=True, tag="run.started"):
     """After RunCreated (and any time in the queue), before the first message."""
 
     model: str
     tools: tuple[str, ...]
     cwd: str
     transcript: str | None = None
-    type: Literal["run.started"] = field(default="run.started", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RunResumed:
+class RunResumed(Tagged, frozen=True, tag="run.resumed"):
     """Replaces RunCreated when an interrupted or ended run goes on. `unknown` names the calls
     that had started and never reported; they are not repeated."""
 
     prompt: str
     unknown: tuple[str, ...] = ()
-    type: Literal["run.resumed"] = field(default="run.resumed", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAdded:
+class MessageAdded(Tagged, frozen=True, tag="message.added"):
     """A message that no model wrote: task, steering, wrap-up, correction. Only between turns."""
 
     message: UserMessage
-    type: Literal["message.added"] = field(default="message.added", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStarted:
+class TurnStarted(Tagged, frozen=True, tag="turn.started"):
     turn: int
-    type: Literal["turn.started"] = field(default="turn.started", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Tagged, frozen=True, tag="text.delta"):
     """Transient. In stream order, between TurnStarted and AssistantEnded."""
 
     text: str
-    type: Literal["text.delta"] = field(default="text.delta", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingDelta:
+class ThinkingDelta(Tagged, frozen=True, tag="thinking.delta"):
     """Transient, as TextDelta."""
 
     text: str
-    type: Literal["thinking.delta"] = field(default="thinking.delta", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(Tagged, frozen=True, tag="model.retrying"):
     """The request failed and will be made again after `delay` seconds. Deltas shown since
     TurnStarted are void: `partial` keeps their text, so that nothing shown is lost."""
 
@@ -106,37 +92,29 @@ class Retrying:
     delay: float
     failure: Failure
     partial: str = ""
-    type: Literal["model.retrying"] = field(default="model.retrying", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantEnded:
+class AssistantEnded(Tagged, frozen=True, tag="assistant.ended"):
     """The model's message, whole. Exactly one per turn; `message.failure` if it failed."""
 
     turn: int
     message: AssistantMessage
-    type: Literal["assistant.ended"] = field(default="assistant.ended", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(Tagged, frozen=True, tag="tool.started"):
     """Written before the tool runs. Without its ToolEnded the effect is unknown."""
 
     call: ToolCall
-    type: Literal["tool.started"] = field(default="tool.started", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolProgress:
+class ToolProgress(Tagged, frozen=True, tag="tool.progress"):
     """Transient. Output of a running tool."""
 
     call_id: str
     text: str
-    type: Literal["tool.progress"] = field(default="tool.progress", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEnded:
+class ToolEnded(Tagged, frozen=True, tag="tool.ended"):
     """In order of completion. The model sees results in call order: see ToolsEnded."""
 
     call_id: str
@@ -144,30 +122,24 @@ class ToolEnded:
     result: ToolResult
     effect: ToolEffect
     duration_ms: int
-    type: Literal["tool.ended"] = field(default="tool.ended", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsEnded:
+class ToolsEnded(Tagged, frozen=True, tag="tools.ended"):
     """All results of the turn, in call order, as they enter the conversation."""
 
     message: ToolMessage
-    type: Literal["tools.ended"] = field(default="tools.ended", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(Tagged, frozen=True, tag="turn.ended"):
     """Last of a turn. `usage` is this turn's, `total` the run's so far."""
 
     turn: int
     usage: Usage
     total: Usage
     context_tokens: int = 0
-    type: Literal["turn.ended"] = field(default="turn.ended", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class InboxOpened:
+class InboxOpened(Tagged, frozen=True, tag="inbox.opened"):
     """The run waits for a person. Between ToolStarted and ToolEnded of the call `call_id`, of
     which nothing has run yet; without one it is about something else, such as a quote. What is
     asked is in the inbox under `item_id`, with all that belongs to it."""
@@ -176,11 +148,9 @@ class InboxOpened:
     kind: InboxKind
     title: str
     call_id: str | None = None
-    type: Literal["inbox.opened"] = field(default="inbox.opened", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class InboxClosed:
+class InboxClosed(Tagged, frozen=True, tag="inbox.closed"):
     """After its InboxOpened, once, and written before anything of the call runs: without it, the
     call never began. `state` says how it ended, `by` who answered; `message` is theirs."""
 
@@ -190,39 +160,31 @@ class InboxClosed:
     by: str = ""
     message: str = ""
     call_id: str | None = None
-    type: Literal["inbox.closed"] = field(default="inbox.closed", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TodosUpdated:
+class TodosUpdated(Tagged, frozen=True, tag="todos.updated"):
     """What the run has to do, whole: the newest counts. Between ToolStarted and ToolEnded of the
     call that wrote it."""
 
     todos: tuple[Todo, ...] = ()
-    type: Literal["todos.updated"] = field(default="todos.updated", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRead:
+class ResultRead(Tagged, frozen=True, tag="child.read"):
     """This run has the result of its child `child_id`: no announcement of it is due any more.
     Written when the result went back as a tool result; an announcement is a MessageAdded."""
 
     child_id: str
-    type: Literal["child.read"] = field(default="child.read", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitReached:
+class LimitReached(Tagged, frozen=True, tag="limit.reached"):
     """`action` says what follows: one wrap-up message, or the end of the run."""
 
     limit: LimitName
     action: Literal["wrap-up", "end"]
     detail: str
-    type: Literal["limit.reached"] = field(default="limit.reached", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Tagged, frozen=True, tag="run.compacted"):
     """The conversation was replaced by `messages`, which always begin with the task.
     A replay that meets this event drops what it had and goes on from here."""
 
@@ -231,7 +193,6 @@ class Compacted:
     tokens_before: int
     tokens_after: int
     messages: tuple[Message, ...]
-    type: Literal["run.compacted"] = field(default="run.compacted", init=False)
 
 
 APPROVED = "plan_approved"
@@ -244,17 +205,14 @@ MOVED = "moved_to_background"
 """The code of the warning that a run whose caller stopped waiting goes on in the background."""
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Tagged, frozen=True, tag="run.warned"):
     """Something the user should know that did not stop the run; `code` is stable."""
 
     code: str
     text: str
-    type: Literal["run.warned"] = field(default="run.warned", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
+class Undone(Tagged, frozen=True, tag="run.undone"):
     """Files the run had changed were put back to how they were before it, or before `turn`.
     Before RunEnded when its file wants that on failure; else after it, by a person."""
 
@@ -265,15 +223,12 @@ class Undone:
     turn: int | None = None
     by: Literal["person", "rollback"] = "person"
     forced: bool = False
-    type: Literal["run.undone"] = field(default="run.undone", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(Tagged, frozen=True, tag="run.ended"):
     """Last event of a run until someone resumes it. Exactly one per ending."""
 
     outcome: Outcome
-    type: Literal["run.ended"] = field(default="run.ended", init=False)
 
 
 Body = (
@@ -305,8 +260,7 @@ Body = (
 TRANSIENT = (TextDelta, ThinkingDelta, ToolProgress)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """A body with its place. `seq` starts at 1 and has no gaps within a run's durable events;
     a transient event carries the `seq` of the durable one before it. `at` is Unix seconds."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 Kind = Literal["read", "checkout", "transport", "promisor", "elsewhere"]
 
@@ -26,8 +26,7 @@ _SWITCHES = frozenset({"", "true", "false", "yes", "no", "on", "off", "1", "0"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
 
-@dataclass(frozen=True, slots=True)
-class GitSetting:
+class GitSetting(Struct, frozen=True):
     """Settings whose whole name, section and key in lower case, matches `name`. `off` is the value
     that starts nothing, used where the user's own settings have none."""
 

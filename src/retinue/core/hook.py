@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.permission import Verdict
 
 HookEvent = Literal[
@@ -39,8 +39,7 @@ HookEvent = Literal[
 TurnEnd are CodingCode's points that have no counterpart there."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookResult:
+class HookResult(Struct, frozen=True):
     """All handlers of one event together: deny goes before ask, ask before allow; None is no
     opinion. `failures` name handlers that broke; where they guard something, the verdict is
     deny already."""

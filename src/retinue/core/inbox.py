@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.permission import Risk
 
 InboxKind = Literal["approval", "question", "quote"]
@@ -16,8 +16,7 @@ APPROVALS = ("allow", "allow-run", "allow-agent", "always", "deny")
 """Once; for this run and its children; for every run of this agent; as a rule in the settings; no."""
 
 
-@dataclass(frozen=True, slots=True)
-class InboxAnswer:
+class InboxAnswer(Struct, frozen=True):
     """`choice` is one of the item's options, or free text for a question. `message` reaches the
     agent with a denial. `by` is who answered: a face, `policy`, or `expiry`."""
 
@@ -27,8 +26,7 @@ class InboxAnswer:
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxItem:
+class InboxItem(Struct, frozen=True, kw_only=True):
     """`payload` is the exact call (tool, arguments) or question; `detail` is for people, a diff
     for edits. When `expires_at` passes unanswered, `default` is the answer."""
 

@@ -1,44 +1,40 @@
 """The conversation of a run.
 
-Every class carries a literal `type`, so that `orjson.dumps` writes it self-describing and
-`retinue.core.codec` can read it back. Content is always a tuple: messages are values.
+Every class has a tag, so that its JSON names its type and is read back as the same class. Content
+is always a tuple: messages are values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import field
+
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
+from retinue.core.value import Tagged
 
 StopReason = Literal["end", "tool_use", "length", "refusal", "error", "aborted"]
 Origin = Literal["task", "steer", "follow-up", "wrap-up", "correction", "summary", "notification", "context"]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Tagged, frozen=True, tag="text"):
     """`signature` is provider data that came with the text and goes back with it, unchanged
     (Gemini's thought signature, the phase of an OpenAI message); None for everyone else."""
 
     text: str
     signature: str | None = None
-    type: Literal["text"] = field(default="text", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Tagged, frozen=True, tag="image"):
     """`data` is base64 text, as every wire format wants it."""
 
     media_type: str
     data: str
-    type: Literal["image"] = field(default="image", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Tagged, frozen=True, tag="document"):
     """A PDF, for models that read such files themselves. `data` is base64 text, `name` the file's
     name; `pages` is 0 where the file does not tell."""
 
@@ -46,15 +42,13 @@ class Document:
     data: str
     name: str
     pages: int = 0
-    type: Literal["document"] = field(default="document", init=False)
 
 
 Content = Text | Image | Document
 """The content of messages from people and tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Tagged, frozen=True, tag="thinking"):
     """A reasoning block. `signature` (or `redacted` data) goes back to the provider intact,
     and only to the provider that made it."""
 
@@ -62,11 +56,9 @@ class Thinking:
     signature: str | None = None
     redacted: str | None = None
     provider: str = ""
-    type: Literal["thinking"] = field(default="thinking", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Tagged, frozen=True, tag="tool_call"):
     """`broken` holds the raw text when the arguments were not a JSON object; such a call is
     never run, the model is told instead. `signature` is provider data that must be returned."""
 
@@ -75,43 +67,36 @@ class ToolCall:
     arguments: Mapping[str, Any]
     broken: str | None = None
     signature: str | None = None
-    type: Literal["tool_call"] = field(default="tool_call", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Tagged, frozen=True, tag="tool_result"):
     call_id: str
     name: str
     content: tuple[Content, ...]
     is_error: bool = False
-    type: Literal["tool_result"] = field(default="tool_result", init=False)
 
     @property
     def text(self) -> str:
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
 
-@dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Tagged, frozen=True, tag="user"):
     """`origin` says who spoke: compaction keeps the task, replays skip nothing else by it."""
 
     content: tuple[Content, ...]
     origin: Origin = "task"
-    type: Literal["user"] = field(default="user", init=False)
 
     @property
     def text(self) -> str:
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantMessage:
+class AssistantMessage(Tagged, frozen=True, tag="assistant"):
     content: tuple[Text | Thinking | ToolCall, ...]
     stop: StopReason = "end"
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     failure: Failure | None = None
-    type: Literal["assistant"] = field(default="assistant", init=False)
 
     @property
     def text(self) -> str:
@@ -122,12 +107,10 @@ class AssistantMessage:
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMessage:
+class ToolMessage(Tagged, frozen=True, tag="tool"):
     """The results of one assistant message, complete and in call order."""
 
     results: tuple[ToolResult, ...]
-    type: Literal["tool"] = field(default="tool", init=False)
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

@@ -5,11 +5,12 @@ An outcome never claims more than happened: text without success is labelled as 
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.usage import LimitName, Usage
+from retinue.core.value import Tagged
 
 FailureKind = Literal[
     "authentication",  # key missing, wrong or without rights
@@ -36,8 +37,7 @@ FailureKind = Literal[
 TRANSIENT: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded", "server", "dropped", "timeout", "malformed"})
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """`message` is for people and models alike; it never contains a secret."""
 
     kind: FailureKind
@@ -65,8 +65,7 @@ RECORD = "Record: "
 SUCCESS: frozenset[Ended] = frozenset({"completed", "steered"})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What the run really touched, counted from effects and not from its words."""
 
     files_read: tuple[str, ...] = ()
@@ -77,8 +76,7 @@ class Evidence:
     unknown_effects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Tagged, frozen=True, tag="outcome"):
     """`text` is the answer, or with `partial` what had been said before the run failed.
     `value` is the validated structured output when a schema was asked for."""
 
@@ -104,7 +102,6 @@ class Outcome:
     notes: tuple[str, ...] = ()
     stopped_by: StoppedBy | None = None
     """Who stopped it. No agent may resume a run that a person stopped."""
-    type: Literal["outcome"] = field(default="outcome", init=False)
 
     @property
     def ok(self) -> bool:

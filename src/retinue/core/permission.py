@@ -6,11 +6,12 @@ Policy works on effects, never on tool names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.spec import PermissionMode
+from retinue.core.value import Tagged
 
 EffectKind = Literal["read", "write", "execute", "network", "spawn", "ask"]
 """read: files of the workspace. write: changes files. execute: runs programs (may do anything
@@ -21,8 +22,7 @@ READ_ONLY: frozenset[EffectKind] = frozenset({"read", "network", "ask"})
 EffectStatus = Literal["started", "finished", "failed", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedPath:
+class TouchedPath(Struct, frozen=True):
     """`before` and `after` are content hashes (sha256, hex); None where there was no file."""
 
     path: str
@@ -30,8 +30,7 @@ class TouchedPath:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEffect:
+class ToolEffect(Tagged, frozen=True, tag="effect"):
     """`unknown` is what recovery records for a call that started and never reported back.
     `denied` says why a guard refused the call; then nothing of it ran."""
 
@@ -50,7 +49,6 @@ class ToolEffect:
     """Why it failed, as a stable word."""
     stopped: str | None = None
     """What the sandbox kept a command from doing."""
-    type: Literal["effect"] = field(default="effect", init=False)
 
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -64,8 +62,7 @@ Clearance = Literal["walls", "mode", "rule", "person"]
 """Who approved a command, from nobody to a person: that decides what its shell can reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """One call as the guard judges it. `tool` is the canonical name, `arguments` what the model
     sent, `effects` what the tool declares it may do."""
 
@@ -79,8 +76,7 @@ class ToolUse:
     """What it wanted when the sandbox stopped it: a person is now asked to run it outside."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """`reason` is a sentence for people and for the model. `source` names the file, setting or
     hook behind it. `rule` is the narrowest rule that would allow this call in future: what the
     answer "always" writes down; None where no rule may."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 
@@ -15,8 +15,7 @@ Pinned = Literal["model", "thinking", "limits"]
 EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(Struct, frozen=True):
     """The rights that a run cannot have because a run above it lacks them."""
 
     readonly: bool = False
@@ -46,8 +45,7 @@ class Ceiling:
 NO_CEILING = Ceiling()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     spec: AgentSpec
     task: str
     cwd: Path

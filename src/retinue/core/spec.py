@@ -7,10 +7,10 @@ out the caller. A value the file got wrong is None here and a problem in the rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.usage import Budget
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
@@ -24,8 +24,7 @@ FateKind = Literal["honoured", "translated", "ignored"]
 Severity = Literal["error", "warning", "info"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(Struct, frozen=True):
     """What became of one key of a file. `to` names the field of the spec, `why` the reason."""
 
     fate: FateKind
@@ -33,8 +32,7 @@ class Fate:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing to fix. `line` and `column` are 1-based and count in the file as it is."""
 
     code: str
@@ -48,8 +46,7 @@ class Problem:
     """The agent is not started until this is corrected."""
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionRule:
+class PermissionRule(Struct, frozen=True):
     """What a file says about calls of a tool that match `pattern`; `*` is every tool, every call."""
 
     tool: str
@@ -57,8 +54,7 @@ class PermissionRule:
     verdict: Literal["allow", "ask", "deny"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPolicy:
+class ToolPolicy(Struct, frozen=True):
     """`allow` None means every tool the run may have; an empty tuple means none at all.
     Names stay as written: aliases are resolved where the tools are."""
 
@@ -71,8 +67,7 @@ class ToolPolicy:
     """In the order of the file: of those that match a call, the last one counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPolicy:
+class ModelPolicy(Struct, frozen=True):
     """`name` None inherits the parent's model. `fallbacks` are tried in order."""
 
     name: str | None = None
@@ -81,16 +76,14 @@ class ModelPolicy:
     temperature: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRef:
+class ServerRef(Struct, frozen=True):
     """An MCP server: shared by `name`, or with `config` for this run only."""
 
     name: str
     config: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookSpec:
+class HookSpec(Struct, frozen=True):
     """One handler of one event, whichever of the two shapes the file used."""
 
     event: str
@@ -99,15 +92,13 @@ class HookSpec:
     timeout_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPolicy:
+class SessionPolicy(Struct, frozen=True):
     persist: bool | None = None
     directory: str | None = None
     transcript: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSpec:
+class AgentSpec(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     prompt: str = ""

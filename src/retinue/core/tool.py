@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.messages import Content, Text
 from retinue.core.permission import Clearance, EffectKind, ToolEffect
 
 TodoStatus = Literal["pending", "in_progress", "completed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
+class Todo(Struct, frozen=True):
     """One thing to do. `active_form` is how it is shown while it is being done."""
 
     content: str
@@ -27,8 +26,7 @@ class Todo:
     active_form: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What became of a question: `answered` with `text`, `passed-on` (the answer comes later, as a
     message), or `nobody` could answer, for the reason in `text`. `by` is who answered."""
 
@@ -53,8 +51,7 @@ class Companion(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Spellings:
+class Spellings(Struct, frozen=True):
     """What a tool takes beyond the parameters that a model is shown. Models write calls as the
     tools they were trained on want them; the loop turns such a call into this tool's own form
     before anything judges or runs it.
@@ -74,8 +71,7 @@ class Spellings:
     """What names and words cannot express; sees the arguments first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """What the model sees, plus the effects the tool may have.
 
     `exclusive` tools of one turn run one after another, in call order; the others overlap.
@@ -96,8 +92,7 @@ class ToolSpec:
     """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(Struct, frozen=True):
     """The result of one call. A failing tool returns `is_error` with a text that tells the
     model how to go on; exceptions are defects and are turned into the same shape."""
 
@@ -183,8 +178,7 @@ class Ledger(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ToolContext:
+class ToolContext(Struct):
     """What a call may use. One per run, shared by its calls.
 
     `roots` are the resolved folders that paths are confined to; `root` (the first) is the

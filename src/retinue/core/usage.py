@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.errors import UsageError
 
 N = TypeVar("N", int, float)
 _MOST = 10**15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """None: not limited. 0: nothing may be spent."""
 
     tokens: int | None = None
@@ -31,7 +30,7 @@ class Budget:
     def read(cls, raw: Any, where: str = "budget") -> Budget:
         """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
         else: a budget that is misread must not become no budget."""
-        known = {field.name for field in fields(cls)}
+        known = set(cls.__struct_fields__)
         if not isinstance(raw, Mapping):
             raise UsageError(f"`{where}` must be a mapping.", remedy=f"It may have: {', '.join(sorted(known))}.")
         values: dict[str, Any] = {}
@@ -44,13 +43,11 @@ class Budget:
 
     def said(self) -> dict[str, float]:
         """What is limited, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
     def within(self, other: Budget) -> Budget:
         """The tighter of the two budgets, number by number."""
-        return Budget(
-            **{each.name: lower(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
-        )
+        return Budget(**{name: lower(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__})
 
 
 def _amount(value: Any, where: str, fraction: bool) -> float:
@@ -74,8 +71,7 @@ NO_LIMITS = Budget()
 LimitName = Literal["turns", "time", "idle", "tool_time", "tool_calls", "repeated_calls", "tokens", "cost", "spawns"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """None means unlimited everywhere; a 0 of a file or flag is turned into None at the border.
 
     `max_turns` asks once for a wrap-up; `grace_turns` later the run is aborted.
@@ -95,8 +91,7 @@ class Limits:
     max_cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Lifetime counters: they only grow, and compaction never resets them.
 
     `input` excludes what the provider read from its cache; `cost_usd` is None while any

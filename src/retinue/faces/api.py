@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.capabilities.skills.attach import spoken, with_initial_prompt
-from retinue.core.lean import dataclass
 from retinue.core.outcome import Outcome
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceipt:
+class MessageReceipt(Struct, frozen=True):
     """Who has it, and how. `run` is None when another process runs that agent."""
 
     action: Literal["prompted", "steered", "resumed", "started"]

@@ -11,12 +11,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from retinue.core.events import Body
 from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
-from retinue.core.lean import dataclass
 from retinue.core.permission import Decision, Judge, ToolEffect, ToolUse
 from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from retinue.loop.controls import Controls
 
 
-@dataclass(slots=True, eq=False)
-class Asker:
+class Asker(Struct, eq=False):
     """`record` writes an event of the run down; `leftovers` says that an earlier attempt of it asked
     things of which nothing came yet."""
 
@@ -52,16 +51,14 @@ def new_item_id() -> str:
     return os.urandom(5).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class InboxPolicy:
+class InboxPolicy(Struct, frozen=True):
     """What happens while no person can answer, and how long an item waits for one."""
 
     headless: Literal["deny", "wait"] = "deny"
     expiry_seconds: float = 3600.0
 
 
-@dataclass(slots=True, eq=False)
-class Asked:
+class Asked(Struct, eq=False):
     """An item that waits in this process. `users` are the calls that wait for it."""
 
     item: InboxItem
@@ -150,8 +147,7 @@ GUARD = "guard"
 _LONGEST = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """`by` is who denied; `who` names them where there is a name; `message` is a person's."""
 
     by: Judge

@@ -15,8 +15,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.hook import NO_OPINION, HookResult, Hooks
-from retinue.core.lean import dataclass, replace
 from retinue.core.messages import Text
 from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolEffect, ToolUse
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
     from retinue.guard.inbox_service import InboxService
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """`arguments` are those that run; `who` goes into the record; `context` beside the result.
     `clearance` decides which sandbox a command runs in."""
 

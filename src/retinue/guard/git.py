@@ -17,11 +17,12 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.gitsettings import GitSetting, program_setting
-from retinue.core.lean import dataclass
 from retinue.models.keys import without_keys
 from retinue.settings.places import repository_root
 
@@ -94,8 +95,7 @@ class GitError(Exception):
         super().__init__(f"{self.command}: {self.why}")
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedSetting:
+class ScopedSetting(Struct, frozen=True):
     """One setting, and the scope of the file it stands in."""
 
     scope: str
@@ -110,8 +110,7 @@ class ScopedSetting:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Git:
+class Git(Struct, frozen=True):
     """git in one folder. With `git_dir` it works on that repository, one of our own, with `folder`
     as the checkout, whatever files in it claim; `variables` are added to its environment.
     `consented`: someone has consented to the programs that the repository names."""

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.core.gitsettings import program_setting
-from retinue.core.lean import dataclass
 
 MOST_BYTES = 1024 * 1024
 _MOST_INDEX_BYTES = 256 * 1024 * 1024
@@ -37,8 +38,7 @@ _GITLINK = 0o160000
 _GITLINK_BYTES = struct.pack(">I", _GITLINK)
 
 
-@dataclass(frozen=True, slots=True)
-class GitPrograms:
+class GitPrograms(Struct, frozen=True):
     """The settings of one repository that start programs, for people; `content` is what consent
     is bound to."""
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.events import InboxClosed, InboxOpened

@@ -9,10 +9,12 @@ held back until the next character that no secret contains: in ordinary text, th
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.events import Body, TurnEnded, TurnStarted
 from retinue.core.messages import Document, Image, Text, Thinking, ToolCall
@@ -167,7 +169,7 @@ class Redactor:
             if isinstance(value, tuple):
                 return tuple(items)
             return items
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if isinstance(value, Struct):
             return self._fields(value)
         return value
 
@@ -201,17 +203,17 @@ class Redactor:
         if KEY_BEGIN in data:
             yield from private_keys(data)
 
-    def _fields(self, value: Any) -> Any:
+    def _fields(self, value: Struct) -> Struct:
         opaque = _OPAQUE.get(type(value), frozenset())
         changed = {}
-        for field in dataclasses.fields(value):
-            if field.init and field.name not in opaque:
-                old = getattr(value, field.name)
+        for name in value.__struct_fields__:
+            if name not in opaque:
+                old = getattr(value, name)
                 new = self.data(old)
                 if new is not old:
-                    changed[field.name] = new
+                    changed[name] = new
         if changed:
-            return dataclasses.replace(value, **changed)
+            return replace(value, **changed)
         return value
 
     def _mapping(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:

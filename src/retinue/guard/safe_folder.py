@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 LARGEST = 8 * 2**20
@@ -36,8 +36,7 @@ class LinkedError(OSError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class SafeFolder:
+class SafeFolder(Struct, frozen=True):
     """A folder: `names` below `base`. The base may be reached by links, nothing below it may. What
     is made in a `private` one only its owner can read."""
 

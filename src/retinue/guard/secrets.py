@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 REDACTED = b"[REDACTED]"
 Span = tuple[int, int, bytes]
@@ -41,8 +41,7 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern)
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRule:
+class SecretRule(Struct, frozen=True):
     """`pattern` begins with literal bytes, which is what makes it fast, and has a group `hide`
     (replaced by `shown`) or `value` (replaced by `=[REDACTED]`, separator and quotes included).
     With `folded` it is in lower case, for lower-cased text. `head` must end where it begins."""
@@ -65,8 +64,7 @@ class SecretRule:
         return *match.span("hide"), self.shown, match.end()
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """Rules whose matches begin with `word`, in lower case. `sign` says where to look for them in
     long text: it begins with the rarest letter of the word, `back` bytes into it, because a search
     goes from one such letter to the next, and ends with what must follow."""

@@ -17,7 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.foreign import read_object
@@ -28,8 +29,7 @@ FILE = "trust.json"
 Answer = Literal["trusted", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
-class Consent:
+class Consent(Struct, frozen=True):
     """One remembered answer. `what` is what was listed when it was given."""
 
     path: str

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
 from retinue.http.address import is_loopback, origin_of
@@ -39,8 +40,7 @@ _BUDGETS = "budget."
 _SHOWN = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class TrustSubject:
+class TrustSubject(Struct, frozen=True):
     """One file of a project and what it would bring. `contents` are what consent is bound to."""
 
     path: Path

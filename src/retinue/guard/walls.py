@@ -16,11 +16,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.permission import Clearance
 from retinue.guard.permissions.locations import RunFolders, anchored, compile_pattern
 from retinue.guard.permissions.rule import Rule, is_about_files
@@ -48,16 +49,14 @@ class TooManyFilesError(OSError):
     """The working directories hold more files than can be looked through before a command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Masks:
+class Masks(Struct, frozen=True):
     """`hidden` paths look empty inside the walls; `kept` ones cannot be changed."""
 
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     """What one rule is about: paths below `base` that fit `pattern`."""
 
     base: str
@@ -65,8 +64,7 @@ class _Wanted:
     hides: bool
 
 
-@dataclass(slots=True)
-class _Folder:
+class _Folder(Struct):
     """What was found in one folder when it had this time of change."""
 
     changed: int
@@ -76,8 +74,7 @@ class _Folder:
     count: int
 
 
-@dataclass(slots=True)
-class FileMasks:
+class FileMasks(Struct):
     """The masks of one run. `asking` includes rules that ask: for commands nobody was asked about."""
 
     policy: Permissions

@@ -7,13 +7,12 @@ from base64 import b64encode
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """What a connection is opened to; equal addresses share connections."""
 
     scheme: str

@@ -23,9 +23,10 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
+
+from msgspec.structs import replace
 
 from retinue.http.address import Address, parse_url, proxy_for
 

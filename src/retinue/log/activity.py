@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.log.database import connect_to_read, log_file, trouble
 
@@ -51,8 +53,7 @@ _UNFINISHED = f"""SELECT {{0}}, created_at, updated_at, {_USAGE} FROM runs
 and are in no row yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class Spending(Struct, frozen=True, kw_only=True):
     """One line. `cost_usd` is None when no run of it has a price; `unpriced_runs` of `runs` have
     none, and used `unpriced_tokens`. `tokens` leaves out what was read from caches."""
 
@@ -134,7 +135,7 @@ def ordered(lines: Iterable[Spending], by: By) -> list[Spending]:
 
 
 def _line(row: tuple[object, ...]) -> Spending:
-    names = (*Spending.__dataclass_fields__,)
+    names = Spending.__struct_fields__
     values = dict(zip(names, row, strict=True))
     values["agent"], values["task"] = values["agent"] or "", values["task"] or ""
     return Spending(**values)  # type: ignore[arg-type]  # the columns are listed in the order of the fields
@@ -162,8 +163,7 @@ TOOL_KINDS: dict[str, Kind] = {
 _TEXT = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityEntry:
+class ActivityEntry(Struct, frozen=True, kw_only=True):
     """One call. `provider` is who did it, where there are several; `hosts` were contacted."""
 
     at: float
@@ -179,8 +179,7 @@ class ActivityEntry:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """The calls of one kind and provider. Latencies are of calls that ran, in milliseconds."""
 
     kind: str

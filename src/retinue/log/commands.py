@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from retinue.core.delegation import LIVE
 from retinue.core.events import Undone
-from retinue.core.lean import dataclass
 from retinue.errors import StateError
 from retinue.log.database import connect, log_file, trouble
 from retinue.log.encode import encode
@@ -38,8 +39,7 @@ KEEP_SECONDS = 600.0
 """After this time no sender waits for an answer any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommand:
+class RunCommand(Struct, frozen=True):
     """`text` is the message of `steer` and empty otherwise."""
 
     run_id: str
@@ -47,16 +47,14 @@ class RunCommand:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCommand:
+class PendingCommand(Struct, frozen=True):
     """A command that its owner must answer, by its number."""
 
     number: int
     command: RunCommand
 
 
-@dataclass(frozen=True, slots=True)
-class CommandAnswer:
+class CommandAnswer(Struct, frozen=True):
     """`accepted`: the run has taken it. `text` says what happens now, or why not and what to do."""
 
     run_id: str

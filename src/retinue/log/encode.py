@@ -7,50 +7,62 @@ that are not text. It is written anyway, with what JSON cannot express replaced.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-import orjson
+import msgspec
+from msgspec.structs import asdict
 
-from retinue.core.codec import from_union, to_data
 from retinue.core.events import Body, Event, Warned
 from retinue.core.outcome import Outcome
+from retinue.core.value import Tagged
 
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 """Characters that some readers take for the end of a line, and their JSON escapes."""
+_encode = msgspec.json.Encoder().encode
 
 
 def dump(value: Any) -> bytes:
     """Any domain value as JSON."""
     try:
-        return orjson.dumps(value)
-    except TypeError:
-        return orjson.dumps(plain(to_data(value)))
+        return _encode(value)
+    except (TypeError, ValueError):
+        return _encode(plain(value))
 
 
 def encode(body: Body) -> tuple[Body, bytes]:
     """A body as JSON, with the body that this JSON means: the same one, unless it held what
     JSON cannot say."""
     try:
-        return body, orjson.dumps(body)
-    except TypeError:
-        data = orjson.dumps(plain(to_data(body)))
-        return from_union(Body, orjson.loads(data)), data
+        return body, _encode(body)
+    except (TypeError, ValueError):
+        data = _encode(plain(body))
+        return decode(data), data
 
 
 def decode(text: str | bytes) -> Body:
     """Read a body back. An event of a type this version does not know becomes a warning that
     says so, so that an older program can still show the rest. Raise ValueError for garbage."""
-    data = orjson.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("an event body is not an object")
     try:
-        body: Body = from_union(Body, data)
-    except ValueError as error:
-        if "unknown type" not in str(error):
+        return _decoder().decode(text)
+    except msgspec.ValidationError:
+        data = msgspec.json.decode(text)
+        if not isinstance(data, dict) or data.get("type") in _known_types():
             raise
         return Warned("unknown-event", f"an event of type {data.get('type')!r}, written by another version")
-    return body
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Body]:
+    # Made for the first event that is read: it resolves the annotations of all bodies, and a plain run reads none.
+    return msgspec.json.Decoder(Body)
+
+
+@cache
+def _known_types() -> frozenset[object]:
+    return frozenset(body.__struct_config__.tag for body in typing.get_args(Body))
 
 
 def plain(value: Any) -> Any:
@@ -63,6 +75,9 @@ def plain(value: Any) -> Any:
         return value if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, msgspec.Struct):
+        tag = {"type": value.type} if isinstance(value, Tagged) else {}
+        return plain(tag | asdict(value))
     if isinstance(value, Mapping):
         return {whole(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -87,21 +102,20 @@ def event_to_json(event: Event) -> bytes:
 
 def outcome_to_json(event: Event, outcome: Outcome) -> bytes:
     """The last line of a stream: the outcome, placed like the event that carried it."""
-    return _flat("outcome", event, dump(outcome))
+    return _flat(outcome.type, event, dump(outcome))
 
 
 def _flat(kind: str, event: Event, body: bytes) -> bytes:
-    parent = dump(event.parent_id) if event.parent_id is not None else b"null"
-    head = b'{"type":"%b","run_id":%b,"parent_id":%b,"root_id":%b,"seq":%d,"at":%b' % (
-        kind.encode(),
+    # Every body begins with `{"type":"…",`: the place of the event goes behind it.
+    head = len(kind) + 10
+    place = b',"run_id":%b,"parent_id":%b,"root_id":%b,"seq":%d,"at":%b' % (
         dump(event.run_id),
-        parent,
+        dump(event.parent_id),
         dump(event.root_id),
         event.seq,
         repr(event.at).encode(),
     )
-    # Every body ends with `,"type":"…"}`, written by us: here the line begins with it instead.
-    line = head + b"," + body[1 : -len(kind) - 11] + b"}"
+    line = body[:head] + place + body[head:]
     for end, escaped in _LINE_ENDS:
         if end in line:
             line = line.replace(end, escaped)

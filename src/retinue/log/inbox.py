@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
-from retinue.core.codec import from_data
 from retinue.core.delegation import LIVE, State
 from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
-from retinue.core.lean import dataclass
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain
@@ -116,8 +116,7 @@ def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
     return [_item(row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class InboxRow:
+class InboxRow(Struct, frozen=True):
     """An item as people see it. `run_state` is that of its run, as seen now."""
 
     item: InboxItem
@@ -273,7 +272,7 @@ def _item(row: Any, now: float | None = None) -> InboxItem:
     """From a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
     expired whether or not anyone was there to mark it."""
     try:
-        item = from_data(InboxItem, orjson.loads(row[1]))
+        item = msgspec.json.decode(row[1], type=InboxItem)
     except ValueError as error:
         raise StateError(f"The inbox item {row[0]} cannot be read ({error}).") from error
     state: InboxState = row[2]

@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from retinue.core.delegation import LIVE
-from retinue.core.lean import dataclass
 from retinue.errors import StateError, UnknownRunError
 from retinue.log.rows import SELECT_RUN
 
@@ -30,8 +31,7 @@ SILENCE_SECONDS = 90.0
 """An owner on another host that was silent for this long is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """`started` and `boot` are opaque: they are only ever compared."""
 
     id: str

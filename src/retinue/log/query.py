@@ -274,7 +274,7 @@ def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[
 
 def as_dict(row: RunRow) -> dict[str, Any]:
     """A row as plain data, for `--json`."""
-    from retinue.core.codec import to_data
+    import msgspec
 
-    data: dict[str, Any] = to_data(row)
+    data: dict[str, Any] = msgspec.to_builtins(row)
     return data

@@ -8,7 +8,9 @@ call that finished is asked for again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.events import (
     AssistantEnded,
@@ -29,7 +31,6 @@ from retinue.core.events import (
     TurnStarted,
     Undone,
 )
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
@@ -39,8 +40,7 @@ from retinue.log.rows import larger
 _MOST_PATHS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class Conversation(Struct, frozen=True, kw_only=True):
     """A run as its events tell it. `turn` is the number of the last turn whose answer is whole.
 
     `unknown` are calls that started and never reported, `unrun` those that never began; both

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from operator import attrgetter
+from copy import copy
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from retinue.core.delegation import LIVE, State
 from retinue.core.events import (
@@ -22,7 +24,6 @@ from retinue.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.core.lean import dataclass
 from retinue.core.outcome import Ended
 from retinue.core.usage import Usage
 
@@ -33,8 +34,7 @@ TASK_PREVIEW = 500
 """Characters of the task kept in the row; the whole task is in the run's first event."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunPlace(Struct, frozen=True):
     """Where a run stands in its tree. A root is its own root."""
 
     run_id: str
@@ -43,11 +43,10 @@ class RunPlace:
 
     def __post_init__(self) -> None:
         if not self.root_id:
-            object.__setattr__(self, "root_id", self.run_id)
+            force_setattr(self, "root_id", self.run_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """What `retinue runs list` shows of a run. `state` is as seen now: a run whose process is
     gone reads as interrupted whether or not anyone has marked it. `pid` is its owner's."""
 
@@ -79,8 +78,7 @@ class RunRow:
         return RunPlace(self.id, self.parent_id, self.root_id)
 
 
-@dataclass(slots=True)
-class RunTally:
+class RunTally(Struct):
     """The part of a row that changes while a run goes on, as its writer holds it."""
 
     state: State = "queued"
@@ -104,7 +102,7 @@ class RunTally:
     """Whether more than the counts has changed since the row was written."""
 
     def copy(self) -> RunTally:
-        return RunTally(*_everything(self))
+        return copy(self)
 
     def take(self, event: Event) -> bool:
         """Count one event in, of those in `COUNTED`; return whether the row has changed."""
@@ -156,7 +154,6 @@ class RunTally:
                 self.tool_uses = max(self.tool_uses, outcome.tool_uses)
 
 
-_everything = attrgetter(*RunTally.__slots__)
 COUNTED = frozenset(
     {TurnStarted, ToolEnded, TurnEnded, AssistantEnded, Compacted, InboxOpened, InboxClosed}
     | {RunCreated, RunStarted, RunResumed, RunEnded}

@@ -8,12 +8,11 @@ whatever clocks do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
+from msgspec import Struct, field
 
-from retinue.core.lean import dataclass
 from retinue.errors import UnknownJobError, UsageError
 from retinue.log.owner import Owner
 from retinue.log.query import LogReader
@@ -32,8 +31,7 @@ _COLUMNS = (
 _SELECT = f"SELECT {_COLUMNS} FROM schedules"  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledJob:
+class ScheduledJob(Struct, frozen=True, kw_only=True):
     """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` go
     with the call (model, thinking, max_turns, isolated, isolation). `next_at` is None when
     nothing is due any more. `runs` counts starts, `skipped` slots that were passed over."""
@@ -63,8 +61,7 @@ class ScheduledJob:
     skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(Struct, frozen=True):
     """A slot that was claimed and whose run never began."""
 
     job: ScheduledJob

@@ -17,8 +17,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
-from retinue.core.lean import replace
 from retinue.errors import RetinueError, StateError
 from retinue.log.database import connect, log_file
 from retinue.log.follow import Subscription

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from retinue.log.activity import TOOL_KINDS, text_of
 from retinue.log.database import connect_to_read, log_file, trouble
@@ -21,8 +22,7 @@ _MILD_ENDS = ("steered", "stopped")
 _SEVERE = ("internal",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Trouble(Struct, frozen=True, kw_only=True):
     """`number` orders the troubles of a project, so that a reader can go on after one."""
 
     number: int

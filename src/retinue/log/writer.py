@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
-from retinue.core.lean import dataclass
 from retinue.errors import RetinueError, StateError
 from retinue.log.database import insert, trouble, update
 from retinue.log.encode import encode, whole
@@ -44,8 +45,7 @@ _TEXT = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """What one hand-over from the event loop holds, in order. `rows` is filled once, by the
     writer, so that a second attempt after a full disk does not do the work again."""
 
@@ -82,8 +82,7 @@ def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
     return [old if body is old[0] else encode(body) for body, old in zip(clean, made, strict=True)]
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(Struct):
     """What a transaction is about to write. Nothing of it reaches `tallies` before `settle`:
     a transaction that fails leaves the writer's memory as it was."""
 
@@ -157,8 +156,7 @@ class Changes:
 RETRY_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class WriterJob:
+class WriterJob(Struct, frozen=True):
     """Something to do on the writing connection, after all batches before it."""
 
     do: Callable[[Writer], Any]

@@ -10,10 +10,10 @@ right after it, and no two calls share an id.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.events import Body, Retrying, TextDelta, ThinkingDelta

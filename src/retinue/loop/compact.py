@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from retinue.core.events import Compacted
-from retinue.core.messages import Message, UserMessage, user
+from retinue.core.messages import AssistantMessage, Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
 from retinue.loop.answer import ModelTurn
@@ -206,4 +206,4 @@ def _data(text: str) -> UserMessage:
 
 
 def _turns(messages: Sequence[Message]) -> int:
-    return sum(message.type == "assistant" for message in messages)
+    return sum(isinstance(message, AssistantMessage) for message in messages)

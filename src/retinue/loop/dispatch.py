@@ -13,8 +13,9 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from retinue.core.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
-from retinue.core.lean import dataclass
 from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
@@ -29,8 +30,7 @@ _PROGRESS_KEPT = 64_000
 _REASON_KEPT = 1_000
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     """A call at work. `cut` says why it was cancelled, once it was."""
 
     call: ToolCall

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import orjson
+from msgspec import Struct
 
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
 from retinue.core.outcome import Ended, Evidence, Failure
 from retinue.core.permission import ToolEffect
@@ -23,8 +23,7 @@ from retinue.loop.prompts import prompt
 from retinue.loop.shrink import describe
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """`text` replaces the answer found in the conversation (structured output has its own)."""
 
     ended: Ended

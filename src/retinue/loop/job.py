@@ -7,11 +7,11 @@ an account is made of; the supervisor gives each run the account of its position
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct, field
+
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.core.lean import dataclass
 from retinue.core.messages import Message, UserMessage
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import LimitName, Limits, Usage
@@ -58,8 +58,7 @@ class Unlimited:
 UNLIMITED = Unlimited()
 
 
-@dataclass(frozen=True, slots=True)
-class Prior:
+class Prior(Struct, frozen=True):
     """What the run had used before it was resumed. Money and tokens count on against the
     budget; turns, tool calls and time are granted anew."""
 
@@ -69,8 +68,7 @@ class Prior:
     compactions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """When and how the conversation is shortened. `at` is the share of the model's window that
     may be full before a request; None leaves it to overflow errors and people. The newest
     `keep_turns` turns stay as they are."""
@@ -79,8 +77,7 @@ class Compaction:
     keep_turns: int = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """`history` is what the log already has; `messages` is new (the task, or the prompt of a
     resume) and is announced first. `system` and `tools` never change during the run;
     `late_tools` is called before every request, and what it returns is added after them for good.

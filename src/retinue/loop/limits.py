@@ -8,10 +8,10 @@ end every run at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock, Timer
 from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user

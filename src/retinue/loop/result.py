@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from msgspec import Struct
+
 from retinue.core.format import format_bytes
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.core.usage import Usage
@@ -40,8 +41,7 @@ class Cut(NamedTuple):
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
+class RunReport(Struct, frozen=True, kw_only=True):
     """One ended run, with what its outcome does not know. `output_limit` names the hard limit
     on output that stopped it, where runs are processes that have one."""
 

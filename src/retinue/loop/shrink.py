@@ -4,10 +4,10 @@ and none loses the task or what people said."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.messages import (
     AssistantMessage,

@@ -12,7 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from retinue.core.lean import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.messages import ToolCall
 from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Spellings, ToolSpec
@@ -32,8 +34,7 @@ _RESTRAINTS = frozenset({"dryrun", "simulate", "preview", "checkonly", "readonly
 call that has one the tool does not know is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Understood:
+class Understood(Struct, frozen=True):
     """A call in the form that runs, and what the model should know about how it was read."""
 
     call: ToolCall

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from retinue.core.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
-from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
 from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput

@@ -16,8 +16,8 @@ from dataclasses import fields
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
-from retinue.core.lean import replace
 from retinue.core.messages import (
     AssistantMessage,
     Document,

@@ -17,8 +17,9 @@ from contextlib import aclosing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from retinue.core.events import Retrying, TextDelta
-from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure, FailureKind
 from retinue.models.presets import Api

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.events import TextDelta, ThinkingDelta
-from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.outcome import Failure, FailureKind
 from retinue.http.address import display_url
 from retinue.http.transport import TransportError
@@ -34,8 +35,7 @@ _SECRETS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(Struct, frozen=True):
     """What failures may name: who was asked, where, and which variable holds the key."""
 
     name: str

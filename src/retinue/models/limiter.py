@@ -21,9 +21,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.format import format_wait
-from retinue.core.lean import dataclass
 from retinue.core.outcome import Failure, FailureKind
 from retinue.core.tool import ToolSpec
 from retinue.models.limiter_pace import WARM_SECONDS, Pace, Prefix, Prefixes
@@ -97,8 +98,7 @@ class LimiterGate:
         self._limiter.leave(self, failure, cut=task is not None and task.cancelling() > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class LimiterState:
+class LimiterState(Struct, frozen=True):
     """`limit` None: any number at once. `held_seconds`: no request is sent for so long."""
 
     provider: str

@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider

@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.errors import UnknownModelError, UsageError
 from retinue.models.known import makers_id, same_name
 from retinue.models.protocol import ModelInfo
@@ -162,8 +163,7 @@ class OutOfScopeError(UsageError):
     code = "MODEL_NOT_IN_SCOPE"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelScope:
+class ModelScope(Struct, frozen=True):
     """The allowed models by full name; empty allows all."""
 
     allowed: tuple[str, ...] = ()

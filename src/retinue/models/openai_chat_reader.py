@@ -7,10 +7,10 @@ answer count: later ones are text that the model writes about tags.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.messages import StopReason
 from retinue.core.outcome import Failure

@@ -7,15 +7,14 @@ say how a server differs from the one whose format it speaks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
 from typing import Any, Literal, NamedTuple, Self
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.errors import ConfigurationError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quirks:
+class Quirks(Struct, frozen=True, kw_only=True):
     """Nothing set means: as the format's maker does it. In settings the names may be written
     in camelCase."""
 
@@ -71,7 +70,7 @@ class Quirks:
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:
-        known = {f.name: f for f in fields(cls)}
+        known = cls.__annotations__
         given: dict[str, Any] = {}
         for key, value in data.items():
             name = "".join(f"_{c.lower()}" if c.isupper() else c for c in str(key)).replace("-", "_")
@@ -80,7 +79,7 @@ class Quirks:
                 raise ConfigurationError(f"There is no quirk '{key}'.", remedy=f"Known: {names}.")
             if value is None:
                 continue
-            wanted = _wanted(str(known[name].type))
+            wanted = _wanted(str(known[name]))
             if not isinstance(value, wanted):
                 raise ConfigurationError(f"The quirk '{key}' cannot be {value!r}.", remedy=f"Use {_NAMES[wanted]}.")
             given[name] = value

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import field
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
-from retinue.core.lean import dataclass, replace
 from retinue.core.messages import (
     AssistantMessage,
     Content,
@@ -33,8 +34,7 @@ from retinue.core.tool import ToolSpec
 from retinue.core.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """US dollars per million tokens. `above` holds the prices of a whole request whose input,
     cached or not, exceeds that many tokens."""
 
@@ -45,8 +45,7 @@ class Prices:
     above: tuple[int, Prices] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Struct, frozen=True):
     provider: str
     id: str
     name: str = ""
@@ -63,8 +62,7 @@ class ModelInfo:
         return f"{self.provider}/{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request. `system` and `tools` are the stable prefix: a run never changes them
     between turns, so that provider caches hit."""
 
@@ -78,21 +76,18 @@ class ModelRequest:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStarted:
+class ToolCallStarted(Struct, frozen=True):
     """The model began a tool call; its arguments arrive whole in `Finished`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """Something arrived that shows nothing: a piece of a call's arguments, a ping. It keeps a
     model that writes a long file from looking idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Something about the request that people should know and that did not stop it: a value that
     was changed, another model that answered. `code` is stable."""
 
@@ -100,8 +95,7 @@ class Noted:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     message: AssistantMessage
 
 

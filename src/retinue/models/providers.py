@@ -9,10 +9,11 @@ could collect keys. Until then it works without one, and says so. Nothing here p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.models.keys import VARIABLE, named_variables

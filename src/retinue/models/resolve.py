@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from retinue.errors import UnknownModelError
 from retinue.models.known import FREE, describe_bridged, known_model, same_name, table_date

@@ -15,12 +15,13 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core import events
 from retinue.core.events import TextDelta
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure, FailureKind
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
@@ -161,8 +162,7 @@ UNANSWERED: frozenset[FailureKind] = frozenset({"dropped", "timeout", "malformed
 """Failures in which no model server spoke."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """`attempts` counts the first one. A Retry-After beyond `longest_wait`, or a wait beyond
     `total_seconds` since the first attempt, ends the trying: waiting less would be pointless.
     `first_contact` is for a server that has never answered."""

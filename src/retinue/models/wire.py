@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 import orjson
+from msgspec.structs import replace
 
-from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure
 from retinue.http.sse import Events

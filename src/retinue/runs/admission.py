@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from retinue.capabilities.hooks.attach import RunHooks, hooks_for
 from retinue.errors import SpawnDeniedError

@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.capabilities.skills.attach import skills_text
 from retinue.core.events import RunCreated
-from retinue.core.lean import replace
 from retinue.core.permission import READ_ONLY
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec

@@ -16,8 +16,9 @@ counted, unless a setting allows it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec.structs import replace
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.format import format_wait

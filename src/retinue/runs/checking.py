@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, get_args
 
 from retinue.core.request import RunRequest
@@ -17,7 +16,7 @@ from retinue.errors import UsageError
 from retinue.models.efforts import LEVELS, level_of
 
 _WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
-_LIMITS = tuple(field.name for field in fields(Limits))
+_LIMITS = Limits.__struct_fields__
 _MODES = get_args(PermissionMode)
 
 

@@ -7,9 +7,10 @@ word are checked in one place. What it gets wrong comes back as a Refusal it can
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from retinue.capabilities.permissions.gatekeeper import ask_quote
 from retinue.capabilities.skills.attach import with_initial_prompt

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.agents.report import is_file_note
 from retinue.capabilities.audit.attach import Audit
 from retinue.capabilities.convert.attach import convert_to_text
@@ -27,7 +29,6 @@ from retinue.capabilities.skills.attach import connect
 from retinue.capabilities.web.attach import reach_of
 from retinue.capabilities.worktree.attach import confined, left
 from retinue.core.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
-from retinue.core.lean import replace
 from retinue.core.messages import UserMessage, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import READ_ONLY

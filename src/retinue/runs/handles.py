@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 RESERVED = frozenset({"main"})
 LONGEST = 64
 _MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,127})[ \t\r\n]+(\S.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(Struct, frozen=True):
     handle: str
     message: str
 

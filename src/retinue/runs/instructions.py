@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.local.md", "CLAUDE.local.md")
@@ -29,8 +30,7 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _CODE = re.compile(r"`[^`]*`")
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     seen: set[str]
     left: int
     texts: list[str]

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
-from retinue.core.lean import dataclass
 from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
 from retinue.runs.handles import RESERVED, Mention, parse_mention, without_prefix
@@ -29,23 +30,20 @@ if TYPE_CHECKING:
 Action = Literal["steered", "resumed", "started"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToMain:
+class ToMain(Struct, frozen=True):
     """The main agent should hear this."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToAgent:
+class ToAgent(Struct, frozen=True):
     """An agent has it: no turn of the main agent is due."""
 
     action: Action
     view: ChildView
 
 
-@dataclass(frozen=True, slots=True)
-class Undelivered:
+class Undelivered(Struct, frozen=True):
     """Someone was meant, and cannot take it. `reason` is for the person who typed it."""
 
     reason: str

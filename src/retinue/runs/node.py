@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, Status
@@ -24,7 +25,6 @@ from retinue.core.events import (
     TurnEnded,
 )
 from retinue.core.format import context_percent
-from retinue.core.lean import dataclass
 from retinue.core.outcome import StoppedBy
 from retinue.core.usage import Usage
 from retinue.runs.budget import Account
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from retinue.runs.queue import RunQueue
 
 
-@dataclass(slots=True, eq=False)
-class RunNode:
+class RunNode(Struct, eq=False):
     """Counts what a run does as it does it, so that a view costs no look into the log. A run
     that is resumed stays the same member and goes on with a new handle: its next leg."""
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock, Timer
 from retinue.core.delegation import JoinMode
-from retinue.core.lean import dataclass
 from retinue.core.messages import UserMessage
 from retinue.loop.controls import Controls
 from retinue.runs.node import RunNode
@@ -35,8 +35,7 @@ GROUP_SECONDS = 30.0
 STRAGGLER_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """Ends to announce in one message. `partial`: others of the group still run."""
 
     runs: tuple[str, ...]
@@ -44,8 +43,7 @@ class Delivery:
     partial: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
+class _Group(Struct, eq=False):
     waiting: list[str]
     ended: list[str] = field(default_factory=list)
     timer: Timer | None = None
@@ -139,8 +137,7 @@ class Joins:
 HOLD_SECONDS = 0.2
 
 
-@dataclass(slots=True, eq=False)
-class _Expected:
+class _Expected(Struct, eq=False):
     """One end that is to come, or on its way. `leg` tells it from ends before and after."""
 
     child: RunNode
@@ -154,8 +151,7 @@ class _Expected:
         return self.attempt == self.child.attempt and not self.child.consumed and not self.child.announced
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unheard:
+class _Unheard(Struct, frozen=True, eq=False):
     """A message that the parent may not have heard yet, and what it is about."""
 
     controls: Controls

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.agents.report import file_notes, require_startable
 from retinue.capabilities.mcp.attach import Served, serve
 from retinue.capabilities.memory.attach import memory_for, reaching, spare_tools
@@ -19,7 +22,6 @@ from retinue.capabilities.sandbox.attach import can_sandbox, is_readonly
 from retinue.capabilities.skills.attach import SKILL, files_of_skills, skill_tools, with_skills
 from retinue.capabilities.trust.attach import consented, with_consent
 from retinue.core.delegation import Delegation
-from retinue.core.lean import dataclass, replace
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Decided once, before the run exists. `notes` reach the outcome; nothing is silent."""
 
     request: RunRequest
@@ -79,8 +80,7 @@ class Launch:
     """Those of the notes that name tools which its file asks for and which are not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenTools:
+class ChosenTools(Struct, frozen=True):
     """The tools of a run, and what came of deciding them."""
 
     tools: tuple[Tool, ...]

@@ -8,8 +8,9 @@ mode holds since, so that a run that is taken up again has it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from retinue.capabilities.plugins.tools import extend
 from retinue.capabilities.sandbox.attach import is_readonly, renew_walls

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from retinue.capabilities.mcp.config import any_file
 from retinue.capabilities.mcp.scope import may_have_servers
 from retinue.capabilities.permissions.attach import mode_for
 from retinue.capabilities.plugins.tools import extend
 from retinue.capabilities.sandbox.attach import is_readonly
 from retinue.capabilities.trust.attach import consented
-from retinue.core.lean import dataclass
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.models.tokens import overhead
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """`parts` joined are the system prompt; `message` is the first thing a run is told."""
 
     parts: tuple[PromptPart, ...]

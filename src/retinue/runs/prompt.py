@@ -18,13 +18,13 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import AgentSpec
 from retinue.settings.places import repository_root
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     folder: str
     repository: bool
     branch: str
@@ -77,16 +77,14 @@ _PROMPTS = Path(__file__).parent.parent / "builtin" / "prompts"
 MAIN = "main"
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPart:
+class PromptPart(Struct, frozen=True):
     """A section of a prompt, and what to call it when someone asks what is in there."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Struct, frozen=True):
     """What a run is told besides its own file. Empty texts leave no trace."""
 
     instructions: str = ""

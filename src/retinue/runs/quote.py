@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.format import format_cost, format_count, format_wait
 from retinue.models.protocol import ModelInfo, priced
@@ -31,8 +33,7 @@ class QuotedAgent(NamedTuple):
     model: ModelInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """`usd` is None where a price is not known: unknown is never free."""
 
     tokens: int
@@ -47,8 +48,7 @@ class Estimate:
         return Estimate(self.tokens + other.tokens, usd, self.seconds + other.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True):
     """`median` is None while there is no earlier run to judge by; `samples` says how many there were."""
 
     text: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from retinue.agents.report import require_startable
 from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError
 
@@ -19,8 +20,7 @@ GENERAL = "general-purpose"
 """What an agent starts that names no type; a main agent may have another by setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """`note` must be said in the result: the caller asked for something else."""
 
     spec: AgentSpec
@@ -72,8 +72,7 @@ def resolve_type(
     return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """A call after the file has spoken. `ignored` names what the caller said in vain."""
 
     model: str | None

@@ -9,8 +9,10 @@ and one that was brought is not brought again, however often a process is killed
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.mcp.attach import SEARCH, tool_names
 from retinue.capabilities.permissions.gatekeeper import from_record
@@ -25,7 +27,6 @@ from retinue.core.events import (
     ToolEnded,
     ToolStarted,
 )
-from retinue.core.lean import dataclass
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.pending import describe_call
@@ -47,8 +48,7 @@ _HEAD = "What became of agents you started, while you were not running:"
 _INTERRUPTED = "Its process ended while it worked."
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """A child that this process knows only from the log."""
 
     row: RunRow

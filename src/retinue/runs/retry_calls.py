@@ -7,7 +7,8 @@ stored call. A handle stays the same while the same call keeps failing.
 from __future__ import annotations
 
 import secrets
-from dataclasses import fields, replace
+
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.delegation import Refusal, SpawnCall
@@ -52,4 +53,4 @@ class Stash:
         self._calls = {handle: entry for handle, entry in self._calls.items() if entry[0] >= oldest}
 
 
-_NAMES = tuple(field.name for field in fields(SpawnCall) if field.name != "vocabulary")
+_NAMES = tuple(name for name in SpawnCall.__struct_fields__ if name != "vocabulary")

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.capabilities.trust.attach import recorded
 from retinue.capabilities.worktree.attach import Attempt, branch_of, dismissed, prepared
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
-from retinue.core.lean import replace
 from retinue.core.outcome import StoppedBy
 from retinue.core.request import RunRequest
 from retinue.core.usage import Budget, Usage

@@ -11,7 +11,9 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+
+from msgspec.structs import replace
 
 from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, ToolCall

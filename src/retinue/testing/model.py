@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Self
 
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
-from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall, ToolMessage
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.protocol import Alive, Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
@@ -185,6 +185,6 @@ def _newest(messages: tuple[Message, ...]) -> str:
     if not messages:
         return ""
     newest = messages[-1]
-    if newest.type == "tool":
+    if isinstance(newest, ToolMessage):
         return "\n".join(result.text for result in newest.results)
     return newest.text

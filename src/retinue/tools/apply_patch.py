@@ -8,11 +8,12 @@ written under its new name and deleted under the old one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from itertools import starmap
 from typing import Any, ClassVar, Literal
 
-from retinue.core.lean import dataclass, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments, ToolError
@@ -31,8 +32,7 @@ _HEADS: dict[str, Literal["add", "delete", "update"]] = {
 }
 
 
-@dataclass(slots=True)
-class FileChange:
+class FileChange(Struct):
     """`lines` are those of a new file; `hunks` the pairs of old and new text of a change; `move_to`
     is where the changed file goes, empty where it stays."""
 

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.core.lean import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
@@ -212,8 +214,7 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long a command took and might have taken. `at_most` says that no call may take longer;
     `can_stay` that commands may go on in the background here."""
 

@@ -11,7 +11,8 @@ import hashlib
 import json
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Properties
 
@@ -83,8 +84,7 @@ def wide_encoding(head: bytes) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class TextForm:
+class TextForm(Struct, frozen=True):
     """How a text is written down as bytes."""
 
     codec: str = "utf-8"
@@ -142,8 +142,7 @@ PROPERTIES: Properties = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CellChange:
+class CellChange(Struct, frozen=True):
     """`cell` is an id or a number from 0; None means the first. An insertion goes after it."""
 
     mode: str

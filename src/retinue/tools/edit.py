@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
@@ -30,8 +31,7 @@ from retinue.tools.write import short_diff, unified
 _SHOWN_PLACES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     old: str
     new: str
     every: bool = False

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
@@ -29,8 +30,7 @@ _LOCKS = tuple(threading.Lock() for _ in range(64))
 _FLOCK_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What a rewrite did. `old` is None when there was no file."""
 
     old: bytes | None

@@ -9,11 +9,11 @@ its author counted on only invents.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
@@ -35,8 +35,7 @@ _NOT_FOR_SUBAGENTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSelection:
+class ToolSelection(Struct, frozen=True):
     """`refusal`, if set, completes "Agent 'x' …"; the run must not start then.
 
     `unrecognised` names are unknown, `unavailable` ones are not for this run, and
@@ -202,8 +201,7 @@ class _Asked:
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rights:
+class _Rights(Struct, frozen=True):
     readonly: bool
     denied_above: frozenset[str]
     shell_sandbox: bool

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 
 import orjson
+from msgspec import Struct
 
-from retinue.core.lean import dataclass
 from retinue.core.permission import EffectKind
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
@@ -34,8 +34,7 @@ _PLAIN: dict[Any, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTool:
+class FunctionTool(Struct, frozen=True):
     """A tool around a function. Plain functions run in a thread, so they never block the loop."""
 
     function: Callable[..., Any]

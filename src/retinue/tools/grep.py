@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
@@ -34,8 +35,7 @@ _PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
 _LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class GrepQuery:
+class GrepQuery(Struct, frozen=True):
     pattern: str
     literal: bool = False
     ignore_case: bool = False
@@ -55,8 +55,7 @@ class GrepQuery:
         return flags
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Matching lines of each file, by path from the start of the search, in order."""
 
     files: Mapping[str, int]

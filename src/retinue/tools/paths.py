@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 
@@ -22,8 +23,7 @@ _DETOURS = frozenset({"", ".", ".."})
 _folded = str if os.sep == "/" else os.path.normcase
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Struct, frozen=True):
     """A path that led into `root` when it was resolved. `shown` is how to name it to a model:
     relative to the working directory where it is inside."""
 
@@ -179,8 +179,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntry:
+class FolderEntry(Struct, frozen=True):
     """A name in an open folder: what `os` functions with `dir_fd` want. Leave it through `with`,
     which closes the folder. `folder` is None where paths are opened by name; `name` is the whole
     path then."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.tools.proctree import MARK, ProcessTree, describe, kill_marked
 
 T = TypeVar("T")
@@ -55,8 +56,7 @@ GRACE_SECONDS = 2.0
 _REAP_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
+class ProcessEnd(Struct, frozen=True):
     """How a program ended. `code` is negative for a signal, as everywhere in Python, and None
     if it could not even be reaped. `stopped` names processes it left running."""
 

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 MARK = "RETINUE_RUN_CALL"
 
@@ -29,8 +29,7 @@ _LONG = 30.0
 _PASSES = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     pid: int
     parent: int
     group: int

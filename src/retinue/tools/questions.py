@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, assert_never
 
-from retinue.core.lean import replace
+from msgspec.structs import replace
+
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -10,14 +10,14 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
 from io import BytesIO
 from itertools import chain
 from threading import Event
 from typing import Any, BinaryIO, ClassVar
 
+from msgspec import Struct, field
+
 from retinue.core.format import format_bytes
-from retinue.core.lean import dataclass
 from retinue.core.messages import Document, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
@@ -34,8 +34,7 @@ LINE_BYTES = 2000
 """A longer line is cut and says how long it is."""
 
 
-@dataclass(slots=True)
-class LineWindow:
+class LineWindow(Struct):
     """Lines `first` … of a file, without their newlines. `cut` has the whole length of each
     line that was cut, by its place in `lines`. `total` and `digest` (the content hash) are None
     when the file was not read to its end; `full` means that more lines follow."""

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
@@ -29,8 +30,7 @@ _BRACES = 64
 """Alternatives a pattern may unfold to; more is a mistake or an attack."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(Struct, frozen=True):
     """Matches a path with `/` between its parts and none at either end."""
 
     wanted: tuple[re.Pattern[str], ...]
@@ -179,8 +179,7 @@ def _class(body: str) -> str:
     return f"[{safe}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """`folder` is where ripgrep runs and `target` what it is given; `prefix` leads from the
     working directory to the folder, for showing."""
 

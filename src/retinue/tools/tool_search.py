@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS, served_alias
 from retinue.tools.base import read_prompt
@@ -18,8 +19,7 @@ MOST_AT_ONCE = 25
 LOADED = "Loaded {} tool(s). Their full schemas are now available next turn:"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMatches:
+class ToolMatches(Struct, frozen=True):
     """`left` counts matches that were not loaded because there were too many."""
 
     tools: tuple[Tool, ...]

@@ -8,11 +8,11 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.capabilities.convert.attach import convert
 from retinue.capabilities.convert.document import open_file

@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.listing import ListingMemory

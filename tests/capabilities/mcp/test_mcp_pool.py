@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.capabilities.mcp.config import read_server
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError

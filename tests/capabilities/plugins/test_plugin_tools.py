@@ -215,9 +215,8 @@ def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_
     ],
 )
 def test_a_tool_that_no_model_could_be_offered_is_left_out(project, change, says):
-    more = (
-        f"from dataclasses import replace\ntools = [forecast, replace(forecast, spec=replace(forecast.spec, {change}))]"
-    )
+    changed = f"replace(forecast, spec=replace(forecast.spec, {change}))"
+    more = f"from msgspec.structs import replace\ntools = [forecast, {changed}]"
     project.write("kit/tools.py", f"{TOOL}\n{more}\n")
     loaded = project.load()
     assert list(loaded.tools) == ["forecast"]

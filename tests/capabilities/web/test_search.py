@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.capabilities.web import search as choose
 from retinue.capabilities.web import searchers as duckduckgo
-from retinue.core.lean import replace
 from retinue.settings.table import Settings
 from tests.capabilities.web.conftest import Browser, Visit
 from tests.capabilities.web.test_web_tools import code, identifier

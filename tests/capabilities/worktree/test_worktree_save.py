@@ -8,10 +8,10 @@ import subprocess
 import threading
 
 import pytest
+from msgspec import to_builtins
 
 from retinue.capabilities.worktree import save as worktree_save
 from retinue.capabilities.worktree.home import load, records, store
-from retinue.core.codec import to_data
 from retinue.guard.git import GitError
 from retinue.testing.repository import temporary_repository
 
@@ -332,7 +332,7 @@ def test_a_kill_in_the_middle_of_the_end_is_finished_by_the_next(scene, monkeypa
         (worktree.record.path / "a.txt").unlink()
     else:
         record = load(worktree.record.file)
-        store(type(record)(**{**{k: getattr(record, k) for k in to_data(record)}, "phase": "open"}))
+        store(type(record)(**{**{k: getattr(record, k) for k in to_builtins(record)}, "phase": "open"}))
     saved = scene.finish(worktree)
     assert saved.kept is None and scene.left() == []
     branches = scene.git("for-each-ref", "--format=%(refname:short)", "refs/heads/retinue-agent-*").split()

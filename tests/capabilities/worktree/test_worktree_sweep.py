@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.capabilities.worktree.worktree_scene import Scene
 
 from retinue.capabilities.worktree import save as worktree_save

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.faces.tui.screens.agents_types import TypesScreen
 from retinue.faces.tui.screens.inbox import InboxScreen

@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 

@@ -10,14 +10,13 @@ file is corrected. An unreadable value never means more rights, and is never ign
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
+from msgspec import Struct, field
+
 from retinue.agents.yaml_items import Item
-from retinue.core.lean import dataclass
 from retinue.core.spec import DialectName, Fate, Problem
 
 RESTRICTING: Mapping[str, str] = {
@@ -87,8 +86,7 @@ class BadValueError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class FieldKind:
+class FieldKind(Struct, frozen=True):
     """How values of a field are read. `type` and `bad` are what the reference page prints."""
 
     type: str
@@ -101,8 +99,7 @@ class FieldKind:
     """What two statements amount to; without it the later one counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRow:
+class FieldRow(Struct, frozen=True):
     """One row. `to` is a field of AgentSpec, dotted for its parts; None keeps the value in
     `extra` and says in `note` why nothing uses it."""
 
@@ -133,8 +130,7 @@ class FieldRow:
         return self.kind.bad
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A key that was recognised, and the fate it has when its value is good."""
 
     field: FieldRow
@@ -149,8 +145,7 @@ NameRule = Literal["required", "file", "path"]
 """A file without `name`: is skipped; takes the file's name; takes its path below the folder."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dialect:
+class Dialect(Struct, frozen=True, eq=False, dict=True):
     """One dialect. `folders` are the places of its files, for the reference page; `homes.py` is what
     finds them. `foreign` are rows of other dialects that count here because they limit."""
 

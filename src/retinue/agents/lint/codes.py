@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """`severity` is the usual one; a finding may be milder or worse. `fixable` says that --fix
     can repair it where that keeps the agent's rights."""
 

@@ -8,7 +8,8 @@ not begin to. Therefore a second `--fix` changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.agents.convert import adds_rights, differences
 from retinue.agents.edit import FileLines, bare

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.agents.convert import differences
 from retinue.agents.dialects import DIALECTS

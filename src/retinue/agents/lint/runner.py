@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.discover import PluginFolder
@@ -22,7 +24,6 @@ from retinue.agents.lint.fix import judged, repaired
 from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.precedence import is_profile
-from retinue.core.lean import dataclass
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
 
@@ -31,8 +32,7 @@ _MARKDOWN = (".md", ".markdown")
 _YAML = (".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True)
-class LintReport:
+class LintReport(Struct, frozen=True):
     """`findings` by file and line; `changes` what --fix did; `files` how many were looked at."""
 
     findings: tuple[Finding, ...]

@@ -6,20 +6,20 @@ import dataclasses
 from collections.abc import Callable
 from functools import cached_property
 
+from msgspec import Struct
+
 from retinue.agents.convert import reread
 from retinue.agents.dialects import DIALECTS, Dialect
 from retinue.agents.edit import FileLines, bare
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.codes import CODES
 from retinue.agents.parse import SKILL, is_skill, parse_skill
-from retinue.core.lean import dataclass
 from retinue.core.spec import Severity
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """A change to one file. `what` is what the user reads when it is made; `fields` are the
     fields of the spec that may come out different, and no other may."""
 
@@ -28,8 +28,7 @@ class Repair:
     fields: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """`line` and `column` are 1-based; None when the whole file or its folder is meant.
     `fixable` is a promise: the repair was tried and keeps the agent's rights."""
 
@@ -48,16 +47,14 @@ class Finding:
         return (self.file, self.line or 0, self.column or 0, RANK[self.severity], self.code)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """What a check yields: a finding, and a repair where one is known."""
 
     finding: Finding
     repair: Repair | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedRepair:
+class AppliedRepair(Struct, frozen=True, kw_only=True):
     """One repair that was made."""
 
     file: str

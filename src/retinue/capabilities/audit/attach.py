@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from retinue.capabilities.audit.record import name_first, record_line
 from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
-from retinue.core.lean import replace
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput

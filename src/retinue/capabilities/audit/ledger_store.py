@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from retinue.capabilities.audit.shadow import PathState, RootSnapshot
-from retinue.core.lean import dataclass
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ _COLUMNS = (
 _WINDOW = "id, run_id, agent, turn, call_id, command, pid, began, ended, after_change, snapshots"
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
+class Who(Struct, frozen=True):
     """A run, as others are told of it."""
 
     run_id: str
@@ -60,8 +60,7 @@ class Who:
         return f"{self.agent} (run {self.run_id[:8]})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class Changed(Struct, frozen=True, kw_only=True):
     """One path changed by one run. `path` is absolute. `shared` names runs whose commands were
     at work at the same time and may have changed it instead."""
 
@@ -78,8 +77,7 @@ class Changed:
     shared: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandWindow:
+class CommandWindow(Struct, frozen=True, kw_only=True):
     """A command at work, from the checkpoint before it to the one after. `after_change` is the
     newest row when it began; `ended` is None while it runs, and forever if it was cut off."""
 

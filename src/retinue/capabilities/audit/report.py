@@ -4,11 +4,12 @@ nobody knows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.events import Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
-from retinue.core.lean import dataclass
 from retinue.core.messages import ToolCall
 from retinue.core.permission import ToolEffect, TouchedPath
 
@@ -16,16 +17,14 @@ WriteStatus = Literal["created", "changed", "deleted", "unchanged"]
 CallStatus = Literal["finished", "failed", "denied", "unknown", "running"]
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(Struct, frozen=True):
     path: str
     status: WriteStatus
     before: str | None = None
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEffect:
+class CallEffect(Struct, frozen=True, kw_only=True):
     """One call. `unknown`: it started and never reported back. `allowed` says who let it happen
     and why; `approval` what a person answered."""
 
@@ -42,14 +41,12 @@ class CallEffect:
     approval: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEffects:
+class TurnEffects(Struct, frozen=True):
     turn: int
     calls: tuple[CallEffect, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunEffects:
+class RunEffects(Struct, frozen=True):
     run_id: str
     agent: str
     turns: tuple[TurnEffects, ...] = ()

@@ -20,10 +20,10 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import field
 from pathlib import Path
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.guard.git import clean, command_line
 from retinue.settings.places import private_folder
 
@@ -41,8 +41,7 @@ class CheckpointError(Exception):
     """No picture of the workspace could be taken, for a reason to tell people."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathState:
+class PathState(Struct, frozen=True):
     """Something at a path: a file or link with the id of its content, or a folder. `mode` is
     the whole `st_mode`."""
 
@@ -58,8 +57,7 @@ class PathState:
         return stat.S_ISLNK(self.mode)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointLimits:
+class CheckpointLimits(Struct, frozen=True):
     """What is too large for a checkpoint: one file, the number of files, the time for a scan."""
 
     file_bytes: int = 10 * 2**20
@@ -67,8 +65,7 @@ class CheckpointLimits:
     seconds: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RootSnapshot:
+class RootSnapshot(Struct, frozen=True):
     """One root at one moment. `modes` has the permission bits of files that differ from
     `usual` (of plain files, of programs); `left_out` names files too large to be kept."""
 
@@ -86,8 +83,7 @@ class RootSnapshot:
         return stat.S_IFREG | self.modes.get(path, usual)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One path, relative to the root, before and after."""
 
     path: str

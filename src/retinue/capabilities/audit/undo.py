@@ -17,16 +17,17 @@ import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.audit.checkpoint import unfinished
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
-from retinue.core.lean import dataclass
 
 
 def current(path: str) -> PathState | None:
@@ -114,8 +115,7 @@ def _write(path: str, wanted: PathState, data: bytes) -> None:
 Fate = Literal["restored", "removed", "unchanged", "kept", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class UndoneFile:
+class UndoneFile(Struct, frozen=True):
     """One path. `restored`: has its old content again; `removed`: the run had made it;
     `unchanged`: was already as before; `kept`: left alone, `detail` says why."""
 
@@ -124,8 +124,7 @@ class UndoneFile:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UndoScope:
+class UndoScope(Struct, frozen=True):
     """Which changes: those of `main` from `turn` on (0: all), and those of `below`, from the
     moment `since` on."""
 

@@ -11,10 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from retinue.capabilities.convert.document import SourceDocument
 from retinue.capabilities.convert.errors import ConvertError
 from retinue.capabilities.sandbox.attach import can_sandbox
-from retinue.core.lean import dataclass
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
@@ -35,8 +36,7 @@ _START = f"import sys;sys.path.append({str(_INSIDE)!r});import retinue_convert;r
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """`cut`: the document has more text than is kept."""
 
     text: str

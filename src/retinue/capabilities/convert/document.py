@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+
 from retinue.capabilities.convert.errors import Code, ConvertError
-from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.paths import confine, open_regular, spot
@@ -33,8 +34,7 @@ _CODES: dict[str, Code] = {
 _KINDS = {"application/x-pdf": ".pdf", "text/html": ".html", "application/xhtml+xml": ".html", "image/jpeg": ".jpg"}
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What is said of a document beside its text. `source` is a path or a URL; `hosts` were contacted for it."""
 
     source: str
@@ -49,8 +49,7 @@ class About:
         return "://" in self.source
 
 
-@dataclass(frozen=True, slots=True)
-class SourceDocument:
+class SourceDocument(Struct, frozen=True):
     """`file` is open for reading at its beginning; whoever has the document closes `resources`,
     after which nothing of it is left. `key` names what is converted."""
 

@@ -6,8 +6,9 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec import to_builtins
 
 from retinue.capabilities.convert.attach import Converted
 from retinue.capabilities.convert.document import About
@@ -31,5 +32,5 @@ def keep(path: Path, about: About, converted: Converted) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump([asdict(about), asdict(converted)], file, ensure_ascii=False)
+            json.dump(to_builtins([about, converted]), file, ensure_ascii=False)
         new.replace(path)

@@ -7,12 +7,13 @@ answer cannot be understood counts as a no.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.hooks.handler import BLOCKABLE, ENDS, SPEAKS, STRICT, Handler
 from retinue.core.hook import NO_OPINION, HookEvent, HookResult
-from retinue.core.lean import dataclass
 from retinue.core.permission import Verdict
 
 MOST_CHARACTERS = 10_000
@@ -77,8 +78,7 @@ _VERDICTS: Mapping[str, Verdict] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerResult:
+class HandlerResult(Struct, frozen=True):
     """How a handler ended. `failure` says why it has no answer at all; `data` is set for a
     callable, which needs no text."""
 

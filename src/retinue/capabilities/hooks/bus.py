@@ -13,10 +13,11 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.capabilities.hooks.answer import merged, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler

@@ -7,12 +7,12 @@ may take. CodingCode's points are mapped onto Claude Code's events, so that ther
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from msgspec import Struct, field
+
 from retinue.core.hook import HookEvent
-from retinue.core.lean import dataclass
 from retinue.core.spec import HookSpec
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
@@ -102,8 +102,7 @@ Dialect = Literal["retinue", "claude", "codingcode"]
 _UNSUPPORTED = ("prompt", "agent", "mcp_tool")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+class Handler(Struct, frozen=True, kw_only=True):
     """`target` is a program, a shell line, a URL, or a callable (or `module:name` of one). A
     handler of kind `broken` cannot be run, for the reason in `target`: where it guards
     something, that is a no."""

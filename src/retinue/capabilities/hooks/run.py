@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from retinue.capabilities.hooks.answer import HandlerResult
 from retinue.capabilities.hooks.handler import Handler
-from retinue.core.lean import dataclass
 from retinue.http.transport import Transport
 from retinue.models.keys import without_keys
 
@@ -48,8 +49,7 @@ class Starter(Protocol):
     ) -> HandlerEnd: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerEnv:
+class HandlerEnv(Struct, frozen=True):
     """What handlers run with. `cwd` is the run's folder."""
 
     cwd: Path

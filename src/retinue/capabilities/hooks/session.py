@@ -7,8 +7,9 @@ it, and its answer is translated back, so that a path it changes is the path tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.capabilities.hooks.handler import Dialect
 from retinue.core.hook import HookEvent

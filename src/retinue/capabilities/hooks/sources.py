@@ -8,14 +8,15 @@ guard must not vanish. `hook_files` finds the files of other programs without re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.dialects.structures import HOOKS
 from retinue.agents.dialects.table import BadValueError
 from retinue.capabilities.hooks.handler import Dialect, Handler, events_of, from_spec
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import REMEDY, TrustSubject, settings_subject, shown_handler
@@ -60,8 +61,7 @@ def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
 MOST_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class HookSources:
+class HookSources(Struct, frozen=True):
     """All hooks that everyone's runs hear of, what is wrong with their files, and what had no
     effect for want of consent."""
 

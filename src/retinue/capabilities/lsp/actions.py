@@ -6,9 +6,10 @@ Changes that a server proposes are shown as text: nothing here changes a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_workspace
 from retinue.capabilities.lsp.errors import RefusedError, bad_input
@@ -19,7 +20,6 @@ from retinue.capabilities.lsp.show import MOST_ITEMS, AnswerFiles, Location, bou
 from retinue.capabilities.lsp.status import slot_for, slots_in
 from retinue.capabilities.lsp.symbols import matching, mentioned, outline, search
 from retinue.capabilities.lsp.tool import LspQuestion, workspace_of
-from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import confine, visible
 from retinue.tools.processes import in_thread
@@ -73,8 +73,7 @@ _METHODS = {
 }
 
 
-@dataclass(slots=True)
-class Asking:
+class Asking(Struct):
     """One question on its way. `reads` are the files that were looked at for it."""
 
     pool: LanguageServerPool

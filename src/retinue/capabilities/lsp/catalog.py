@@ -10,15 +10,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class ServerKind:
+class ServerKind(Struct, frozen=True):
     """`languages` maps endings of file names to the protocol's language ids. `runs_code`: it may
     start programs of the project it looks at (build scripts, plugins), so it needs a sandbox."""
 

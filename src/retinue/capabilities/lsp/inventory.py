@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.catalog import ServerKind, root_of
-from retinue.core.lean import dataclass
 
 MOST_FILES = 50_000
 SKIPPED = frozenset(
@@ -25,8 +26,7 @@ Change = tuple[Path, Literal[1, 2, 3]]
 """A file that was created (1), changed (2) or deleted (3), in the protocol's numbers."""
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(Struct):
     """The files of one server's languages below one root. `whole` is False where there are more
     than it looks at."""
 

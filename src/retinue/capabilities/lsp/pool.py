@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.catalog import ServerKind
 from retinue.capabilities.lsp.errors import LspError, ServerFailedError
 from retinue.capabilities.lsp.session import LspSession, Spawn
-from retinue.core.lean import dataclass
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.5
@@ -29,8 +30,7 @@ _STEADY_SECONDS = 30.0
 EXTRA = "pip install 'retinue[lsp]'"
 
 
-@dataclass(frozen=True, slots=True)
-class LanguagePoolOptions:
+class LanguagePoolOptions(Struct, frozen=True):
     """How a pool works. `search` is the PATH where programs are looked for. `confined` says that
     `spawn` starts them in a sandbox, without which those that run a project's code are refused."""
 

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-@dataclass(frozen=True, slots=True)
-class TextPosition:
+class TextPosition(Struct, frozen=True):
     """Zero-based, in characters."""
 
     line: int

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.catalog import ServerKind
 from retinue.capabilities.lsp.connection import LspConnection, Program, notified
 from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
 from retinue.capabilities.lsp.handshake import PROVIDERS, answered, introduction
 from retinue.capabilities.lsp.inventory import Inventory
 from retinue.capabilities.lsp.positions import Encoding
-from retinue.core.lean import dataclass
 from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class UnsupportedError(Exception):
     """The server does not offer this."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file as it was when it was read. `mark` tells later versions from it."""
 
     path: Path

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.errors import bad_input
 from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import SourceFile, path_of
-from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.capture import head_and_tail
@@ -50,8 +51,7 @@ _LINE = 200
 SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A place as a server names it: file, line and column from 0, the column in its own units."""
 
     path: Path | None

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.pool import Slot
 from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import LspSession, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, Location
-from retinue.core.lean import dataclass
 from retinue.tools.arguments import ToolError
 from retinue.tools.processes import in_thread
 
@@ -26,8 +27,7 @@ _PARTS = re.compile(r"\.|::|#|/")
 _COMMENTS = ("#", "//", "/*", "*", "--", ";")
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A symbol of a file. `names` are those of what it is in, and its own."""
 
     names: tuple[str, ...]
@@ -40,8 +40,7 @@ class Named:
         return len(self.names) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceSymbol:
+class WorkspaceSymbol(Struct, frozen=True):
     """A symbol of the workspace. `line` and `units` are the server's."""
 
     names: tuple[str, ...]
@@ -137,8 +136,7 @@ _NEAR = 30
 _MOST_OUTLINED = 40
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolCandidate:
+class SymbolCandidate(Struct, frozen=True):
     """A symbol in the workspace, and where its name stands."""
 
     slot: Slot
@@ -148,8 +146,7 @@ class SymbolCandidate:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolSearch:
+class SymbolSearch(Struct, frozen=True):
     candidates: list[SymbolCandidate]
     outside: int = 0
 

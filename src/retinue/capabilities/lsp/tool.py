@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct
+
 from retinue.capabilities.lsp.errors import bad_input
-from retinue.core.lean import dataclass
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
@@ -153,8 +154,7 @@ ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_
 """Every accepted spelling, in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class LspQuestion:
+class LspQuestion(Struct, frozen=True):
     """Lines and columns count from 1, as the model sent them."""
 
     action: str

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from retinue.core.lean import dataclass
 from retinue.settings.places import home, pi_home, repository_root
 
 CODINGCODE = ("mcp.yaml", "mcp.yml")
@@ -74,8 +74,7 @@ _NAME_LENGTH = 64
 CONCURRENCY = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
+class ServerConfig(Struct, frozen=True, kw_only=True):
     """`personal` is True when only the user can have configured it; others need consent before
     they start. `trust_annotations` (personal servers only) believes a server that says a tool
     only reads. `origin` names the file or setting, for messages."""

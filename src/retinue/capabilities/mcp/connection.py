@@ -13,10 +13,11 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.listing import Listing, listing
 from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
-from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -81,8 +82,7 @@ class ServerError(Exception):
     """The server answered with an error of the protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
+class ConnectionOptions(Struct, frozen=True):
     """What a connection needs to know of the world. `roots` gives the folders it may be told of."""
 
     cwd: Path

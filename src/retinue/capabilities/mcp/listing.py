@@ -13,14 +13,13 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
+from msgspec import Struct, field
 
 from retinue.core.format import format_bytes
-from retinue.core.lean import dataclass
 from retinue.core.messages import Content, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolOutput
@@ -134,8 +133,7 @@ _NOT_KEY = re.compile(r"[^a-zA-Z0-9_.-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerTool:
+class ServerTool(Struct, frozen=True):
     """One tool of a server. `read_only` is what the server claims of it."""
 
     name: str
@@ -145,8 +143,7 @@ class ServerTool:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     tools: tuple[ServerTool, ...]
     uses_roots: bool = False
     problems: tuple[str, ...] = ()

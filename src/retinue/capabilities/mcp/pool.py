@@ -12,15 +12,15 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
 from retinue.capabilities.mcp.listing import Listing, ListingMemory
 from retinue.capabilities.mcp.process import CannotStartError, ErrorLog
-from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
@@ -35,8 +35,7 @@ _STEADY_SECONDS = 30.0
 """A server that lived this long has not crashed at its start."""
 
 
-@dataclass(slots=True, eq=False)
-class Caller:
+class Caller(Struct, eq=False):
     """Who calls: their folders, how long they wait, and a way to the person behind them (None:
     there is none)."""
 
@@ -47,8 +46,7 @@ class Caller:
     questions: set[asyncio.Task[ElicitResult]] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
+class PoolOptions(Struct, frozen=True):
     """Where a pool keeps things, and how long it waits."""
 
     cwd: Path

@@ -16,13 +16,14 @@ servers has no others, and an isolated agent has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.capabilities.mcp.config import ServerConfig, claude_file, project_files, read_server, upwards, user_files
-from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical, served_alias, served_name
@@ -31,16 +32,14 @@ from retinue.settings.foreign import read_object
 from retinue.tools.filter import split_entry
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """`problems` name files that could not be read; bad entries are servers with a problem."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSource:
+class ServerSource(Struct, frozen=True):
     """One table of servers. `place` tells of a single entry where it is from, and whether only
     the user can have put it there."""
 

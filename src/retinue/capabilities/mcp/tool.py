@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.listing import ServerTool, safe_keys
 from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.process import CannotStartError
-from retinue.core.lean import dataclass
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
@@ -39,8 +39,7 @@ _ATTEMPTS = 3
 _LENGTH = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitQuestion:
+class ElicitQuestion(Struct, frozen=True):
     """`options` empty means free text."""
 
     title: str
@@ -83,8 +82,7 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     return ElicitResult(action="accept", content=content)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     said: str | None
 
 
@@ -146,8 +144,7 @@ _ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "netwo
 _READS: frozenset[EffectKind] = frozenset({"read", "network"})
 
 
-@dataclass(frozen=True, slots=True)
-class ServedTool:
+class ServedTool(Struct, frozen=True):
     """`ask` leads to the person behind the run; without one, what the server asks is declined.
     Nothing a server does raises here: it becomes a result that says how to go on."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.capabilities.memory.store import INDEX
-from retinue.core.lean import dataclass
 from retinue.core.spec import MemoryScope
 from retinue.guard.safe_folder import SafeFolder, read
 from retinue.runs.prompt import shipped
@@ -71,8 +72,7 @@ _TOOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """The memory of one run. `own` is written, if anything is; `others` are only read."""
 
     agent: str

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
 from retinue.guard.safe_folder import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeFolder, files, read, write
@@ -106,8 +107,7 @@ Content = Mapping[str, bytes]
 """The files of a memory: paths with `/` below its folder, and what is in them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryArchive:
+class MemoryArchive(Struct, frozen=True):
     """What an archive holds."""
 
     agent: str
@@ -115,8 +115,7 @@ class MemoryArchive:
     content: Content
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """What a merge did to one folder: paths of files that are new in it, that have another text
     now, and that stand beside another version."""
 

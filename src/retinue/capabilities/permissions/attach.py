@@ -6,11 +6,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode, PermissionRule
@@ -92,8 +92,7 @@ async def _model(name: str, project: Project) -> Model:
     return build_model(selection, project.transport)
 
 
-@dataclass(frozen=True, slots=True)
-class Patterns:
+class Patterns(Struct, frozen=True):
     """What stood in parentheses in an agent's file (`Bash(git *)`), by tool: `Selection` of
     tools/filter.py has both."""
 

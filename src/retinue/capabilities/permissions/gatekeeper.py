@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.capabilities.hooks.attach import hooks_for
 from retinue.capabilities.memory.attach import with_memory
 from retinue.capabilities.permissions.attach import Patterns, classifier_for, permissions_for
 from retinue.capabilities.web.attach import taint_of
 from retinue.core.events import Body, Warned
-from retinue.core.lean import dataclass
 from retinue.core.spec import PermissionRule
 from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from retinue.runs.quote import Quote
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The patterns of one agent's file. `agent` names it for people; patterns of paths start
     from `base`. `presets`: what CodingCode forbids from the start is forbidden."""
 
@@ -108,8 +108,7 @@ _ABOUT = 60
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 
 
-@dataclass(slots=True, eq=False)
-class Guard:
+class Guard(Struct, eq=False):
     """What stands between a run and its tools, while it lives."""
 
     node: RunNode

@@ -8,9 +8,10 @@ exactly its present content.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.capabilities.plugins.discover import find_plugins
 from retinue.capabilities.plugins.plugin import Plugin, Plugins

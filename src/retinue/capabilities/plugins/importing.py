@@ -23,9 +23,9 @@ from types import ModuleType
 from typing import Any, get_args
 
 import orjson
+from msgspec import Struct
 
 from retinue.capabilities.plugins.plugin import Plugin
-from retinue.core.lean import dataclass
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.toolnames import ALIASES
@@ -37,8 +37,7 @@ _EFFECTS = frozenset(get_args(EffectKind))
 _roots: dict[str, Plugin] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PluginTools:
+class PluginTools(Struct, frozen=True):
     """The tools of one plugin by name, and what is wrong with it."""
 
     plugin: Plugin

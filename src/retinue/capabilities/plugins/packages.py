@@ -119,7 +119,7 @@ def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
 
 
 def _with_version(plugin: Plugin, version: str) -> Plugin:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(plugin, version=version)
 

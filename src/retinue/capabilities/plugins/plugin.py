@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
 """Who brought it: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the
 project's .retinue/plugins, or an agent's file by path."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginTable:
+class PluginTable(Struct, frozen=True):
     """A part of a plugin that is data: hooks or servers, and the file they are from."""
 
     path: Path
     value: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(Struct, frozen=True):
     """`root` is its folder; None for one that is a single file or module. `code` are the modules
     that hold its tools: names below `root`, the one file, or the value of an entry point."""
 
@@ -66,16 +63,14 @@ class Plugin:
         return frozenset(name for table in self.servers for name in table.value)
 
 
-@dataclass(frozen=True, slots=True)
-class FailedPlugin:
+class FailedPlugin(Struct, frozen=True):
     """A plugin that cannot be used at all, and why. The others are not affected."""
 
     where: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plugins:
+class Plugins(Struct, frozen=True):
     """All plugins of a project, the user's own first: of two with one name the first counts, so
     that no project takes the place of what the user has installed."""
 

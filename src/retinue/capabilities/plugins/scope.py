@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from retinue.core.lean import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.spec import AgentSpec, ToolPolicy
 
 PREFIX = "extension-error:"
@@ -25,8 +27,7 @@ _LISTS_BUILTINS = frozenset({"pi"})
 """Dialects whose list of tools says nothing about those of extensions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     """`names` in lower case: those by which a file may mean it, its path if the file brings it by
     one. `title` is for people. `serves` says that it also brings MCP servers."""
 
@@ -36,8 +37,7 @@ class Extension:
     serves: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Scoped:
+class Scoped(Struct, frozen=True):
     """`tools` are those of extensions that the run may have; `policy` is the file's with its
     selectors resolved."""
 

@@ -14,13 +14,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.capabilities.plugins.scope import PREFIX, Extension, Scoped, own_paths, scope_extensions
-from retinue.core.lean import dataclass
 from retinue.core.tool import Tool
 from retinue.core.toolnames import BUILT_IN_SEVEN
 from retinue.tools.registry import COMPANION_NAMES
@@ -106,8 +106,7 @@ _OWN_SOURCES = frozenset({"user", "flag", "policy", "builtin"})
 """Where files come from whose code needs no consent of its own: nobody but the user put it there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
+class Extended(Struct, frozen=True):
     """What extensions bring to a run."""
 
     extensions: tuple[Extension, ...] = ()

@@ -13,11 +13,12 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.events import Body, TodosUpdated
-from retinue.core.lean import dataclass
 from retinue.core.tool import Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
@@ -38,8 +39,7 @@ PARENT_SECONDS = 300.0
 """How long a question waits for the agent above before a person is asked, or nobody answers."""
 
 
-@dataclass(slots=True, eq=False)
-class _Question:
+class _Question(Struct, eq=False):
     """`heard` is set with the answer of the run above; `waits` says that the asking call waits."""
 
     id: str

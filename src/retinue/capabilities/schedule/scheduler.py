@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.schedule.start import session_of, start_job
 from retinue.capabilities.schedule.times import NextSlot, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
-from retinue.core.lean import dataclass
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
 from retinue.log.owner import this_process
@@ -30,8 +31,7 @@ COURTESY_SECONDS = 10.0
 """How long a job of a session is left to the process in which that session lives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(Struct, frozen=True):
     """What became of a slot. `error` says why no run started; both are None when it was passed
     over, for `why`."""
 

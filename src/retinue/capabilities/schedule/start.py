@@ -6,9 +6,10 @@ A job starts in the session it belongs to if that lives in this process, otherwi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.capabilities.permissions.gatekeeper import bounds_below
 from retinue.capabilities.schedule.times import zone_of

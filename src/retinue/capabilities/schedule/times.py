@@ -23,7 +23,8 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.errors import UsageError
 from retinue.log.schedules import Kind, ScheduledJob
 
@@ -39,8 +40,7 @@ _PART = re.compile(r"(\d+)([smhd])", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(Struct, frozen=True):
     """A schedule after reading. `at` is of `once`, `seconds` of `interval`, `expression` and
     `zone` of `cron`; `text` is what a store keeps and a person sees."""
 
@@ -170,8 +170,7 @@ MOST_COUNTED = 10_000
 """Missed slots are counted up to here; a machine may have been off for years."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextSlot:
+class NextSlot(Struct, frozen=True):
     """`slot` is the one that is decided; `passed` were missed before it. `next_at` is None when
     the job is over. `act` is `wait` while jitter holds the slot back."""
 

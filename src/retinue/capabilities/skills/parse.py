@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct, field
+
 from retinue.agents.discover import levels
 from retinue.agents.frontmatter import read, split
-from retinue.core.lean import dataclass
 from retinue.settings.places import home, pi_home, retinue_home
 
 PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """One folder of skills. Those of a `plugin` are called `plugin:skill`."""
 
     path: Path
@@ -181,8 +180,7 @@ def words(arguments: str) -> list[str]:
 SkillSource = Literal["project", "user", "extra", "plugin"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(Struct, frozen=True, kw_only=True):
     """What is known of a skill without its text. `path` is its Markdown file; `folder` is where
     its bundled files are, None for a skill that is a file of its own."""
 

@@ -15,8 +15,9 @@ from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin, urlsplit
 
+from msgspec import Struct
+
 from retinue.capabilities.web.base import FetchError
-from retinue.core.lean import dataclass
 
 LONGEST = 8_192
 _PORTS = {"http": 80, "https": 443}
@@ -25,8 +26,7 @@ _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
 _KEPT = "/?:@!$&'()*+,;=~-._%[]"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where one request goes. `host` is a lower-case ASCII name without a final dot, or an
     address; then `ip` is set. `path` is what the request line asks for."""
 

@@ -12,6 +12,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from msgspec import Struct
+
 from retinue.capabilities.web.addresses import (
     Address,
     AllowedHosts,
@@ -22,7 +24,6 @@ from retinue.capabilities.web.addresses import (
     refused_port,
 )
 from retinue.capabilities.web.base import FetchError
-from retinue.core.lean import dataclass
 from retinue.http.address import Address as Place
 from retinue.http.address import display_url, parse_url, proxy_for
 from retinue.http.connect import default_tls
@@ -35,8 +36,7 @@ DNS_SECONDS = 5.0
 _REMEDY = "A user can allow a host of their own with the setting web.allowHosts."
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Struct, frozen=True):
     """A target together with the addresses that were checked for it, in the order to try."""
 
     target: Target

@@ -17,10 +17,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+
 from retinue.capabilities.web.addresses import AllowedHosts, Target, follow, parse_target
 from retinue.capabilities.web.base import FetchError, Problem
 from retinue.capabilities.web.connect import Pin, Resolver, check_target, pin, system_resolver
-from retinue.core.lean import dataclass
 from retinue.http.transport import TransportError
 from retinue.models.retry import retry_after
 
@@ -153,8 +154,7 @@ Permit = Callable[[str], str | None]
 """Whether a host that only a redirect has named may be asked: None, or why not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
     that had a part in it."""
 

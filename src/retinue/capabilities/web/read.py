@@ -12,8 +12,9 @@ from pathlib import PurePosixPath
 from typing import Literal, assert_never
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from retinue.capabilities.web.base import FetchError
-from retinue.core.lean import dataclass
 from retinue.tools.capture import clean
 
 _BOMS = (
@@ -259,8 +260,7 @@ MOST_CHARACTERS = 1_000_000
 _GAPS = re.compile(r"\n{3,}")
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
+class Readable(Struct, frozen=True):
     """`warning` says what had to be guessed or given up."""
 
     kind: Kind

@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from retinue.capabilities.web.base import SECONDS, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
 from retinue.capabilities.web.store import Result, StoredQuery
-from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
 from retinue.settings.table_tools import SEARCHERS
 
@@ -86,8 +87,7 @@ _SETUP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """What a search gave. `notes` say who was asked in vain before."""
 
     found: tuple[StoredQuery, ...]

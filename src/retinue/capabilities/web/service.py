@@ -7,12 +7,13 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from retinue.capabilities.web.addresses import AllowedHosts
 from retinue.capabilities.web.base import SECONDS, FetchError
 from retinue.capabilities.web.connect import Resolver, system_resolver
 from retinue.capabilities.web.fetcher import Fetched, Fetcher, Permit, Politeness
 from retinue.capabilities.web.store import Result, Store
-from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 MOST_URLS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class WebLimits:
+class WebLimits(Struct, frozen=True):
     """How much of the web a run reads and keeps, and how often one host is asked."""
 
     seconds: float = SECONDS

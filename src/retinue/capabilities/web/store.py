@@ -12,17 +12,15 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, to_builtins
 
 _ID = re.compile(r"web-[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """One result of a search, or one page."""
 
     url: str
@@ -35,16 +33,14 @@ class Result:
     warning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredQuery:
+class StoredQuery(Struct, frozen=True):
     """The results of one query; of a fetch, all pages under no query."""
 
     query: str
     results: tuple[Result, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredAnswer(Struct, frozen=True):
     id: str
     kind: Literal["search", "fetch"]
     found: tuple[StoredQuery, ...]
@@ -66,7 +62,7 @@ class Store:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{answer.id}.json"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        data = {"at": time.time(), **asdict(answer)}
+        data = {"at": time.time(), **to_builtins(answer)}
         try:
             temporary.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "replace")
             temporary.replace(path)

@@ -7,8 +7,9 @@ get_search_content: what earlier searches and fetches of this run found.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
 
 from retinue.capabilities.web.base import FetchError, WebError, WebTool, texts
 from retinue.core.messages import Text
@@ -221,7 +222,7 @@ def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] |
 
 
 def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     some = (replace(each, results=tuple(one for one in each.results if one in results)) for each in found)
     return tuple(each for each in some if each.results)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.tool import Tool, ToolContext
 from retinue.errors import LaunchError
 
@@ -33,8 +34,7 @@ _FOLDER = "worktrees"
 """A name in the path of every worktree of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(Struct, frozen=True):
     """The worktree a run works in. `own` is False for one that belongs to a run above it;
     `asked_in` is the folder for which it was asked."""
 
@@ -53,8 +53,7 @@ class Isolation:
         return (self.top, self.git)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """An earlier leg of a run that is taken up again, and the branch it was saved on, if any."""
 
     branch: str | None = None

@@ -18,12 +18,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.codec import from_data, to_data
-from retinue.core.lean import dataclass
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.guard.git import Git, GitError
 from retinue.log.owner import Owner, this_process
 from retinue.settings.places import private_folder
@@ -33,8 +34,7 @@ Phase = Literal["making", "open", "kept", "removing"]
 removing: everything in it is reachable elsewhere, and it is being deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorktreeRecord:
+class WorktreeRecord(Struct, frozen=True, kw_only=True):
     """`repository` is the checkout it was made from, `common` that one's .git folder; `base` the
     commit it started at; `below` the folder in it that the run works in."""
 
@@ -92,7 +92,7 @@ def store(record: WorktreeRecord) -> WorktreeRecord:
     """Written whole or not at all, and on the disk before anything is done because of it."""
     new = record.file.with_suffix(".json.new")
     with new.open("w", encoding="utf-8") as file:
-        json.dump(to_data(record), file)
+        json.dump(msgspec.to_builtins(record), file)
         file.flush()
         os.fsync(file.fileno())
     new.replace(record.file)
@@ -103,7 +103,7 @@ def load(file: Path) -> WorktreeRecord | None:
     """The record in `file`; None when it holds none. The folder is where the file is now."""
     try:
         data: Any = json.loads(file.read_text("utf-8"))
-        record = from_data(WorktreeRecord, data)
+        record = msgspec.convert(data, WorktreeRecord)
     except (OSError, ValueError, TypeError):
         return None
     return replace(record, folder=str(file.with_name(record.run))) if record.run == file.stem else None
@@ -174,8 +174,7 @@ LOCK_SECONDS = 2.0
 """A git at work holds a name for some milliseconds, and waits no longer than 0.1 s for another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(Struct, frozen=True):
     """`branch` with the work at `tip`; `moved` when it is new or was moved on by this."""
 
     branch: str | None

@@ -17,15 +17,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import BRANCH
 from retinue.capabilities.worktree.remove import registered, remove_folder
 from retinue.capabilities.worktree.repository import identity
-from retinue.core.codec import from_data, to_data
-from retinue.core.lean import dataclass
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder
@@ -33,8 +34,7 @@ from retinue.settings.places import private_folder
 _FILE = "integrate.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntegrationBranch:
+class IntegrationBranch(Struct, frozen=True, kw_only=True):
     """One branch as it was at `tip`. Parked ones have a reason, and `files` in conflict or the end
     of what the check said; merged ones the `commit` that the target is at since."""
 
@@ -63,7 +63,7 @@ class BranchQueue:
         self.entries: dict[str, IntegrationBranch] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             for data in json.loads(self._path.read_text("utf-8")).values():
-                entry = from_data(IntegrationBranch, data)
+                entry = msgspec.convert(data, IntegrationBranch)
                 self.entries[entry.branch] = entry
 
     @classmethod
@@ -93,7 +93,7 @@ class BranchQueue:
     def put(self, entry: IntegrationBranch) -> None:
         self.entries[entry.branch] = entry
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps({name: to_data(each) for name, each in self.entries.items()}), "utf-8")
+        new.write_text(json.dumps({name: msgspec.to_builtins(each) for name, each in self.entries.items()}), "utf-8")
         new.replace(self._path)
 
 
@@ -103,8 +103,7 @@ _WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
 """People work in these checkouts: large files belong in them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntegrationPlan:
+class IntegrationPlan(Struct, frozen=True, kw_only=True):
     """`onto` is the branch that grows; `check` a shell command that must succeed, None for none."""
 
     git: Git

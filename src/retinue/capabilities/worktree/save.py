@@ -17,19 +17,19 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import Brought, WorktreeRecord, bring_home, held, load, place, records, store
 from retinue.capabilities.worktree.remove import discard, locked_by_user
 from retinue.capabilities.worktree.repository import aside, distrust, home, unlock
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, subject, tree_of
-from retinue.core.lean import dataclass
 from retinue.guard.git import Git, GitError, paths
 
 
-@dataclass(frozen=True, slots=True)
-class Included:
+class Included(Struct, frozen=True):
     """What was copied, with size and time of each copy, and what could not be."""
 
     files: dict[str, list[int]]
@@ -106,8 +106,7 @@ MOST_NAMED = 10
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
 
 
-@dataclass(frozen=True, slots=True)
-class SavedWork:
+class SavedWork(Struct, frozen=True):
     """`branch` holds the work, None if there is none. `kept` is the directory that stayed, and
     why is among the `notes`; without it nothing is left."""
 

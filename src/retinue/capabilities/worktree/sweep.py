@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.capabilities.worktree.home import WorktreeRecord, held, place, records
 from retinue.capabilities.worktree.remove import BESIDE, remove_folder
 from retinue.capabilities.worktree.save import SavedWork, finish
-from retinue.core.lean import dataclass
 
 _LITTER = (*BESIDE, ".lock")
 
 
-@dataclass(frozen=True, slots=True)
-class WorktreeState:
+class WorktreeState(Struct, frozen=True):
     """A worktree and whether its run still has it."""
 
     record: WorktreeRecord

@@ -11,16 +11,17 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import WorktreeRecord, held, load, place, store
 from retinue.capabilities.worktree.remove import LOCKED, discard, entries
 from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
 from retinue.capabilities.worktree.save import include, keep_out
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, tree_of
-from retinue.core.lean import dataclass
 from retinue.errors import LaunchError
 from retinue.guard.git import REMOTES, Git, GitError
 from retinue.log.owner import this_process
@@ -71,8 +72,7 @@ CHECKOUT_SECONDS = 900.0
 _WITHOUT = "Run it without isolation, or"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorktreeRequest:
+class WorktreeRequest(Struct, frozen=True, kw_only=True):
     """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
     `cwd` is in. `branch` is where an earlier leg of the run was saved."""
 
@@ -91,14 +91,12 @@ class WorktreeRequest:
     """Someone has consented to the programs that the repository's settings name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worktree:
+class Worktree(Struct, frozen=True):
     record: WorktreeRecord
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(Struct, frozen=True):
     """The checkout that a folder belongs to."""
 
     git: Git

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.precedence import shadows
-from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec, Fate
 from retinue.errors import UnknownAgentError
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
@@ -81,12 +81,12 @@ def _row_data(entry: LoadedAgent) -> dict[str, object]:
         "source": entry.source,
         "dialect": parsed.dialect,
         "path": entry.path,
-        "tools": to_data(parsed.tools),
-        "model": to_data(parsed.model),
+        "tools": msgspec.to_builtins(parsed.tools),
+        "model": msgspec.to_builtins(parsed.model),
         "readonly": entry.spec.readonly is True,
         "enabled": entry.enabled,
         "shadowed_by": entry.shadowed_by,
-        "problems": to_data(entry.problems),
+        "problems": msgspec.to_builtins(entry.problems),
     }
 
 
@@ -166,9 +166,9 @@ def _agent_data(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> dict[str
         "enabled": entry.enabled,
         "shadowed_by": entry.shadowed_by,
         "shadows": [each.path for each in replaced],
-        "spec": to_data(entry.spec),
+        "spec": msgspec.to_builtins(entry.spec),
         "fates": _fates_data(parsed),
-        "problems": to_data(entry.problems),
+        "problems": msgspec.to_builtins(entry.problems),
     }
 
 
@@ -179,14 +179,14 @@ def parsed_data(parsed: Parsed, dialect: str | None = None) -> dict[str, Any]:
         "dialect": dialect or parsed.dialect,
         "name": parsed.name,
         "description": parsed.description,
-        "tools": to_data(parsed.tools),
-        "disallowed_tools": to_data(parsed.disallowed_tools),
-        "model": to_data(parsed.model),
+        "tools": msgspec.to_builtins(parsed.tools),
+        "disallowed_tools": msgspec.to_builtins(parsed.disallowed_tools),
+        "model": msgspec.to_builtins(parsed.model),
         "prompt": parsed.prompt,
-        "spec": to_data(parsed.spec),
+        "spec": msgspec.to_builtins(parsed.spec),
         "fates": _fates_data(parsed),
-        "problems": to_data(parsed.problems),
-        "error": to_data(parsed.error),
+        "problems": msgspec.to_builtins(parsed.problems),
+        "error": msgspec.to_builtins(parsed.error),
     }
 
 
@@ -218,10 +218,10 @@ def _print_agent(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> None:
         _print_line("replaced by", entry.shadowed_by)
     for each in replaced:
         _print_line("replaces", f"{each.path} ({each.source})")
-    for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        if field.name not in _ASIDE and value != getattr(_PLAIN, field.name):
-            _print_line(field.name, _value_text(value))
+    for name in spec.__struct_fields__:
+        value = getattr(spec, name)
+        if name not in _ASIDE and value != getattr(_PLAIN, name):
+            _print_line(name, _value_text(value))
     _print_line("hash", spec.hash)
     print("\nfields")
     for key, fate in parsed.fates.items():
@@ -233,9 +233,9 @@ def _print_agent(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> None:
 
 def _value_text(value: Any) -> str:
     """Return a value of a spec for people: of a group of settings only what differs from its defaults."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, msgspec.Struct):
         parts = []
-        for field in dataclasses.fields(value):
+        for field in msgspec.structs.fields(value):
             found = getattr(value, field.name)
             if found != field.default:
                 parts.append(f"{field.name}: {_value_text(found)}")

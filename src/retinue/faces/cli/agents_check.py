@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from retinue.agents.catalog import Catalog
 from retinue.agents.convert import Conversion, Loss, convert
 from retinue.agents.create import write_new
@@ -16,7 +18,6 @@ from retinue.agents.homes import WRITABLE
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
 from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
-from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Problem
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
@@ -137,7 +138,7 @@ def _convert_one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, An
         "file": made.file_name,
         "path": path and str(path),
         "text": made.text,
-        "losses": to_data(made.losses),
+        "losses": msgspec.to_builtins(made.losses),
     }
 
 

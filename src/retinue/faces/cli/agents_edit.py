@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from retinue.agents.catalog import Catalog
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
 from retinue.agents.homes import WRITABLE
@@ -17,7 +19,6 @@ from retinue.agents.lint import report
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.manage import Toggled, disable, eject, enable
 from retinue.agents.write import AgentDraft, spec_of, write_agent
-from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import LOOK_FROM
@@ -227,7 +228,7 @@ def execute_eject(args: argparse.Namespace) -> int:
                 "from": made.origin,
                 "path": str(made.path),
                 "dialect": made.dialect,
-                "losses": to_data(made.losses),
+                "losses": msgspec.to_builtins(made.losses),
                 "replaced": made.replaced,
                 "effective": counts,
             }

@@ -25,7 +25,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.project import add_where, folder, write_values
 from retinue.faces.text import clean, plural
@@ -65,8 +66,7 @@ and yields rows. It is imported when the doctor runs, may take its time, and cha
 CATEGORIES = tuple(dict(CHECKS))
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorFinding:
+class DoctorFinding(Struct, frozen=True):
     """`remedy` is there for every warning and failure."""
 
     category: str

@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, AssistantEnded, Event, RunEnded, ThinkingDelta, ToolProgress
 from retinue.core.outcome import Outcome

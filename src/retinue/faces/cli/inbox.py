@@ -133,9 +133,9 @@ def execute_list(args: argparse.Namespace) -> int:
         with LogReader.open(project(args)) as reader:
             found = read(reader)
     if args.json:
-        from retinue.core.codec import to_data
+        from msgspec.structs import asdict
 
-        rows = [{**to_data(each.item), "run_state": each.run_state, "interrupted": each.interrupted} for each in found]
+        rows = [{**asdict(each.item), "run_state": each.run_state, "interrupted": each.interrupted} for each in found]
         write_values({"items": rows})
         return 0
     for each in found:

@@ -7,9 +7,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import asdict
 
 from retinue.core.format import format_cost, format_count
 from retinue.errors import StateError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from retinue.core.delegation import LIVE
 from retinue.errors import UsageError

@@ -236,9 +236,9 @@ def execute_integrate(args: argparse.Namespace) -> int:
 
     done = integrate(plan, wanted, tell)
     if args.json:
-        from retinue.core.codec import to_data
+        from msgspec import to_builtins
 
-        print(json.dumps({"onto": onto, "check": plan.check, "results": [*map(to_data, done)]}))
+        print(json.dumps({"onto": onto, "check": plan.check, "results": to_builtins(done)}))
     elif not done:
         print("Nothing to integrate.")
     elif plan.check is None:
@@ -311,8 +311,9 @@ def _find_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQ
 
 
 def _list_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQueue, state: Path) -> int:
+    from msgspec import to_builtins
+
     from retinue.capabilities.worktree.integrate import pending
-    from retinue.core.codec import to_data
 
     waiting = pending(git, onto, queue, tuple(live_runs(state)))
     known: dict[str, list[IntegrationBranch]] = {"parked": [], "merged": []}
@@ -320,8 +321,7 @@ def _list_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQ
         if entry.onto == onto and entry.state in known:
             known[entry.state].append(entry)
     if args.json:
-        data = {name: [*map(to_data, entries)] for name, entries in known.items()}
-        print(json.dumps({"onto": onto, "waiting": waiting, **data}))
+        print(json.dumps({"onto": onto, "waiting": waiting, **to_builtins(known)}))
         return 0
     for name in waiting:
         print(f"waiting  {name}")

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.agents.discover import dialect_folders
-from retinue.core.lean import dataclass
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
@@ -272,8 +273,7 @@ def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
 _DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom"})
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """What somebody must be asked about, and what allowed the rest: `rules`, or the mode because
     it accepts edits. `yes` is False where everything only reads."""
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
 from retinue.core.toolnames import TOOLS

@@ -9,11 +9,12 @@ either does.
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.guard.permissions.rule import GLOB, HOLE, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ _MOST_MATCHES = 2_000
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/opt/", "/dev/", "/proc/", "/sys/", "/nix/")
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolders:
+class RunFolders(Struct, frozen=True):
     """`cwd` and `roots` (the working directories, `cwd` first) as written; `real_roots` without
     links. All absolute."""
 

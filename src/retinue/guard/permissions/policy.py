@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
@@ -39,8 +39,7 @@ _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.
 POLICY_FILE = "/etc/retinue/settings.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The permissions of one file. `shared`: it came with the project, and anyone may have
     written it."""
 
@@ -50,8 +49,7 @@ class Block:
     shared: bool = False
 
 
-@dataclass(slots=True)
-class Sources:
+class Sources(Struct):
     """All of them together; `notes` is what people should know."""
 
     rules: list[Rule] = field(default_factory=list)

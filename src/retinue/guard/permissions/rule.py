@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.spec import PermissionRule
 from retinue.core.toolnames import TOOLS, canonical
 
@@ -118,8 +119,7 @@ SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 _LONGEST = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """`tools` are the canonical names it covers; `glob` is set instead for MCP servers and
     patterns of names. `base` is the folder that patterns with a leading slash start from."""
 
@@ -227,8 +227,7 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """What an agent's file lets a tool do: `Bash(git *)` among its tools. Any other call is denied."""
 
     tool: str

@@ -7,10 +7,11 @@ import marshal
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, with_proxy

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import chain
 from struct import pack
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 NEWEST = 469
 """The newest system call that was looked at. Younger ones do not exist for a confined program."""
@@ -84,8 +84,7 @@ utimensat 280 88       utimes 235 -           vhangup 153 58
 """Name, number on x86-64, number on ARM64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """`audit` is how the kernel names the machine to a filter."""
 
     name: str

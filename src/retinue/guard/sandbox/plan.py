@@ -21,7 +21,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.errors import StateError
 from retinue.guard.sandbox.inside.watch import disarm, survey
 from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
@@ -35,8 +36,7 @@ _OUR_SETTINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WritableFolder:
+class WritableFolder(Struct, frozen=True):
     """A writable folder, with what git acted on in it when it was first looked at."""
 
     root: str

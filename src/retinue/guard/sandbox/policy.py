@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.guard.sandbox.kernel import machine, why_not
 
 Network = Literal["off", "on"] | tuple[str, ...]
@@ -53,8 +53,7 @@ _SECRET_SYSTEM = """
 """.split()
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxLimits:
+class SandboxLimits(Struct, frozen=True):
     """None lifts a limit. Memory and processor time are per process, as the kernel counts them; the
     scratch folder is counted as a whole, by the launcher."""
 
@@ -65,8 +64,7 @@ class SandboxLimits:
     scratch_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxPolicy:
+class SandboxPolicy(Struct, frozen=True, kw_only=True):
     """What may be written: with `change="listed"` the `writable` folders and a scratch folder; with
     `change="all"` whatever the process may write anyway. In both cases `readonly` paths stay as
     they are.

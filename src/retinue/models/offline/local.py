@@ -13,12 +13,13 @@ import asyncio
 import struct
 import threading
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.outcome import Failure
 from retinue.errors import ConfigurationError, RetinueError
 from retinue.models.draft import MessageDraft
@@ -36,8 +37,7 @@ _LONGEST, _MOST = 1 << 24, 1 << 24
 """Bytes of a text and entries of a list beyond which a header is taken for garbage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """`window` is what the model was trained for. `template` writes a conversation as text; one
     that knows `tools` writes them in the words the model was trained on."""
 

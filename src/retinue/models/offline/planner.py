@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from retinue.core.events import TextDelta
-from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Text, ToolCall
 from retinue.core.outcome import Failure
 from retinue.models.offline.question import Query, Situation, Term, Wish, read
@@ -53,8 +54,7 @@ _MANY = frozenset("files paths places locations matches results references occur
 _FOUND = frozenset("found exists success".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What a run came to know. `cut` says that a limit ended the search early."""
 
     query: Query

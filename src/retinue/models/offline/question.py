@@ -16,7 +16,8 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.models.offline import vocabulary
 
@@ -64,8 +65,7 @@ _ENDING = re.compile(
 _TOKEN = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     task: str
     turns: tuple[Turn, ...] = ()
     """The tool turns since the task was last said or steered."""
@@ -74,8 +74,7 @@ class Situation:
     wish: Wish = "find"
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One word of the task. `stems` maps what may stand for it in code to how much that counts."""
 
     word: str
@@ -90,8 +89,7 @@ class Term:
         return max((0.7 * weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in part), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     text: str
     terms: tuple[Term, ...] = ()
     exact: tuple[str, ...] = ()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.models.offline.question import Query, stem, stems_of, subwords
 from retinue.models.offline.search import Evidence
 from retinue.models.offline.source import FACADES, Line, asked_kinds, kind_of, line_of, weight_of
@@ -30,16 +30,14 @@ KIND = {"type": 1.2, "function": 0.65, "value": 0.4}
 """What a definition counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     path: str
     score: float
     best: list[tuple[float, int]] = field(default_factory=list)
     """Lines worth showing, with how much each says, best first."""
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """What the lines of one file have: per term, and of several terms at once."""
 
     defined: list[float]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct, field
+
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.tool import ToolSpec
 from retinue.models.offline.question import Query, Term
@@ -41,8 +41,7 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
 _MODES = {"content": ("content", "lines"), "count": ("count",)}
 
 
-@dataclass(frozen=True, slots=True)
-class SearchTool:
+class SearchTool(Struct, frozen=True):
     kind: Kind
     spec: ToolSpec
 
@@ -79,8 +78,7 @@ class SearchTool:
         return "", {}
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(Struct, frozen=True):
     grep: SearchTool | None = None
     find: SearchTool | None = None
     read: SearchTool | None = None
@@ -123,8 +121,7 @@ _MORE = re.compile(r"^\[(?P<more>[\d,]+) more lines")
 Wanted = tuple[SearchTool, dict[str, Any]]
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(Struct):
     """`counts[i]` are the matching lines of term i by file; `lines` what was seen of a file."""
 
     counts: dict[int, dict[str, int]] = field(default_factory=dict)

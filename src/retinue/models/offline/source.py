@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 FileKind = Literal["source", "facade", "script", "test", "docs", "example", "vendored", "generated", "data", "history"]
 LineKind = Literal["type", "function", "value", "prose", "import", "code"]
@@ -93,8 +93,7 @@ _PROSE = re.compile(
 """A comment, or at least five words without the punctuation of code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """`name` is what a definition defines; `nested`, that it stands inside something else."""
 
     kind: LineKind

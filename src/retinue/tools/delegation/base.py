@@ -15,8 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, assert_never
 
+from msgspec import Struct
+
 from retinue.core.delegation import Delegation, Vocabulary
-from retinue.core.lean import dataclass
 from retinue.core.tool import Tool, ToolContext, ToolSpec
 from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
@@ -32,8 +33,7 @@ Items = Callable[[str], tuple[Mapping[str, Any], ...]]
 """Returns what a run said and called, for people to look at (`loop.result.display_items`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class Live(Struct, frozen=True, kw_only=True):
     """Settings that may change while a run goes on; tools ask for them at every call."""
 
     wait_seconds: float = 270.0
@@ -99,8 +99,7 @@ MOST = 20_000
 """Characters of a result, a conversation or a peek that a parent gets at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """`text` is data, framed or not. `cut` says that it is not all; `path` is where all of it stands."""
 
     text: str

@@ -16,7 +16,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
 from retinue.settings.places import pi_home, repository_root, retinue_home
@@ -31,8 +32,7 @@ _SENTENCE = re.compile(r"[.!?](?=\s|$)")
 _DATE = re.compile(r"-\d{8}$")
 
 
-@dataclass(frozen=True, slots=True)
-class TypeLine:
+class TypeLine(Struct, frozen=True):
     """`tools` is what stands behind "Tools:", if anything does; `model` is empty when the parent's
     is used."""
 
@@ -175,8 +175,7 @@ _OWN_LINE = frozenset({"scheduleGuideline", "isolationGuideline"})
 """Rules that begin a line of their own also where a template puts them right after its last rule."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
+class Wording(Struct, frozen=True, kw_only=True):
     """What decides the texts a model sees of the delegation tools. `depth` is that of the run
     which has the tool (main is 0); `background` says how agents work and `default` which is
     started when the call does not say; `template` is the text of mode `custom`."""
@@ -195,8 +194,7 @@ class Wording:
     """Why there are no worktrees, where `worktrees` is False."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """A custom description, if there is a usable one, and what to tell the user about it."""
 
     text: str | None = None

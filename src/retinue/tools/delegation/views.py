@@ -15,9 +15,10 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from retinue.core.delegation import ChildView, Refusal, Status
 from retinue.core.format import format_cost, format_count, format_duration, session_tokens
-from retinue.core.lean import dataclass
 from retinue.core.outcome import CUT_OFF, SUCCESS
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import Arguments, ToolError
@@ -199,8 +200,7 @@ MOST_LINES = 200
 LONGEST_LINE = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Peek:
+class Peek(Struct, frozen=True):
     """The last `lines` lines or, with `after`, those behind that number; of those that match."""
 
     lines: int = LINES

@@ -7,8 +7,8 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual import work
 from textual.containers import VerticalScroll

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
+
 from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell.step import Opened
 
@@ -35,24 +36,21 @@ class UnreadableError(ValueError):
     """The text is outside of the grammar; the message says which part of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleCommand:
+class SimpleCommand(Struct, frozen=True):
     """One command as the text has it."""
 
     words: tuple[str, ...]
     assigned: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """All commands of a text, in order, and the files that its redirections open."""
 
     commands: tuple[SimpleCommand, ...]
     opened: tuple[Opened, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
+class _Word(Struct, frozen=True):
     """`plain` letters at its beginning were not quoted. `pattern`: it holds a file name pattern."""
 
     text: str
@@ -64,8 +62,7 @@ class _Word:
         return self.plain == len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     kind: Literal["word", "operator", "redirection"]
     text: str
     word: _Word | None = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from retinue.core.lean import dataclass
+from msgspec import Struct
 
 SYSTEM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One simple command. `words` are its name and arguments as the program gets them, with a mark
     for each file name pattern; `assigned` are variables set for it alone.
 
@@ -47,16 +46,14 @@ class Step:
         return " ".join(self.words)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A file that a redirection opens."""
 
     path: str
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A command line that was read: `steps` in the order of the text, `moves` the arguments of
     `cd`. With `doubts` it was not: they say why, and the other fields tell nothing."""
 
@@ -92,8 +89,7 @@ READABLE_SHELLS = frozenset({"bash", "sh", "dash"})
 _CODE_FLAGS = frozenset({"-c", "-lc", "-ec", "-euc", "-exc", "-cx", "-ce", "-uc", "-xc"})
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapper:
+class Wrapper(Struct, frozen=True):
     """`valued` options are followed by a word of their own; `flags` stand alone; `operands`
     words come before the command; `assigns`: NAME=value may come first."""
 
