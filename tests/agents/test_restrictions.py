@@ -18,7 +18,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.runs.plan import Launch, prepare
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from retinue.tools.filter import select_tools
 from retinue.tools.registry import builtin_tools
 
@@ -242,11 +242,11 @@ def test_a_near_miss_of_false_for_skills_means_none_and_is_reported(dialect: Dia
 
 
 async def launch(spec: AgentSpec) -> Launch | None:
-    world = World(Path.cwd(), environment={"HOME": "/nonexistent", "RETINUE_HOME": "/nonexistent/.retinue"})
+    project = Project(Path.cwd(), environment={"HOME": "/nonexistent", "RETINUE_HOME": "/nonexistent/.retinue"})
     request = RunRequest(spec=spec, task="Work.", cwd=Path.cwd(), model="offline/planner", schema=spec.output_schema)
     try:
-        return await prepare(request, world)
+        return await prepare(request, project)
     except LaunchError:
         return None
     finally:
-        await world.close()
+        await project.close()

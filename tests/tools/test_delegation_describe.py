@@ -102,7 +102,7 @@ def test_T01_the_description_is_what_was_agreed(builtins, mode):
 def test_the_specs_are_what_was_agreed(vocabulary):
     wording = Wording(types=(TypeLine("Explore", "Finds things."),))
     for name, tool in delegation_tools(Crew(), vocabulary=vocabulary, wording=wording).items():
-        spec = to_builtins(replace(tool.spec, spellings=None))
+        spec = to_builtins(replace(tool.spec, spellings=None), order="sorted")
         agreed(f"{name}.json", json.dumps(spec, indent=2, sort_keys=True) + "\n")
 
 

@@ -28,7 +28,12 @@ def tokens(spec) -> int:
 @pytest.mark.parametrize("name", builtin_names())
 def test_the_spec_is_what_was_agreed(name):
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
-    spec = json.dumps(to_builtins(replace(builtin_tools()[name].spec, spellings=None)), indent=2, sort_keys=True) + "\n"
+    spec = (
+        json.dumps(
+            to_builtins(replace(builtin_tools()[name].spec, spellings=None), order="sorted"), indent=2, sort_keys=True
+        )
+        + "\n"
+    )
     path = SNAPSHOTS / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         SNAPSHOTS.mkdir(exist_ok=True)
