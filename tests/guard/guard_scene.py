@@ -90,7 +90,7 @@ class Asking:
         self.desk = InboxService(
             self.log, policy=lambda: self.policy, redact=(self._redact or Redactor()).data, clock=self.clock
         )
-        self.party = self.new_party("run-1")
+        self.asker = self.new_party("run-1")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -28,7 +28,7 @@ def make(scene: Asking, rules: Rules, hooks: Spoken | None = None, tool: Noted |
         await scene.desk.rejudge()
 
     tool = tool or Noted()
-    gate = PermissionGate(rules, hooks or Spoken(), scene.party, lambda: scene.desk, on_grant, **options)
+    gate = PermissionGate(rules, hooks or Spoken(), scene.asker, lambda: scene.desk, on_grant, **options)
     return tool, gated((tool,), gate)[0], granted
 
 
@@ -183,7 +183,7 @@ async def test_what_a_hook_wants_asked_no_rule_recollection_or_model_answers(tmp
 
         hooks = Spoken(PreToolUse=HookResult(verdict="ask", handlers=("careful",)))
         for rules in (Rules(change=ALLOW), Rules()):
-            scene.party = scene.new_party(f"run {len(rules.verdicts)}")
+            scene.asker = scene.new_party(f"run {len(rules.verdicts)}")
             tool, guarded, _ = make(
                 scene, rules, hooks, recall=lambda rules=rules: rules.grant("change(*)") or True, classify=easy
             )

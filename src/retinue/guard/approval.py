@@ -63,7 +63,7 @@ class Asked(Struct, eq=False):
 
     item: InboxItem
     mark: str
-    party: Asker
+    asker: Asker
     call_id: str | None
     done: asyncio.Future[InboxItem]
     covered: Callable[[], bool] | None = None
@@ -94,16 +94,16 @@ _TELLING = ("command", "path", "file_path", "url", "query", "pattern", "descript
 
 
 async def approval(
-    use: ToolUse, decision: Decision, party: Asker, rule: str | None, context: ToolContext, preview: Preview | None
+    use: ToolUse, decision: Decision, asker: Asker, rule: str | None, context: ToolContext, preview: Preview | None
 ) -> InboxItem:
     """`rule` is what could be granted beyond this call; None where nothing may be granted."""
     return InboxItem(
         id=new_item_id(),
         kind="approval",
-        run_id=party.place.run_id,
-        root_id=party.place.root_id,
-        agent=party.agent,
-        description=party.description,
+        run_id=asker.place.run_id,
+        root_id=asker.place.root_id,
+        agent=asker.agent,
+        description=asker.description,
         title=call_title(use.tool, use.arguments),
         detail=await _detail(preview, use, context),
         payload={"tool": use.tool, "arguments": dict(use.arguments), "call_id": use.call_id},

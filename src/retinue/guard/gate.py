@@ -59,13 +59,13 @@ Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 
 
 class PermissionGate:
-    """The rules of one run. `desk` (the inbox service) is made when there is something to ask."""
+    """The rules of one run. `inbox_service` returns the service, which is made when there is something to ask."""
 
     def __init__(
         self,
         permissions: Permissions,
         hooks: Hooks,
-        party: Asker,
+        asker: Asker,
         inbox_service: Callable[[], InboxService],
         granted: Granted,
         *,
@@ -78,12 +78,12 @@ class PermissionGate:
         """`recall` brings in what people allowed earlier for good, and says whether there was
         anything new. `redact` takes secrets out of a text: a rule that has one is never
         offered, for it would be kept. `previews` returns what tells people beforehand what a call
-        of a tool would change. `taint` remembers that the run has read text of strangers; from
+        of a tool would change. `taint` remembers that the run has read text of other hosts; from
         then on what reaches outward is asked about."""
         self.permissions = permissions if taint is None else Wary(permissions, taint)
         self.taint = taint
         self.hooks = hooks
-        self.party = party
+        self.asker = asker
         self._inbox_service = inbox_service
         self._granted = granted
         self._recall = recall
@@ -175,14 +175,14 @@ class PermissionGate:
         from retinue.guard.approval import approval
 
         inbox_service, rule = self._inbox_service(), decision.rule
-        if not inbox_service.reachable and not self.party.leftovers:
+        if not inbox_service.reachable and not self.asker.leftovers:
             from retinue.guard.inbox_service import NOBODY
 
             return Denied("policy", f"{decision.reason} {NOBODY}")
         # A rule with a secret in it would be kept in a file.
         if rule is not None and self._redact(rule) is not rule:
             rule = None
-        item = await approval(use, decision, self.party, rule, context, self._previews(use.tool))
+        item = await approval(use, decision, self.asker, rule, context, self._previews(use.tool))
         if self.hooks.listens("Notification"):
             await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})
 
@@ -192,7 +192,7 @@ class PermissionGate:
 
         answer = await inbox_service.ask(
             item,
-            self.party,
+            self.asker,
             call_id=use.call_id,
             covered=None if decision.by == "hook" else lambda: self.permissions.decide(use).verdict == "allow",
             granted=granted,

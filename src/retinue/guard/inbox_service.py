@@ -71,7 +71,7 @@ class InboxService:
     async def ask(
         self,
         item: InboxItem,
-        party: Asker,
+        asker: Asker,
         *,
         call_id: str | None = None,
         covered: Callable[[], bool] | None = None,
@@ -82,22 +82,22 @@ class InboxService:
         before the run goes on with it. Cancelling withdraws the item, unless another call of
         the run waits for it as well. Raise StateError when the log cannot be written."""
         mark = fingerprint([item.kind, item.title if item.kind == "quote" else subject(item)])
-        if self._same(party, mark) is None:
-            old = await self._left_over(party, mark) if party.leftovers else None
+        if self._same(asker, mark) is None:
+            old = await self._left_over(asker, mark) if asker.leftovers else None
             if old is not None and old.answer is not None:
-                return await self._late(replace(item, id=old.id), old.answer, party, call_id, granted)
+                return await self._late(replace(item, id=old.id), old.answer, asker, call_id, granted)
             if old is None and not self.reachable:
                 return InboxAnswer(item.default, NOBODY, "policy", self._clock.now())
-            if self._same(party, mark) is None:
-                return await self._wait(self._open(item, old, mark, party, call_id, covered, granted), call_id)
-        return await self._join(party, mark, call_id)
+            if self._same(asker, mark) is None:
+                return await self._wait(self._open(item, old, mark, asker, call_id, covered, granted), call_id)
+        return await self._join(asker, mark, call_id)
 
     async def question(
         self,
         text: str,
         options: tuple[str, ...] = (),
         *,
-        party: Asker,
+        asker: Asker,
         call_id: str | None = None,
         detail: str = "",
         default: str = "",
@@ -107,10 +107,10 @@ class InboxService:
         item = InboxItem(
             id=new_item_id(),
             kind="question",
-            run_id=party.place.run_id,
-            root_id=party.place.root_id,
-            agent=party.agent,
-            description=party.description,
+            run_id=asker.place.run_id,
+            root_id=asker.place.root_id,
+            agent=asker.agent,
+            description=asker.description,
             title=text,
             detail=detail,
             payload={"question": text, "options": list(options)},
@@ -118,7 +118,7 @@ class InboxService:
             options=options,
             default=default,
         )
-        return await self.ask(item, party, call_id=call_id)
+        return await self.ask(item, asker, call_id=call_id)
 
     async def answer(self, item: InboxItem, given: InboxAnswer) -> InboxItem:
         """Answer an item from this process, of whichever process its run is. Raise as
@@ -135,36 +135,36 @@ class InboxService:
                 with suppress(AnsweredError):
                     await self.answer(asked.item, InboxAnswer("allow", by="an earlier answer"))
 
-    async def run_ended(self, party: Asker) -> None:
+    async def run_ended(self, asker: Asker) -> None:
         """Withdraw what an earlier attempt of the run asked and this one did not ask again."""
         now = self._clock.now()
-        await self._log.transact(lambda connection: withdraw(connection, party.place.run_id, now))
+        await self._log.transact(lambda connection: withdraw(connection, asker.place.run_id, now))
 
     # One item
 
-    def _same(self, party: Asker, mark: str) -> Asked | None:
+    def _same(self, asker: Asker, mark: str) -> Asked | None:
         for asked in self._asked.values():
-            if asked.mark == mark and asked.party is party and not asked.done.done():
+            if asked.mark == mark and asked.asker is asker and not asked.done.done():
                 return asked
         return None
 
-    async def _left_over(self, party: Asker, mark: str) -> InboxItem | None:
+    async def _left_over(self, asker: Asker, mark: str) -> InboxItem | None:
         now = self._clock.now()
-        return await self._log.transact(lambda connection: adopt(connection, party.place.run_id, mark, now))
+        return await self._log.transact(lambda connection: adopt(connection, asker.place.run_id, mark, now))
 
     async def _late(
         self,
         item: InboxItem,
         answer: InboxAnswer,
-        party: Asker,
+        asker: Asker,
         call_id: str | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
     ) -> InboxAnswer:
         """Record an answer that came while no process ran the run. It was taken from the inbox just now."""
         if granted is not None:
             await granted(answer)
-        party.record(InboxOpened(item.id, item.kind, item.title, call_id))
-        party.record(InboxClosed(item.id, "answered", answer.choice, answer.by, answer.message, call_id))
+        asker.record(InboxOpened(item.id, item.kind, item.title, call_id))
+        asker.record(InboxClosed(item.id, "answered", answer.choice, answer.by, answer.message, call_id))
         await self._log.flush()
         return answer
 
@@ -173,7 +173,7 @@ class InboxService:
         item: InboxItem,
         old: InboxItem | None,
         mark: str,
-        party: Asker,
+        asker: Asker,
         call_id: str | None,
         covered: Callable[[], bool] | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
@@ -184,26 +184,26 @@ class InboxService:
         if old is not None:
             item = replace(item, id=old.id, created_at=old.created_at, expires_at=old.expires_at)
         done: asyncio.Future[InboxItem] = asyncio.get_running_loop().create_future()
-        asked = Asked(item, mark, party, call_id, done, covered, granted, adopted=old is not None)
+        asked = Asked(item, mark, asker, call_id, done, covered, granted, adopted=old is not None)
         self._asked[item.id] = asked
         asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
         return asked
 
-    async def _join(self, party: Asker, mark: str, call_id: str | None) -> InboxAnswer:
+    async def _join(self, asker: Asker, mark: str, call_id: str | None) -> InboxAnswer:
         """Wait for the answer that another call of the run waits for. The log also says that nothing of
         this call has run."""
-        asked = self._same(party, mark)
+        asked = self._same(asker, mark)
         assert asked is not None
         item = asked.item
-        party.record(InboxOpened(item.id, item.kind, item.title, call_id))
+        asker.record(InboxOpened(item.id, item.kind, item.title, call_id))
         try:
             answer = await self._wait(asked, call_id)
         except BaseException:
             with suppress(StateError):
-                party.record(InboxClosed(item.id, "withdrawn", call_id=call_id))
+                asker.record(InboxClosed(item.id, "withdrawn", call_id=call_id))
             raise
         state: InboxState = "expired" if answer.by == "expiry" else "answered"
-        party.record(InboxClosed(item.id, state, answer.choice, answer.by, answer.message, call_id))
+        asker.record(InboxClosed(item.id, state, answer.choice, answer.by, answer.message, call_id))
         await self._log.flush()
         return answer
 
@@ -211,8 +211,8 @@ class InboxService:
         assert asked.task is not None
         asked.users += 1
         try:
-            with asked.party.controls.waiting(call_id):
-                async with asked.party.resting():
+            with asked.asker.controls.waiting(call_id):
+                async with asked.asker.resting():
                     return await asyncio.shield(asked.task)
         finally:
             asked.users -= 1
@@ -222,10 +222,10 @@ class InboxService:
 
     async def _attend(self, asked: Asked) -> InboxAnswer:
         """Put one item into the inbox, wait for its answer, and take it."""
-        item, party = asked.item, asked.party
+        item, asker = asked.item, asked.asker
         timer: Timer | None = None
         try:
-            party.record(InboxOpened(item.id, item.kind, item.title, asked.call_id))
+            asker.record(InboxOpened(item.id, item.kind, item.title, asked.call_id))
             if not asked.adopted:
                 stored = self._redact(item)
                 await self._log.transact(lambda connection: put(connection, stored, asked.mark))
@@ -263,7 +263,7 @@ class InboxService:
             await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
 
     def _close(self, asked: Asked, body: InboxClosed) -> None:
-        asked.party.record(replace(body, call_id=asked.call_id))
+        asked.asker.record(replace(body, call_id=asked.call_id))
 
     async def _consult(self, approver: Approver, asked: Asked) -> None:
         item = asked.item

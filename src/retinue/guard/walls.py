@@ -87,23 +87,23 @@ class FileMasks(Struct):
         rules = [rule for rule in self.policy.own_rules if rule.kind in kinds and is_about_files(rule)]
         if not rules:
             return Masks()
-        place = self.policy.place.now()
+        folders = self.policy.folders.now()
         hidden: list[str] = []
         kept: list[str] = []
         wanted: list[_Wanted] = []
         for rule in rules:
             target = hidden if "read" in rule.tools else kept
             if rule.specifier is None:
-                target += place.real_roots
+                target += folders.real_roots
                 continue
-            for base, pattern in _starts(rule, place):
+            for base, pattern in _starts(rule, folders):
                 fixed = _fixed_path(base, pattern)
                 if fixed is not None:
                     target.append(os.path.realpath(fixed))
                 else:
                     wanted.append(_Wanted(base, compile_pattern(pattern), target is hidden))
         if wanted:
-            for folder in self._search(place.real_roots, wanted):
+            for folder in self._search(folders.real_roots, wanted):
                 hidden += folder.hidden
                 kept += folder.kept
         return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(kept)))
@@ -131,13 +131,13 @@ class FileMasks(Struct):
             waiting += found.folders
 
 
-def _starts(rule: Rule, place: RunFolders) -> Iterator[tuple[str, str]]:
+def _starts(rule: Rule, folders: RunFolders) -> Iterator[tuple[str, str]]:
     """Yield the folder that a rule's pattern starts from, links followed, and the same folder of
     the worktree that is a copy of it."""
-    base, pattern = anchored(rule, place)
+    base, pattern = anchored(rule, folders)
     for form in dict.fromkeys((base, os.path.realpath(base))):
         yield form, pattern
-        copied = place.copied
+        copied = folders.copied
         if copied is not None and (form == copied[1] or form.startswith(f"{copied[1]}/")):
             yield copied[0] + form[len(copied[1]) :], pattern
 

@@ -37,26 +37,26 @@ def fits(value: Any, schema: Any) -> bool:
     return wanted is None or _is_one_of(value, wanted)
 
 
-def _check(value: Any, schema: Any, place: str, found: list[str], depth: int) -> None:
+def _check(value: Any, schema: Any, position: str, found: list[str], depth: int) -> None:
     if not isinstance(schema, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
         return
     wanted = schema.get("type")
     if wanted is not None and not _is_one_of(value, wanted):
-        found.append(f"{_name(place)} must be {_words(wanted)}, not {_kind(value)}")
+        found.append(f"{_name(position)} must be {_words(wanted)}, not {_kind(value)}")
         return
     options = schema.get("enum")
     if isinstance(options, (list, tuple)) and not any(_same(value, option) for option in options):
-        found.append(f"{_name(place)} must be one of {_listing(options)}")
+        found.append(f"{_name(position)} must be one of {_listing(options)}")
         return
     if isinstance(value, Mapping):
-        _check_object(value, schema, place, found, depth)
+        _check_object(value, schema, position, found, depth)
     elif isinstance(value, (list, tuple)) and "prefixItems" not in schema:
         for index, item in enumerate(value):
-            _check(item, schema.get("items"), f"{place}[{index}]", found, depth + 1)
+            _check(item, schema.get("items"), f"{position}[{index}]", found, depth + 1)
 
 
 def _check_object(
-    value: Mapping[str, Any], schema: Mapping[str, Any], place: str, found: list[str], depth: int
+    value: Mapping[str, Any], schema: Mapping[str, Any], position: str, found: list[str], depth: int
 ) -> None:
     known = schema.get("properties")
     properties: Mapping[str, Any] = known if isinstance(known, Mapping) else {}
@@ -64,14 +64,14 @@ def _check_object(
     if isinstance(required, (list, tuple)):
         for key in required:
             if key not in value:
-                found.append(f"{_join(place, key)} is required and missing")
+                found.append(f"{_join(position, key)} is required and missing")
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     for key, item in value.items():
         if key in properties:
-            _check(item, properties[key], _join(place, key), found, depth + 1)
+            _check(item, properties[key], _join(position, key), found, depth + 1)
         elif closed:
             names = ", ".join(map(str, properties)) or "none"
-            found.append(f"{_join(place, key)} is not a parameter (known: {names})")
+            found.append(f"{_join(position, key)} is not a parameter (known: {names})")
 
 
 def _is_one_of(value: Any, wanted: Any) -> bool:
@@ -143,14 +143,14 @@ def _listing(options: Sequence[Any]) -> str:
     return ", ".join(shown)
 
 
-def _join(place: str, key: Any) -> str:
-    if place:
-        return f"{place}.{key}"
+def _join(position: str, key: Any) -> str:
+    if position:
+        return f"{position}.{key}"
     return str(key)
 
 
-def _name(place: str) -> str:
-    return place or "the arguments"
+def _name(position: str) -> str:
+    return position or "the arguments"
 
 
 LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."

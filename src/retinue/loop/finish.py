@@ -236,17 +236,17 @@ def as_text(value: Any) -> str:
 
 
 def _line(error: Any) -> str:
-    place = ""
+    position = ""
     for step in error.instance_path:
         if isinstance(step, int):
-            place += f"[{step}]"
+            position += f"[{step}]"
         else:
-            place += f".{step}"
+            position += f".{step}"
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
-    if place:
-        return f"{place.lstrip('.')}: {message}"
+    if position:
+        return f"{position.lstrip('.')}: {message}"
     return message
 
 

@@ -117,14 +117,14 @@ class _Reader:
         self._spellings = spellings
         self._notes = notes
 
-    def object(self, value: Mapping[str, Any], schema: Any, place: str, depth: int) -> dict[str, Any]:
+    def object(self, value: Mapping[str, Any], schema: Any, position: str, depth: int) -> dict[str, Any]:
         known = schema.get("properties") if isinstance(schema, Mapping) else None
         if not isinstance(known, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
             return dict(value)
         required = schema.get("required") or ()
         read: dict[str, Any] = {}
         for key, item in value.items():
-            name = self._name(key, known, place)
+            name = self._name(key, known, position)
             if name not in known:
                 if self._keeps(key, item, schema):
                     read[key] = item
@@ -135,7 +135,7 @@ class _Reader:
             elif (item is None or item == "") and name not in required and not fits(item, known[name]):
                 continue
             elif name not in read:
-                read[name] = self._value(item, known[name], _join(place, name), depth + 1)
+                read[name] = self._value(item, known[name], _join(position, name), depth + 1)
         return read
 
     @property
@@ -144,12 +144,12 @@ class _Reader:
             return self._spellings.ignored
         return frozenset()
 
-    def _name(self, key: str, known: Mapping[str, Any], place: str) -> str:
+    def _name(self, key: str, known: Mapping[str, Any], position: str) -> str:
         """Return the parameter that `key` stands for, or `key`."""
         if key in known or self._spellings is None:
             return key
         names = self._spellings.names
-        found = names.get(_join(place, key)) or names.get(_join(place, fold_name(key)))
+        found = names.get(_join(position, key)) or names.get(_join(position, fold_name(key)))
         if found is not None:
             return found.rpartition(".")[2]
         return next((name for name in known if fold_name(name) == fold_name(key)), key)
@@ -164,27 +164,27 @@ class _Reader:
         harmless = self._spec.effects <= READ_ONLY or not item
         return not harmless and fold_name(key) in _RESTRAINTS
 
-    def _value(self, value: Any, schema: Any, place: str, depth: int) -> Any:
+    def _value(self, value: Any, schema: Any, position: str, depth: int) -> Any:
         if not isinstance(schema, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
             return value
         if not fits(value, schema):
             value = _coerced(value, schema)
             if self._spellings is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
                 value = str(value) if fits("", schema) else value
-        value = self._word(value, schema, place)
+        value = self._word(value, schema, position)
         if isinstance(value, Mapping):
-            return self.object(value, schema, place, depth)
+            return self.object(value, schema, position, depth)
         if isinstance(value, list):
             items = schema.get("items")
-            return [self._value(item, items, place, depth + 1) for item in value]
+            return [self._value(item, items, position, depth + 1) for item in value]
         return value
 
-    def _word(self, value: Any, schema: Mapping[str, Any], place: str) -> Any:
+    def _word(self, value: Any, schema: Mapping[str, Any], position: str) -> Any:
         """Return one of the words of an enum for a word in another case, or another word for it."""
         options = schema.get("enum")
         if not isinstance(value, str) or not isinstance(options, (list, tuple)) or value in options:
             return value
-        words = self._spellings.words.get(place, {}) if self._spellings is not None else {}
+        words = self._spellings.words.get(position, {}) if self._spellings is not None else {}
         plain = value.strip().casefold().replace(" ", "_")
         if plain in words:
             return words[plain]
@@ -262,7 +262,7 @@ def _json(value: Any) -> Any:
         return value
 
 
-def _join(place: str, key: str) -> str:
-    if place:
-        return f"{place}.{key}"
+def _join(position: str, key: str) -> str:
+    if position:
+        return f"{position}.{key}"
     return key

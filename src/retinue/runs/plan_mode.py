@@ -60,7 +60,7 @@ class PlanMode:
         plan = self._project.redactor(plan)
         with node.handle.controls.waiting(call_id):
             answer = await self._project.inbox_service.question(
-                QUESTION, OPTIONS, party=guard.party, call_id=call_id, detail=plan
+                QUESTION, OPTIONS, asker=guard.asker, call_id=call_id, detail=plan
             )
         if answer.by in _NOBODY:
             return Reply("nobody")

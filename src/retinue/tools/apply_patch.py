@@ -156,17 +156,17 @@ def _same_file(change: FileChange, context: ToolContext) -> bool:
 
 def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     """The text of the file after its hunks, and whether it can be run."""
-    place = confine(change.path, context, writing=True)
-    with spot(place) as where:
+    confined = confine(change.path, context, writing=True)
+    with spot(confined) as where:
         found = where.stat()
-        data = read_whole(where, place)
-    check_fresh(place, context, data)
+        data = read_whole(where, confined)
+    check_fresh(confined, context, data)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ToolError(f"{place.shown} is not UTF-8 text. Move it with the shell.") from None
+        raise ToolError(f"{confined.shown} is not UTF-8 text. Move it with the shell.") from None
     edits = list(starmap(Edit, change.hunks))
-    return apply(text, edits, place.shown), bool(found and found.st_mode & 0o100)
+    return apply(text, edits, confined.shown), bool(found and found.st_mode & 0o100)
 
 
 def _joined(one: ToolEffect, other: ToolEffect) -> ToolEffect:

@@ -171,22 +171,22 @@ def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes
         cells = book["cells"]
     except (ValueError, KeyError, TypeError):
         raise ToolError(f"{shown} is not a Jupyter notebook. Use old_string and new_string for text.") from None
-    place = _index(cells, change.cell, shown)
+    index = _index(cells, change.cell, shown)
     lines = change.source.splitlines(keepends=True)
     if change.mode == "delete":
-        del cells[place]
+        del cells[index]
     elif change.mode == "insert":
-        after = place + 1
+        after = index + 1
         if change.cell is None:
             after = 0
         cells.insert(after, _cell(change.kind or "code", lines))
     else:
-        cell = cells[place]
+        cell = cells[index]
         cell["source"] = lines
         if change.kind not in (None, cell.get("cell_type")):
-            cells[place] = _cell(change.kind or "code", lines)
+            cells[index] = _cell(change.kind or "code", lines)
             if "id" in cell:
-                cells[place]["id"] = cell["id"]
+                cells[index]["id"] = cell["id"]
         elif cell.get("cell_type") == "code":
             # The output belongs to the source that was replaced.
             cell["outputs"], cell["execution_count"] = [], None

@@ -178,17 +178,19 @@ class EditTool(BuiltinTool):
     ignored = frozenset({"instruction", "explanation"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.text("path"), context, writing=True)
+        confined = confine(given.text("path"), context, writing=True)
         cell = read_cell_change(given)
         if cell is not None:
-            made = await in_thread(lambda: rewrite(place, context, lambda old: _notebook(place, context, old, cell)))
-            return ok(f"Made the change of a cell ({cell.mode}) in {place.shown}.", made.effect)
+            made = await in_thread(
+                lambda: rewrite(confined, context, lambda old: _notebook(confined, context, old, cell))
+            )
+            return ok(f"Made the change of a cell ({cell.mode}) in {confined.shown}.", made.effect)
         edits = _edits(given)
-        diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
+        diff, effect = await in_thread(lambda: _edit_file(confined, context, edits))
         count = "the edit"
         if len(edits) > 1:
             count = f"{len(edits)} edits"
-        return ok(f"Made {count} in {place.shown}:\n{diff}", effect)
+        return ok(f"Made {count} in {confined.shown}:\n{diff}", effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Return what the call would change, as a diff for people. Change nothing."""
@@ -197,34 +199,34 @@ class EditTool(BuiltinTool):
 
 def _preview(given: Arguments, context: ToolContext) -> str:
     try:
-        place = confine(given.text("path"), context, writing=True)
-        with spot(place) as where:
-            data = read_whole(where, place)
+        confined = confine(given.text("path"), context, writing=True)
+        with spot(confined) as where:
+            data = read_whole(where, confined)
         cell = read_cell_change(given)
         if cell is not None:
-            new = _notebook(place, context, data, cell)
-            return unified(place.shown, data.decode("utf-8", "replace"), new.decode())
-        return unified(place.shown, *_changed(place, context, _edits(given), data)[1])
+            new = _notebook(confined, context, data, cell)
+            return unified(confined.shown, data.decode("utf-8", "replace"), new.decode())
+        return unified(confined.shown, *_changed(confined, context, _edits(given), data)[1])
     except (ToolError, OSError) as error:
         return f"(It would fail: {error})"
 
 
-def _notebook(place: Confined, context: ToolContext, data: bytes | None, cell: CellChange) -> bytes:
+def _notebook(confined: Confined, context: ToolContext, data: bytes | None, cell: CellChange) -> bytes:
     if data is None:
-        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
-    check_fresh(place, context, data)
-    return change_notebook(data, cell, place.shown)
+        raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
+    check_fresh(confined, context, data)
+    return change_notebook(data, cell, confined.shown)
 
 
-def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
+def _edit_file(confined: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
     texts = ("", "")
 
     def change(data: bytes | None) -> bytes:
         nonlocal texts
-        new, texts = _changed(place, context, edits, data)
+        new, texts = _changed(confined, context, edits, data)
         return new
 
-    effect = rewrite(place, context, change).effect
+    effect = rewrite(confined, context, change).effect
     return short_diff(*texts), effect
 
 
@@ -264,31 +266,33 @@ def _string(given: Arguments, name: str) -> str:
 
 
 def _changed(
-    place: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
+    confined: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
 ) -> tuple[bytes, tuple[str, str]]:
     """Return the new bytes and both texts. Of the ways to read the bytes the first in which every
     edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
     if data is None:
         who = None
-        if context.ledger is not None and place.real in context.seen:
-            who = context.ledger.changed_by(place.path, "")
+        if context.ledger is not None and confined.real in context.seen:
+            who = context.ledger.changed_by(confined.path, "")
         if who:
-            raise ToolError(f"{place.shown} was deleted by {who} since you read it. Use write if it must exist again.")
-        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
+            raise ToolError(
+                f"{confined.shown} was deleted by {who} since you read it. Use write if it must exist again."
+            )
+        raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
     kind = binary_kind(data[:SNIFFED])
     if kind is not None:
-        raise ToolError(f"{place.shown} is {kind}; edit works on text.")
-    check_fresh(place, context, data)
+        raise ToolError(f"{confined.shown} is {kind}; edit works on text.")
+    check_fresh(confined, context, data)
     reason: ToolError | None = None
     for form in forms_of(data):
         text = form.decode(data)
         try:
-            new = apply(text, edits, place.shown)
+            new = apply(text, edits, confined.shown)
         except ToolError as error:
             reason = reason or error
             continue
         return _encoded(form, new), (text, new)
-    raise reason or ToolError(f"{place.shown} is not valid text in the encoding its first bytes announce.")
+    raise reason or ToolError(f"{confined.shown} is not valid text in the encoding its first bytes announce.")
 
 
 def _encoded(form: TextForm, text: str) -> bytes:

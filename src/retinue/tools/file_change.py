@@ -39,114 +39,116 @@ class Change(Struct, frozen=True):
 
 
 def rewrite(
-    place: Confined, context: ToolContext, change: Callable[[bytes | None], bytes], *, executable: bool = False
+    confined: Confined, context: ToolContext, change: Callable[[bytes | None], bytes], *, executable: bool = False
 ) -> Change:
-    """Replace the content of `place` by what `change` makes of it. `change` gets None for a
+    """Replace the content of `confined` by what `change` makes of it. `change` gets None for a
     file that does not exist, and raises ToolError to leave everything as it is. A file that
     exists keeps its mode; a new one can be made `executable`."""
     made = 0o666
     if executable:
         made = 0o777
     mode = made
-    fresh = _existing(place) is None
+    fresh = _existing(confined) is None
     # Before any folder is made: a refusal leaves no trace.
     new = b""
     if fresh:
         new = change(None)
     ledger = context.ledger
-    with _leased(place, context), spot(place, create=fresh) as where, _locked(where, place):
+    with _leased(confined, context), spot(confined, create=fresh) as where, _locked(where, confined):
         found = where.stat()
         old = None
         if found is not None:
-            old = read_whole(where, place)
+            old = read_whole(where, confined)
             mode = found.st_mode
         if old is not None or not fresh:
             new = change(old)
-        _refuse_readonly(found, place)
+        _refuse_readonly(found, confined)
         after = content_hash(new)
-        touched = _touched(place, old, after)
+        touched = _touched(confined, old, after)
         if new != old:
             if ledger:
-                ledger.writing(place.path, old, new, mode)
+                ledger.writing(confined.path, old, new, mode)
             _replace(where, new, found, made)
             if ledger:
-                ledger.wrote(place.path, touched.before, after)
-    context.seen[place.real] = after
+                ledger.wrote(confined.path, touched.before, after)
+    context.seen[confined.real] = after
     return Change(old, new, ToolEffect(writes=(touched,)))
 
 
-def remove(place: Confined, context: ToolContext) -> ToolEffect:
+def remove(confined: Confined, context: ToolContext) -> ToolEffect:
     """Delete a file. What was in it is kept for undo first. Raise ToolError where a rewrite would."""
     ledger = context.ledger
-    with _leased(place, context), spot(place) as where, _locked(where, place):
+    with _leased(confined, context), spot(confined) as where, _locked(where, confined):
         found = where.stat()
         if found is None:
-            raise ToolError(f"{place.shown} does not exist.")
-        old = read_whole(where, place)
-        check_fresh(place, context, old)
-        _refuse_readonly(found, place)
+            raise ToolError(f"{confined.shown} does not exist.")
+        old = read_whole(where, confined)
+        check_fresh(confined, context, old)
+        _refuse_readonly(found, confined)
         before = content_hash(old)
         if ledger:
-            ledger.writing(place.path, old, None, found.st_mode)
+            ledger.writing(confined.path, old, None, found.st_mode)
         os.unlink(where.name, dir_fd=where.folder)
         if ledger:
-            ledger.wrote(place.path, before, None)
-    context.seen.pop(place.real, None)
-    return ToolEffect(writes=(TouchedPath(place.real, before, None),))
+            ledger.wrote(confined.path, before, None)
+    context.seen.pop(confined.real, None)
+    return ToolEffect(writes=(TouchedPath(confined.real, before, None),))
 
 
-def _refuse_readonly(found: os.stat_result | None, place: Confined) -> None:
+def _refuse_readonly(found: os.stat_result | None, confined: Confined) -> None:
     if found is not None and not found.st_mode & 0o222:
-        raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
+        raise ToolError(f"{confined.shown} is marked read-only. Change its mode first if it must be changed.")
 
 
-def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
+def check_fresh(confined: Confined, context: ToolContext, current: bytes) -> None:
     """Refuse when this run's knowledge of the file is older than the file."""
-    known, now = context.seen.get(place.real), content_hash(current)
+    known, now = context.seen.get(confined.real), content_hash(current)
     if known is not None and known != now:
-        who = changed_by(place, context, now)
+        who = changed_by(confined, context, now)
         changed = "changed since it was last read here"
         if who:
             changed = f"was changed by {who} since you read it"
-        raise ToolError(f"{place.shown} {changed}. Read it again, then redo the change.")
+        raise ToolError(f"{confined.shown} {changed}. Read it again, then redo the change.")
 
 
-def changed_by(place: Confined, context: ToolContext, now: str) -> str | None:
+def changed_by(confined: Confined, context: ToolContext, now: str) -> str | None:
     """Return which other run wrote the content with the hash `now`, where that is known."""
     if context.ledger is None:
         return None
-    return context.ledger.changed_by(place.path, now)
+    return context.ledger.changed_by(confined.path, now)
 
 
-def _leased(place: Confined, context: ToolContext) -> AbstractContextManager[object]:
+def _leased(confined: Confined, context: ToolContext) -> AbstractContextManager[object]:
     if context.ledger is None:
         return nullcontext()
-    return context.ledger.lease(place.path)
+    return context.ledger.lease(confined.path)
 
 
-def _touched(place: Confined, old: bytes | None, after: str) -> TouchedPath:
+def _touched(confined: Confined, old: bytes | None, after: str) -> TouchedPath:
     if old is None:
-        return TouchedPath(place.real, None, after)
-    return TouchedPath(place.real, content_hash(old), after)
+        return TouchedPath(confined.real, None, after)
+    return TouchedPath(confined.real, content_hash(old), after)
 
 
-def read_whole(where: FolderEntry, place: Confined) -> bytes:
-    descriptor = open_regular(where, place)
+def read_whole(where: FolderEntry, confined: Confined) -> bytes:
+    descriptor = open_regular(where, confined)
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise ToolError(f"{place.shown} is larger than {LARGEST // 2**20} MB: too large to rewrite. Use bash instead.")
+        raise ToolError(
+            f"{confined.shown} is larger than {LARGEST // 2**20} MB: too large to rewrite. Use bash instead."
+        )
     return data
 
 
-def _existing(place: Confined) -> os.stat_result | None:
+def _existing(confined: Confined) -> os.stat_result | None:
     try:
-        with spot(place) as where:
+        with spot(confined) as where:
             found = where.stat()
     except FileNotFoundError:
         return None
     if found is not None:
-        refuse_irregular(found, place)
+        refuse_irregular(found, confined)
     return found
 
 
@@ -181,8 +183,8 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 
 @contextmanager
-def _locked(where: FolderEntry, place: Confined) -> Iterator[None]:
-    with _LOCKS[hash(place.real) % len(_LOCKS)], _flocked(where):
+def _locked(where: FolderEntry, confined: Confined) -> Iterator[None]:
+    with _LOCKS[hash(confined.real) % len(_LOCKS)], _flocked(where):
         yield
 
 

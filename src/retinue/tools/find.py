@@ -52,7 +52,7 @@ class FindTool(BuiltinTool):
             return _report(_paths(files, pattern), start, limit, pattern, hidden)
 
         text = await in_thread(report)
-        return ok(text, ToolEffect(reads=(str(start.place.path),)))
+        return ok(text, ToolEffect(reads=(str(start.confined.path),)))
 
 
 def _from_root(pattern: str, context: ToolContext) -> str:

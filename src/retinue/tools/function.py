@@ -108,10 +108,10 @@ def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
     return schema, wants_context
 
 
-def _schema(hint: Any, place: str) -> dict[str, Any]:
+def _schema(hint: Any, label: str) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Annotated:
         base, *notes = typing.get_args(hint)
-        schema = _schema(base, place)
+        schema = _schema(base, label)
         for note in notes:
             if isinstance(note, str) and note:
                 schema.setdefault("description", note)
@@ -122,18 +122,18 @@ def _schema(hint: Any, place: str) -> dict[str, Any]:
         return {"type": _PLAIN[hint]}
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is list:
-        return {"type": "array", "items": _schema(args[0], place)}
+        return {"type": "array", "items": _schema(args[0], label)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(args[1], place)}
+        return {"type": "object", "additionalProperties": _schema(args[1], label)}
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (typing.Union, types.UnionType):
         # `X | None` is the schema of X: a parameter that may be left out needs no null.
-        options = [_schema(arg, place) for arg in args if arg is not type(None)]
+        options = [_schema(arg, label) for arg in args if arg is not type(None)]
         if len(options) == 1:
             return options[0]
         return {"anyOf": options}
-    raise UsageError(f"{place}: {hint!r} has no JSON form.", remedy="Use str, int, float, bool, list, dict or Literal.")
+    raise UsageError(f"{label}: {hint!r} has no JSON form.", remedy="Use str, int, float, bool, list, dict or Literal.")
 
 
 def _text(value: Any) -> str:

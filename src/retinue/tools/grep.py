@@ -289,7 +289,7 @@ class GrepTool(BuiltinTool):
         limit = min(given.whole("limit", least=1) or LIMIT, MOST)
         start = start_of(given.optional_text("path"), context)
         found = await count_matches(query, start, context)
-        effect = ToolEffect(reads=(str(start.place.path),))
+        effect = ToolEffect(reads=(str(start.confined.path),))
         left_out = ""
         if found.withheld:
             left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]"

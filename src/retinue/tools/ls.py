@@ -23,19 +23,19 @@ class LsTool(BuiltinTool):
     aliases: ClassVar[Aliases] = {"path": FOLDER_NAMES}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.optional_text("path") or ".", context)
-        text = await in_thread(lambda: folder_listing(place))
-        return ok(text, ToolEffect(reads=(place.real,)))
+        confined = confine(given.optional_text("path") or ".", context)
+        text = await in_thread(lambda: folder_listing(confined))
+        return ok(text, ToolEffect(reads=(confined.real,)))
 
 
-def folder_listing(place: Confined) -> str:
+def folder_listing(confined: Confined) -> str:
     """Return the names in a folder, a line each. Raise ToolError for what is not a folder."""
     try:
-        entries = list_folder(place, _LISTED)
+        entries = list_folder(confined, _LISTED)
     except FileNotFoundError:
-        raise ToolError(f"{place.shown} does not exist. List the folder above it, or use find.") from None
+        raise ToolError(f"{confined.shown} does not exist. List the folder above it, or use find.") from None
     except NotADirectoryError:
-        raise ToolError(f"{place.shown} is not a folder. Use read to see a file.") from None
+        raise ToolError(f"{confined.shown} is not a folder. Use read to see a file.") from None
     if not entries:
         return "(empty folder)"
     names = sorted(map(_marked_name, entries))

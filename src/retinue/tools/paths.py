@@ -202,20 +202,20 @@ class FolderEntry(Struct, frozen=True):
             return None
 
 
-def spot(place: Confined, *, create: bool = False) -> FolderEntry:
-    """Return `place` as a name in its open parent folder; `create` makes the folders above it."""
-    parts = place.parts
+def spot(confined: Confined, *, create: bool = False) -> FolderEntry:
+    """Return `confined` as a name in its open parent folder; `create` makes the folders above it."""
+    parts = confined.parts
     if not parts:
-        raise ToolError(f"{place.shown} is the workspace folder itself, not a file.")
+        raise ToolError(f"{confined.shown} is the workspace folder itself, not a file.")
     if not BY_DESCRIPTOR:
         if create:
-            place.path.parent.mkdir(parents=True, exist_ok=True)
-        return FolderEntry(None, place.real)
-    return FolderEntry(_walk(place, parts[:-1], create), parts[-1])
+            confined.path.parent.mkdir(parents=True, exist_ok=True)
+        return FolderEntry(None, confined.real)
+    return FolderEntry(_walk(confined, parts[:-1], create), parts[-1])
 
 
-def _walk(place: Confined, parts: tuple[str, ...], create: bool) -> int:
-    folder = os.open(place.root, _PASSAGE)
+def _walk(confined: Confined, parts: tuple[str, ...], create: bool) -> int:
+    folder = os.open(confined.root, _PASSAGE)
     for part in parts:
         try:
             try:
@@ -239,16 +239,16 @@ def _make_folder(name: str, folder: int) -> None:
         return
 
 
-def open_regular(where: FolderEntry, place: Confined) -> int:
+def open_regular(where: FolderEntry, confined: Confined) -> int:
     """Return a descriptor to read a regular file. Pipes, devices and folders are refused before they
     are opened, because opening them alone may block or have effects."""
-    return _open_regular(where, place)[0]
+    return _open_regular(where, confined)[0]
 
 
-def read_little(place: Confined, most: int) -> bytes | None:
+def read_little(confined: Confined, most: int) -> bytes | None:
     """Return the whole of a regular file that has fewer than `most` bytes; None for a larger one."""
-    with spot(place) as where:
-        descriptor, size = _open_regular(where, place)
+    with spot(confined) as where:
+        descriptor, size = _open_regular(where, confined)
     try:
         data = os.read(descriptor, most)
         whole = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
@@ -259,39 +259,39 @@ def read_little(place: Confined, most: int) -> bytes | None:
         os.close(descriptor)
 
 
-def _open_regular(where: FolderEntry, place: Confined) -> tuple[int, int]:
+def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
     found = where.stat()
     if found is None:
-        raise FileNotFoundError(2, "No such file or directory", place.shown)
-    refuse_irregular(found, place)
+        raise FileNotFoundError(2, "No such file or directory", confined.shown)
+    refuse_irregular(found, confined)
     descriptor = os.open(where.name, _READ, dir_fd=where.folder)
     try:
         opened = os.fstat(descriptor)
-        refuse_irregular(opened, place)
+        refuse_irregular(opened, confined)
     except ToolError:
         os.close(descriptor)
         raise
     return descriptor, opened.st_size
 
 
-def refuse_irregular(found: os.stat_result, place: Confined) -> None:
+def refuse_irregular(found: os.stat_result, confined: Confined) -> None:
     if stat.S_ISREG(found.st_mode):
         return
     if stat.S_ISDIR(found.st_mode):
-        raise ToolError(f"{place.shown} is a folder. List it with ls, or name a file in it.")
+        raise ToolError(f"{confined.shown} is a folder. List it with ls, or name a file in it.")
     kind = "not a regular file"
     for test, label in _KINDS:
         if test(found.st_mode):
             kind = label
-    raise ToolError(f"{place.shown} is {kind}, not a regular file. It cannot be read or written with this tool.")
+    raise ToolError(f"{confined.shown} is {kind}, not a regular file. It cannot be read or written with this tool.")
 
 
-def list_folder(place: Confined, most: int) -> list[os.DirEntry[str]]:
+def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
     """Return at most `most` entries of a folder, in no order; links are not followed."""
     if not BY_DESCRIPTOR:
-        with os.scandir(place.path) as entries:
+        with os.scandir(confined.path) as entries:
             return list(islice(entries, most))
-    descriptor = _open_folder(place)
+    descriptor = _open_folder(confined)
     try:
         with os.scandir(descriptor) as found:
             return list(map(_typed, islice(found, most)))
@@ -299,10 +299,10 @@ def list_folder(place: Confined, most: int) -> list[os.DirEntry[str]]:
         os.close(descriptor)
 
 
-def _open_folder(place: Confined) -> int:
-    if not place.parts:
-        return os.open(place.root, _FOLDER)
-    with spot(place) as where:
+def _open_folder(confined: Confined) -> int:
+    if not confined.parts:
+        return os.open(confined.root, _FOLDER)
+    with spot(confined) as where:
         return os.open(where.name, _FOLDER, dir_fd=where.folder)
 
 

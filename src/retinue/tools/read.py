@@ -219,50 +219,52 @@ class ReadTool(BuiltinTool):
         limit = min(limit or LINES, LINES)
         little = _little(path, context)
         if little is not None:
-            place, data = little
-            found = _content(place, data, BytesIO(), len(data), first, limit, context)
+            confined, data = little
+            found = _content(confined, data, BytesIO(), len(data), first, limit, context)
         else:
-            place, stop = confine(path, context), Event()
-            found = await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
+            confined, stop = confine(path, context), Event()
+            found = await in_thread(lambda: _read(confined, first, limit, context, stop.is_set), stop)
         if found is None:
-            return await _converted(place, path, call_id, first, limit, context)
+            return await _converted(confined, path, call_id, first, limit, context)
         return found
 
 
 def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
     """Return the whole of a small file whose path has no detours; None for anything else, which is
     then looked at closely. Handing such a file to a thread would take longer than reading it."""
-    place = as_written(text, context)
-    if place is None:
+    confined = as_written(text, context)
+    if confined is None:
         return None
     try:
-        data = read_little(place, _LITTLE)
+        data = read_little(confined, _LITTLE)
     except (OSError, ValueError, ToolError):
         return None
     if data is None:
         return None
-    return (place, data)
+    return (confined, data)
 
 
 def _read(
-    place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
+    confined: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
 ) -> ToolOutput | None:
-    if place.path.is_dir():
+    if confined.path.is_dir():
         from retinue.tools.ls import folder_listing
 
-        return ok(f"{place.shown} is a folder. In it:\n{folder_listing(place)}", ToolEffect(reads=(place.real,)))
+        return ok(
+            f"{confined.shown} is a folder. In it:\n{folder_listing(confined)}", ToolEffect(reads=(confined.real,))
+        )
     try:
-        with spot(place) as where:
-            descriptor = open_regular(where, place)
+        with spot(confined) as where:
+            descriptor = open_regular(where, confined)
     except FileNotFoundError:
-        raise ToolError(f"{place.shown} does not exist.{_similar(place)}") from None
+        raise ToolError(f"{confined.shown} does not exist.{_similar(confined)}") from None
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        return _content(place, file.read(_CHUNK), file, size, first, limit, context, stopped)
+        return _content(confined, file.read(_CHUNK), file, size, first, limit, context, stopped)
 
 
 def _content(
-    place: Confined,
+    confined: Confined,
     start: bytes,
     rest: BinaryIO,
     size: int,
@@ -273,27 +275,29 @@ def _content(
 ) -> ToolOutput | None:
     """Return the result for a file whose first bytes are `start`: all of it, where those are fewer than
     a chunk. None for a PDF that has to be made into text."""
-    effect = ToolEffect(reads=(place.real,))
+    effect = ToolEffect(reads=(confined.real,))
     media_type = image_type(start)
     if media_type is not None:
-        return _image(place, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
+        return _image(confined, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
     if start.startswith(_PDF) and context.takes_documents() and size <= DOCUMENT_BYTES:
-        return _document(place, start + rest.read(DOCUMENT_BYTES), context, effect)
+        return _document(confined, start + rest.read(DOCUMENT_BYTES), context, effect)
     if start.startswith(_PDF) and context.convert is not None:
         return None
     kind = binary_kind(start[:SNIFFED])
     if kind is not None:
-        raise ToolError(f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any.")
+        raise ToolError(
+            f"{confined.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any."
+        )
     codec = wide_encoding(start)
     if codec is not None:
-        found = _wide_window(place, start + rest.read(LARGEST), first, limit)
+        found = _wide_window(confined, start + rest.read(LARGEST), first, limit)
     elif len(start) < _CHUNK:
         found = window_of(start, first, limit)
     else:
         found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
     if found.digest is not None:
-        context.seen[place.real] = found.digest
-    return ok(_render(place, found, codec), effect)
+        context.seen[confined.real] = found.digest
+    return ok(_render(confined, found, codec), effect)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -301,59 +305,63 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> LineWindow:
+def _wide_window(confined: Confined, data: bytes, first: int, limit: int) -> LineWindow:
     if len(data) > LARGEST:
-        raise ToolError(f"{place.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
+        raise ToolError(f"{confined.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
     forms = forms_of(data)
     if not forms:
-        raise ToolError(f"{place.shown} starts like UTF-16 or UTF-32 text but is not valid. Treat it as binary data.")
+        raise ToolError(
+            f"{confined.shown} starts like UTF-16 or UTF-32 text but is not valid. Treat it as binary data."
+        )
     found = window_of(forms[0].decode(data).encode("utf-8", "replace"), first, limit)
     found.digest = content_hash(data)
     return found
 
 
 def _image(
-    place: Confined, data: bytes, media_type: str, size: int, context: ToolContext, effect: ToolEffect
+    confined: Confined, data: bytes, media_type: str, size: int, context: ToolContext, effect: ToolEffect
 ) -> ToolOutput:
     if len(data) > IMAGE_BYTES:
         most = format_bytes(IMAGE_BYTES)
         raise ToolError(
-            f"{place.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
+            f"{confined.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
         )
-    context.seen[place.real] = content_hash(data)
-    text = f"{place.shown}: {media_type}, {format_bytes(len(data))}"
+    context.seen[confined.real] = content_hash(data)
+    text = f"{confined.shown}: {media_type}, {format_bytes(len(data))}"
     return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
 
 
-def _document(place: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
-    context.seen[place.real] = content_hash(data)
+def _document(confined: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
+    context.seen[confined.real] = content_hash(data)
     pages = len(re.findall(rb"/Type\s*/Page\b", data))
-    text = f"{place.shown}: PDF, {format_bytes(len(data))}"
+    text = f"{confined.shown}: PDF, {format_bytes(len(data))}"
     if pages:
         text += f", {pages} page"
     if pages > 1:
         text += "s"
-    document = Document("application/pdf", base64.b64encode(data).decode(), place.path.name, pages)
+    document = Document("application/pdf", base64.b64encode(data).decode(), confined.path.name, pages)
     return ToolOutput((Text(text), document), effect=effect)
 
 
 async def _converted(
-    place: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
+    confined: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
 ) -> ToolOutput:
     """Return a window of the text of a PDF."""
     assert context.convert is not None
     text = await context.convert(call_id, path, context)
     if not text.strip():
-        raise ToolError(f"{place.shown} is a PDF without text, such as a scan. Use a model that reads PDFs itself.")
+        raise ToolError(f"{confined.shown} is a PDF without text, such as a scan. Use a model that reads PDFs itself.")
     found = window_of(text.encode("utf-8", "replace"), first, limit)
-    return ok(f"{_render(place, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(place.real,)))
+    return ok(
+        f"{_render(confined, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(confined.real,))
+    )
 
 
-def _render(place: Confined, found: LineWindow, codec: str | None) -> str:
+def _render(confined: Confined, found: LineWindow, codec: str | None) -> str:
     if not found.lines:
         if found.total == 0 and found.first == 1:
             return "(empty file)"
-        raise ToolError(f"{place.shown} has {found.total} lines; offset {found.first} is past its end.")
+        raise ToolError(f"{confined.shown} has {found.total} lines; offset {found.first} is past its end.")
     notes: list[str] = []
     if codec:
         notes.append(f"[{codec} text]")
@@ -378,17 +386,17 @@ def _render(place: Confined, found: LineWindow, codec: str | None) -> str:
     return "\n".join([*numbered, *notes])
 
 
-def _similar(place: Confined) -> str:
+def _similar(confined: Confined) -> str:
     """Return names of the same folder that look like the missing one, as a sentence."""
     import difflib
 
-    parent = Confined(place.root, str(place.path.parent), place.shown)
+    parent = Confined(confined.root, str(confined.path.parent), confined.shown)
     try:
         names = [entry.name for entry in list_folder(parent, 5000)]
     except OSError:
         return " Its folder does not exist either; find can look for the name."
     lower = {name.lower(): name for name in sorted(names, reverse=True)}
-    close = difflib.get_close_matches(place.path.name.lower(), lower, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(confined.path.name.lower(), lower, n=3, cutoff=0.6)
     if close:
         return f" Similar names there: {', '.join(map(lower.__getitem__, close))}"
     return ""

@@ -183,7 +183,7 @@ class Start(Struct, frozen=True):
     """`folder` is where ripgrep runs and `target` what it is given; `prefix` leads from the
     working directory to the folder, for showing."""
 
-    place: Confined
+    confined: Confined
     folder: Path
     target: str
     prefix: str
@@ -191,9 +191,9 @@ class Start(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
-        if self.place.shown == ".":
+        if self.confined.shown == ".":
             return "the working directory"
-        return self.place.shown
+        return self.confined.shown
 
     def show(self, path: str) -> str:
         return self.prefix + visible(path)
@@ -204,24 +204,24 @@ class Start(Struct, frozen=True):
 
 
 def start_of(text: str | None, context: ToolContext) -> Start:
-    place = confine(text or ".", context)
-    found = _stat(place)
+    confined = confine(text or ".", context)
+    found = _stat(confined)
     if found is None:
-        raise ToolError(f"{place.shown} does not exist. Search from . or name an existing folder.")
+        raise ToolError(f"{confined.shown} does not exist. Search from . or name an existing folder.")
     if stat.S_ISDIR(found.st_mode):
-        return Start(place, place.path, "./", _prefix(place.path, context))
+        return Start(confined, confined.path, "./", _prefix(confined.path, context))
     if not stat.S_ISREG(found.st_mode):
-        raise ToolError(f"{place.shown} is neither a file nor a folder, so it cannot be searched.")
-    return Start(place, place.path.parent, f"./{place.path.name}", _prefix(place.path.parent, context))
+        raise ToolError(f"{confined.shown} is neither a file nor a folder, so it cannot be searched.")
+    return Start(confined, confined.path.parent, f"./{confined.path.name}", _prefix(confined.path.parent, context))
 
 
-def _stat(place: Confined) -> os.stat_result | None:
-    if not place.parts:
-        if place.root.exists():
-            return place.root.lstat()
+def _stat(confined: Confined) -> os.stat_result | None:
+    if not confined.parts:
+        if confined.root.exists():
+            return confined.root.lstat()
         return None
     try:
-        with spot(place) as where:
+        with spot(confined) as where:
             return where.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -235,7 +235,7 @@ class Unchanged:
     """Seconds by which the time that a folder carries may lag behind the clock."""
 
     def __init__(self, start: Start) -> None:
-        self._root = str(start.place.root)
+        self._root = str(start.confined.root)
         self._since = time.time() - self._COARSE
         self._known: dict[str, bool] = {}
         self._start = str(start.folder)
@@ -274,10 +274,10 @@ def opened_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
     opened: dict[int, str] = {}
     try:
         for path in paths:
-            place = _found(path, start)
+            confined = _found(path, start)
             try:
-                with spot(place) as where:
-                    opened[open_regular(where, place)] = path
+                with spot(confined) as where:
+                    opened[open_regular(where, confined)] = path
             except (OSError, ToolError):
                 continue
         yield opened
@@ -287,7 +287,7 @@ def opened_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
 
 
 def _found(path: str, start: Start) -> Confined:
-    return Confined(start.place.root, os.path.join(start.folder, path), path)  # noqa: PTH118 - many paths
+    return Confined(start.confined.root, os.path.join(start.folder, path), path)  # noqa: PTH118 - many paths
 
 
 def _prefix(folder: Path, context: ToolContext) -> str:

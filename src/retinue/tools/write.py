@@ -98,10 +98,10 @@ class WriteTool(BuiltinTool):
     }
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.text("path"), context, writing=True)
+        confined = confine(given.text("path"), context, writing=True)
         if given.flag("delete"):
-            _refuse_link(given.text("path"), place, context)
-            return ok(f"Deleted {place.shown}", await in_thread(lambda: remove(place, context)))
+            _refuse_link(given.text("path"), confined, context)
+            return ok(f"Deleted {confined.shown}", await in_thread(lambda: remove(confined, context)))
         content = given.find("content")
         if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
             raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
@@ -111,9 +111,9 @@ class WriteTool(BuiltinTool):
             raise given.wrong("content", "a string", content)
         executable = given.flag("executable")
         change = await in_thread(
-            lambda: rewrite(place, context, lambda old: _new(place, context, content, old), executable=executable)
+            lambda: rewrite(confined, context, lambda old: _new(confined, context, content, old), executable=executable)
         )
-        return ok(_report(place, content, change), change.effect)
+        return ok(_report(confined, content, change), change.effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Return what the call would change, as a diff for people. Change nothing."""
@@ -123,39 +123,39 @@ class WriteTool(BuiltinTool):
 def _preview(given: Arguments, context: ToolContext) -> str:
     content = given.find("content")
     try:
-        place = confine(given.text("path"), context, writing=True)
+        confined = confine(given.text("path"), context, writing=True)
         try:
-            with spot(place) as where:
-                old: bytes | None = read_whole(where, place)
+            with spot(confined) as where:
+                old: bytes | None = read_whole(where, confined)
         except FileNotFoundError:
             old = None
         text = _form(old).decode(old or b"")
         if given.flag("delete"):
-            return f"(The file would be deleted.)\n{unified(place.shown, text, '')}"
+            return f"(The file would be deleted.)\n{unified(confined.shown, text, '')}"
         if not isinstance(content, str):
             content = ""
-        return unified(place.shown, text, content, fresh=old is None)
+        return unified(confined.shown, text, content, fresh=old is None)
     except (ToolError, OSError, ValueError) as error:
         return f"(What is there cannot be shown: {error})"
 
 
-def _refuse_link(text: str, place: Confined, context: ToolContext) -> None:
+def _refuse_link(text: str, confined: Confined, context: ToolContext) -> None:
     """Refuse to delete through a link: it leads to a file that the call did not name."""
     if (context.root / text).is_symlink():
-        raise ToolError(f"{text} is a symbolic link to {place.shown}. Delete the one you mean with the shell.")
+        raise ToolError(f"{text} is a symbolic link to {confined.shown}. Delete the one you mean with the shell.")
 
 
-def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
+def _new(confined: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
     if old is not None:
-        if place.real not in context.seen:
-            who = changed_by(place, context, content_hash(old))
+        if confined.real not in context.seen:
+            who = changed_by(confined, context, content_hash(old))
             by = ""
             if who:
                 by = f" (it was written by {who})"
             raise ToolError(
-                f"{place.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
+                f"{confined.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
             )
-        check_fresh(place, context, old)
+        check_fresh(confined, context, old)
     form = _form(old)
     if form.crlf:
         content = content.replace("\r\n", "\n")
@@ -178,7 +178,7 @@ def _form(old: bytes | None) -> TextForm:
     return (TextForm(), *forms_of(old))[-1]
 
 
-def _report(place: Confined, content: str, change: Change) -> str:
+def _report(confined: Confined, content: str, change: Change) -> str:
     did = "Replaced"
     if change.old is None:
         did = "Created"
@@ -187,4 +187,4 @@ def _report(place: Confined, content: str, change: Change) -> str:
     kept = ""
     if _form(change.old).crlf:
         kept = "; kept its CRLF line ends"
-    return f"{did} {place.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"
+    return f"{did} {confined.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"

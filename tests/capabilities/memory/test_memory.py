@@ -29,7 +29,7 @@ from retinue.capabilities.memory.store import (
     unpack,
 )
 from retinue.errors import UsageError
-from retinue.guard.safe_folder import ChangedError, LinkedError, SafeFolder, files, opened, read, write
+from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, opened, read, write
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_an_archive_gives_back_what_was_packed_and_is_always_the_same(content):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_sync_loses_no_line_makes_both_the_same_and_is_done_after_once(tmp_path, one, other):
     base = tmp_path / os.urandom(6).hex()
-    first, second = SafeFolder(base, ("one",)), SafeFolder(base, ("two",))
+    first, second = SafeDir(base, ("one",)), SafeDir(base, ("two",))
     merge(one, first)
     merge(other, second)
     before = lines_everywhere(content_of(first)) | lines_everywhere(content_of(second))
@@ -242,7 +242,7 @@ def test_sync_loses_no_line_makes_both_the_same_and_is_done_after_once(tmp_path,
 @given(CONTENT, CONTENT)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_restoring_keeps_what_is_there_and_brings_all_that_was_packed(tmp_path, there, packed):
-    place = SafeFolder(tmp_path / os.urandom(6).hex(), ("m",))
+    place = SafeDir(tmp_path / os.urandom(6).hex(), ("m",))
     merge(there, place)
     merge(unpack(pack(MemoryArchive("a", "user", packed))).content, place)
     after = content_of(place)
@@ -335,6 +335,6 @@ def test_garbage_is_refused_and_nothing_else_happens(data):
 
 
 def test_a_folder_is_opened_without_being_made(tmp_path):
-    with pytest.raises(FileNotFoundError), opened(SafeFolder(tmp_path, ("a", "b"))):
+    with pytest.raises(FileNotFoundError), opened(SafeDir(tmp_path, ("a", "b"))):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -281,7 +281,7 @@ async def _question(node: RunNode, project: Project, call_id: str, question: Eli
     if guard is None:
         return None
     answer = await project.inbox_service.question(
-        question.title, question.options, party=guard.party, call_id=call_id, detail=question.detail
+        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail
     )
     return None if answer.by in ("policy", "expiry") else answer.choice
 

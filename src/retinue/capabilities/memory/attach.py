@@ -107,11 +107,11 @@ def make_folder(launch: Launch) -> None:
     memory = launch.memory
     if memory is None or not memory.writable:
         return
-    from retinue.guard.safe_folder import SafeFolder, opened, read, write
+    from retinue.guard.safe_dir import SafeDir, opened, read, write
 
     with suppress(OSError), opened(memory.own, create=True):
         if memory.scope == "local":
-            above = SafeFolder(memory.own.base, memory.own.names[:-1])
+            above = SafeDir(memory.own.base, memory.own.names[:-1])
             try:
                 read(above, ".gitignore", most=1)
             except FileNotFoundError:

@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from retinue.capabilities.memory.store import INDEX
 from retinue.core.spec import MemoryScope
-from retinue.guard.safe_folder import SafeFolder, read
+from retinue.guard.safe_dir import SafeDir, read
 from retinue.runs.prompt import shipped
 
 LINES = 200
 BYTES = 25_000
 
 
-def read_index(place: SafeFolder) -> str:
+def read_index(place: SafeDir) -> str:
     """The beginning of MEMORY.md, with a note where it was cut; empty when there is none, when it
     is a link, or when it cannot be read."""
     try:
@@ -77,8 +77,8 @@ class Memory(Struct, frozen=True):
 
     agent: str
     scope: MemoryScope
-    own: SafeFolder
-    others: tuple[SafeFolder, ...] = ()
+    own: SafeDir
+    others: tuple[SafeDir, ...] = ()
     writable: bool = False
     confined: bool = False
     """The run's write and edit tools are for this memory and nothing else."""

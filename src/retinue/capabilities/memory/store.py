@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
-from retinue.guard.safe_folder import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeFolder, files, read, write
+from retinue.guard.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeDir, files, read, write
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
 
@@ -58,39 +58,39 @@ def check_name(name: str) -> str:
     )
 
 
-def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeFolder:
+def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeDir:
     """The folder that is written. Raise UsageError for an unsafe name."""
     root = retinue_home(environment) if scope == "user" else project_folder(cwd, environment)
     base, names = (root, ()) if scope == "user" else (root.parent, (root.name,))
-    return SafeFolder(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
+    return SafeDir(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
 
 
-def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeFolder, ...]:
+def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeDir, ...]:
     """The folders of other systems in which this agent has a memory. Raise UsageError as above."""
     check_name(name)
     return tuple(place for place in _others(name, scope, cwd, environment) if place.exists())
 
 
-def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[SafeFolder]:
+def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[SafeDir]:
     folder = _FOLDERS[scope]
     if scope != "user":
         project = project_folder(cwd, environment).parent
         for base in dict.fromkeys((project, cwd)):
-            yield SafeFolder(base, (".claude", folder, name))
-            yield SafeFolder(base, (".pi", folder, name))
+            yield SafeDir(base, (".claude", folder, name))
+            yield SafeDir(base, (".pi", folder, name))
         return
     house = home(environment)
-    yield SafeFolder(house, (".claude", folder, name))
-    modern = SafeFolder(pi_home(environment), (folder, name))
+    yield SafeDir(house, (".claude", folder, name))
+    modern = SafeDir(pi_home(environment), (folder, name))
     yield modern
     if not modern.path.exists():  # the place that pi used before counts only without the new one
-        yield SafeFolder(house, (".pi", folder, name))
+        yield SafeDir(house, (".pi", folder, name))
 
 
 def remembered(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The names of all agents that have a memory of Retinue's in this scope."""
     example = own_place("x", scope, cwd, environment)
-    above = SafeFolder(example.base, example.names[:-1])
+    above = SafeDir(example.base, example.names[:-1])
     try:
         names = [entry.name for entry in above.path.iterdir()] if above.exists() else []
     except OSError:
@@ -124,7 +124,7 @@ class Merged(Struct, frozen=True):
     conflicts: tuple[str, ...] = ()
 
 
-def content_of(place: SafeFolder) -> dict[str, bytes]:
+def content_of(place: SafeDir) -> dict[str, bytes]:
     """Every file of a memory. Links and files that are too large to be notes are left out."""
     found: dict[str, bytes] = {}
     for names in files(place):
@@ -219,7 +219,7 @@ def _refused(why: str) -> UsageError:
     return UsageError(f"The archive is refused: {why}.", remedy="Make one with: retinue memory snapshot AGENT")
 
 
-def merge(content: Content, place: SafeFolder) -> Merged:
+def merge(content: Content, place: SafeDir) -> Merged:
     """Put `content` into a memory. What it has keeps its name; another version of a file comes
     beside it."""
 
@@ -239,11 +239,11 @@ def merge(content: Content, place: SafeFolder) -> Merged:
     return _settled(once)
 
 
-def sync(first: SafeFolder, second: SafeFolder) -> tuple[Merged, Merged]:
+def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
     """Both hold the same afterwards: where versions differ, that of `first` has the name in both,
     and that of `second` stands beside it in both. Doing it again changes nothing."""
 
-    def once(place: SafeFolder) -> Merged:
+    def once(place: SafeDir) -> Merged:
         one, other = content_of(first), content_of(second)
         wanted = dict(one)
         for path, data in other.items():
@@ -269,7 +269,7 @@ def _settled(work: Callable[[], Merged]) -> Merged:
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
-def _become(place: SafeFolder, there: Content, wanted: Content) -> Merged:
+def _become(place: SafeDir, there: Content, wanted: Content) -> Merged:
     added: list[str] = []
     changed: list[str] = []
     conflicts: list[str] = []
@@ -305,7 +305,7 @@ def conflict_name(path: str, data: bytes) -> str:
     return f"{folder}{slash}{plain.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix if dot else ''}"
 
 
-def describe(place: SafeFolder) -> list[tuple[str, int]]:
+def describe(place: SafeDir) -> list[tuple[str, int]]:
     """The files of a memory with their sizes."""
     return [(path, len(data)) for path, data in content_of(place).items()]
 

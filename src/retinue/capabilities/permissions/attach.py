@@ -143,10 +143,10 @@ def permissions_for(
         rules += preset_rules()
     if parent is not None:
         mode = mode_for(request, project, parent.mode, notes)
-        above, roots = parent.place, parent.place.roots
+        above, roots = parent.folders, parent.folders.roots
         others = roots if roots[0] == where else roots[1:]
         place = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, project.real)
-        return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
+        return parent.fork(mode, rules, folders=place, limits=limits, presets=presets)
     mode = mode_for(request, project, None, notes)
     sources = _sources(project)
     extra = (*project.settings.settings.extra_roots, *sources.directories)

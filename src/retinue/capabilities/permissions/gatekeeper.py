@@ -113,7 +113,7 @@ class Guard(Struct, eq=False):
 
     node: RunNode
     permissions: PermissionPolicy
-    party: Asker
+    asker: Asker
     taint: Taint | None = None
     recalled: set[str] = field(default_factory=set)
 
@@ -127,7 +127,7 @@ def gatekeeper(node: RunNode, project: Project, inner: Wrap, *, resumed: bool = 
     """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
-    guard = Guard(node, _permissions(node, project), _party(node, project, resumed), taint_of(node, project))
+    guard = Guard(node, _permissions(node, project), _asker(node, project, resumed), taint_of(node, project))
     project.guards[node.id] = guard
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
@@ -136,7 +136,7 @@ def gatekeeper(node: RunNode, project: Project, inner: Wrap, *, resumed: bool = 
     gate = PermissionGate(
         with_memory(guard.permissions, node.handle.launch, project),
         hooks_for(node, project),
-        guard.party,
+        guard.asker,
         lambda: project.inbox_service,
         granted,
         recall=lambda: _recall(guard, project),
@@ -180,7 +180,7 @@ def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
     return made
 
 
-def _party(node: RunNode, project: Project, resumed: bool) -> Asker:
+def _asker(node: RunNode, project: Project, resumed: bool) -> Asker:
     handle = node.handle
 
     def record(body: Body) -> None:
@@ -188,12 +188,12 @@ def _party(node: RunNode, project: Project, resumed: bool) -> Asker:
         node.observe(body)
 
     about = node.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
-    party = Asker(handle.place, handle.agent, handle.controls, record, description=about, resting=node.resting)
+    asker = Asker(handle.place, handle.agent, handle.controls, record, description=about, resting=node.resting)
     if resumed:
         from retinue.log.inbox import leftovers
 
-        party.leftovers = leftovers(project.log.reader, handle.id)
-    return party
+        asker.leftovers = leftovers(project.log.reader, handle.id)
+    return asker
 
 
 def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None:
@@ -205,9 +205,9 @@ def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None
 async def release(node: RunNode, project: Project) -> None:
     """The run is over: it has no rights any more, and what it had asked is withdrawn."""
     guard = project.guards.pop(node.id, None)
-    if guard is not None and guard.party.leftovers:
+    if guard is not None and guard.asker.leftovers:
         with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
-            await project.inbox_service.run_ended(guard.party)
+            await project.inbox_service.run_ended(guard.asker)
 
 
 async def grant(guard: Guard, project: Project, rule: str, answer: InboxAnswer) -> None:
@@ -236,21 +236,21 @@ async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
     guard = project.guards.get(node.id)
     if guard is None:
         return False
-    place = guard.party.place
+    place = guard.asker.place
     item = InboxItem(
         id=new_item_id(),
         kind="quote",
         run_id=place.run_id,
         root_id=place.root_id,
-        agent=guard.party.agent,
-        description=guard.party.description,
+        agent=guard.asker.agent,
+        description=guard.asker.description,
         title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
         detail=quote.text,
         payload={"agents": quote.agents, "text": quote.text},
         reason="This run has started as many agents as it may without being asked (quoteAbove).",
         options=("allow", "deny"),
     )
-    answer = await project.inbox_service.ask(item, guard.party)
+    answer = await project.inbox_service.ask(item, guard.asker)
     return answer.choice == "allow"
 
 
@@ -279,7 +279,7 @@ async def _write(guard: Guard, project: Project, rule: str) -> None:
         project.__dict__.pop("settings", None)
     else:
         text = f"{rule} is allowed for this session only: {saved.problem}"
-        guard.party.record(Warned("settings", text))
+        guard.asker.record(Warned("settings", text))
 
 
 def _recall(guard: Guard, project: Project) -> bool:

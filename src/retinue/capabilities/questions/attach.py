@@ -141,10 +141,10 @@ class RunCompanion:
 
     def _party(self) -> Asker | None:
         guard = self._project.guards.get(self._node.id)
-        return guard.party if guard is not None else None
+        return guard.asker if guard is not None else None
 
     async def _answered(
-        self, asked: _Question, above: RunNode | None, party: Asker | None, call_id: str | None
+        self, asked: _Question, above: RunNode | None, asker: Asker | None, call_id: str | None
     ) -> Reply:
         """The first answer there is. Nothing of this goes on when it returns or is cancelled."""
         tasks: dict[str, asyncio.Task[Any]] = {}
@@ -153,9 +153,9 @@ class RunCompanion:
             tasks[name] = asyncio.create_task(work, name=f"question {asked.id} {name}")
 
         def ask_person() -> bool:
-            if "person" in tasks or party is None or not self._project.can_ask:
+            if "person" in tasks or asker is None or not self._project.can_ask:
                 return "person" in tasks
-            begin("person", self._person(asked, party, call_id))
+            begin("person", self._person(asked, asker, call_id))
             return True
 
         try:
@@ -193,20 +193,20 @@ class RunCompanion:
             return None  # the run above may still say something
         return Reply("nobody", "it was put to the user, too.")
 
-    async def _person(self, asked: _Question, party: Asker, call_id: str | None) -> InboxAnswer | None:
+    async def _person(self, asked: _Question, asker: Asker, call_id: str | None) -> InboxAnswer | None:
         """What a person answers; None when nobody did."""
         detail = f"Asked by {self._node.handle.agent}: {self._node.description}".rstrip(": ")
         answer = await self._project.inbox_service.question(
-            asked.text, asked.options, party=party, call_id=call_id, detail=detail
+            asked.text, asked.options, asker=asker, call_id=call_id, detail=detail
         )
         return None if answer.by in _NOBODY else answer
 
     async def _later(self, asked: _Question, above: RunNode | None) -> None:
         """Bring the answer as a message, while the run works on. What the run above says reaches
         it as any other message; a person's answer is brought here."""
-        party = self._party()
+        asker = self._party()
         # A mailbox of nobody, so that no clock of the run stands still; and no events in its record.
-        quiet = replace(party, controls=Controls(), record=_nothing) if party is not None else None
+        quiet = replace(asker, controls=Controls(), record=_nothing) if asker is not None else None
         with suppress(RetinueError):
             reply = await self._answered(asked, above, quiet, None)
             if reply.kind == "answered" and not asked.heard.done():

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from retinue.agents.scan import Signature, just_written, signed
 from retinue.capabilities.memory.store import is_safe
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
-from retinue.guard.safe_folder import SafeFolder, files, read
+from retinue.guard.safe_dir import SafeDir, files, read
 
 _PLACE = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
 _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
@@ -312,7 +312,7 @@ def _data(root: Root, skill: Skill) -> bytes:
     return data
 
 
-def _place(root: Root, folder: Path) -> SafeFolder:
+def _place(root: Root, folder: Path) -> SafeDir:
     """A folder of a root, with no link from the root on."""
     top = str(root.path)
-    return SafeFolder(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))
+    return SafeDir(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))

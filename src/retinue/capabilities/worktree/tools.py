@@ -119,7 +119,7 @@ def _writes(call: JudgedCall) -> Iterator[str]:
 
     for path, writes in call.touched:
         free = any(path == each or path.startswith(f"{each}/") for each in _FREE) and ".." not in Path(path).parts
-        if writes and not free and not all(call.place.inside(path, base) for base in call.bases):
+        if writes and not free and not all(call.folders.inside(path, base) for base in call.bases):
             yield f"it may write to {shown(path)}, which is not in the worktree"
 
 
@@ -135,7 +135,7 @@ def _git(step: Step, call: JudgedCall) -> Iterator[str]:
     for number, word in enumerate(words):
         option = next((each for each in _ELSEWHERE if word == each or word.startswith(f"{each}=")), None)
         value = word.partition("=")[2] or (words[number + 1] if number + 1 < len(words) else "")
-        if option is not None and not all(call.place.inside(value, base) for base in call.bases):
+        if option is not None and not all(call.folders.inside(value, base) for base in call.bases):
             yield f"`git {option}` leads out of the worktree"
     if "core.worktree" in " ".join(words):
         yield "it moves git's work tree"

@@ -15,7 +15,7 @@ from retinue.faces.text import clean, indent
 if TYPE_CHECKING:
     from retinue.capabilities.memory.store import Merged
     from retinue.core.spec import MemoryScope
-    from retinue.guard.safe_folder import SafeFolder
+    from retinue.guard.safe_dir import SafeDir
 
 
 SCOPES = ("user", "project", "local")
@@ -26,7 +26,7 @@ def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -
     parser.add_argument("--scope", choices=SCOPES, default=default, help=help)
 
 
-def open_memory(agent: str, scope: MemoryScope, cwd: Path) -> SafeFolder:
+def open_memory(agent: str, scope: MemoryScope, cwd: Path) -> SafeDir:
     """Return the folder that Retinue writes. Raise UsageError for a name that cannot be one, and where something in
     the folder must not be followed."""
     from retinue.capabilities.memory.store import own_place
@@ -107,7 +107,7 @@ def _find_memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> lis
     return found
 
 
-def _data(agent: str, scope: str, place: SafeFolder, *, own: bool) -> dict[str, Any]:
+def _data(agent: str, scope: str, place: SafeDir, *, own: bool) -> dict[str, Any]:
     from retinue.capabilities.memory.block import read_index
     from retinue.capabilities.memory.store import describe
 

@@ -41,7 +41,7 @@ CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern"
 class JudgedCall:
     """One call. Everything costly is found out when it is asked for."""
 
-    def __init__(self, use: ToolUse, place: RunFolders, *, masked: bool = False) -> None:
+    def __init__(self, use: ToolUse, folders: RunFolders, *, masked: bool = False) -> None:
         """`masked`: the sandbox hides and protects what rules about files forbid, whatever a command does."""
         names = canonical(use.tool) if use.tool not in TOOLS else ()
         self.tool = names[0] if len(names) == 1 else use.tool
@@ -50,7 +50,7 @@ class JudgedCall:
         self.confined = use.confined
         self.stopped = use.stopped
         self.masked = masked
-        self.place = place.now()
+        self.folders = folders.now()
         self.is_shell = self.tool == "bash"
         self.is_server = self.tool.startswith("mcp__")
 
@@ -96,9 +96,9 @@ class JudgedCall:
         return self._bases(self.script.moves if self.is_shell else ())
 
     def _bases(self, moves: tuple[str, ...]) -> tuple[str, ...]:
-        found = dict.fromkeys([self.place.cwd])
+        found = dict.fromkeys([self.folders.cwd])
         for move in moves:
-            found |= dict.fromkeys(self.place.absolute(move, base) for base in tuple(found))
+            found |= dict.fromkeys(self.folders.absolute(move, base) for base in tuple(found))
             if not is_known(move) or len(found) > _STAYING:
                 found[HOLE] = None
                 break
@@ -111,7 +111,7 @@ class JudgedCall:
 
         for base in self.bases:
             found = git_programs(Path(base)) if is_known(base) else None
-            if found is not None and not (self.place.consented and self.place.consented(found.path, found.content)):
+            if found is not None and not (self.folders.consented and self.folders.consented(found.path, found.content)):
                 return found
         return None
 

@@ -82,14 +82,14 @@ def _existing(folder: Path, names: Iterable[str], named: Sequence[str]) -> list[
     return found
 
 
-def protected(path: str, place: RunFolders, base: str | None = None) -> str | None:
+def protected(path: str, folders: RunFolders, base: str | None = None) -> str | None:
     """Return the protected name in `path`, or None. What is not known of the path may be one."""
-    for form in place.forms(path, base):
+    for form in folders.forms(path, base):
         found = _in_form(form)
         if found is not None:
             return found
-        folders = _program_folders(place.programs, place.cwd)
-        if form in folders or form.rpartition("/")[0] in folders:
+        programs = _program_folders(folders.programs, folders.cwd)
+        if form in programs or form.rpartition("/")[0] in programs:
             return "folder of programs"
     return None
 
@@ -146,11 +146,11 @@ def mentions_deletion(text: str) -> bool:
     return _NAMES_DELETION.search(text) is not None
 
 
-def critical(script: Script, place: RunFolders, bases: tuple[str, ...]) -> str | None:
+def critical(script: Script, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
     """Return why this must not happen unasked; None if it may."""
     for each in script.all_steps():
         for step in _with_started(each):
-            found = _of_step(step, place, bases)
+            found = _of_step(step, folders, bases)
             if found is not None:
                 return found
     for file in script.opened:
@@ -176,18 +176,18 @@ def _with_started(step: Step) -> Iterator[Step]:
             yield Step(tuple(rest))
 
 
-def _of_step(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
+def _of_step(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
     name = step.name
     if name in _DELETING:
-        return _deletion(name, step.words[1:], operands(step), place, bases)
+        return _deletion(name, step.words[1:], operands(step), folders, bases)
     if name == "mv":
-        return _deletion(name, (), operands(step)[:-1] or operands(step), place, bases)
+        return _deletion(name, (), operands(step)[:-1] or operands(step), folders, bases)
     if name in ("find", "gfind") and "-delete" in step.words:
-        return _found_and_deleted(step, place, bases)
+        return _found_and_deleted(step, folders, bases)
     if name == "rsync" and has_option(step.words, "--del"):
-        return _deletion(name, ("-r",), operands(step)[-1:], place, bases)
+        return _deletion(name, ("-r",), operands(step)[-1:], folders, bases)
     if name in ("chmod", "chown", "chgrp") and _recursive(step.words):
-        return _deletion(name, ("-R",), operands(step)[1:], place, bases, workspace=False)
+        return _deletion(name, ("-R",), operands(step)[1:], folders, bases, workspace=False)
     if name.startswith("mkfs") or name in ("wipefs", "fdisk", "parted", "mkswap"):
         return f"{name} destroys what is on a device"
     if name in ("dd", "tee", "cp", "truncate") and any(map(_DEVICE.match, operands(step))):
@@ -201,7 +201,7 @@ def _recursive(words: tuple[str, ...]) -> bool:
     return any(word.startswith("-") and not word.startswith("--") and set("rR") & set(word) for word in words)
 
 
-def _found_and_deleted(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
+def _found_and_deleted(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
     """Judge find -delete: a test that chooses makes it an ordinary deletion, but not at the root."""
     words = step.words[1:]
     first = 0
@@ -212,14 +212,14 @@ def _found_and_deleted(step: Step, place: RunFolders, bases: tuple[str, ...]) ->
     chosen = any(word in tests and words[at + 1 : at + 2] != ("*",) for at, word in enumerate(words))
     negated = not {"!", "-not", "-o", "-or"}.isdisjoint(words)
     workspace = not chosen or negated
-    return _deletion("find", ("-r",), starts, place, bases, workspace=workspace)
+    return _deletion("find", ("-r",), starts, folders, bases, workspace=workspace)
 
 
 def _deletion(
     name: str,
     options: tuple[str, ...],
     targets: tuple[str, ...],
-    place: RunFolders,
+    folders: RunFolders,
     bases: tuple[str, ...],
     *,
     workspace: bool = True,
@@ -233,39 +233,39 @@ def _deletion(
         if HOLE in target and name != "mv" and (whole or name == "rmdir"):
             return f"{name} deletes whole folders, and which is known only when it runs ({shown(target)})"
         for base in bases:
-            found = _vital(target, base, place, workspace)
+            found = _vital(target, base, folders, workspace)
             if found is not None:
                 return f"{name} {shown(target)} concerns {found}"
     return None
 
 
-def _vital(target: str, base: str, place: RunFolders, workspace: bool) -> str | None:
+def _vital(target: str, base: str, folders: RunFolders, workspace: bool) -> str | None:
     if HOLE in target or HOLE in base:
         return None
     folder, everything = target, False
     if not is_known(target):
         head, _, last = target.rpartition("/")
         if not _EVERYTHING.fullmatch(last) or GLOB in head:
-            return _vital_glob(head, base, place)
+            return _vital_glob(head, base, folders)
         folder, everything = head or ("/" if target.startswith("/") else "."), True
-    forms = {place.absolute(folder, base), *place.forms(folder, base)}
+    forms = {folders.absolute(folder, base), *folders.forms(folder, base)}
     for form in forms:
         if form == "/" or (form.count("/") == 1 and not everything) or (form.count("/") == 1 and form != "/tmp"):  # noqa: S108
             return "the root of the file system or a folder in it"
-        if below(place.home, form) is not None or (form.startswith(("/home/", "/Users/")) and form.count("/") == 2):
+        if below(folders.home, form) is not None or (form.startswith(("/home/", "/Users/")) and form.count("/") == 2):
             return "a home folder"
-        if workspace and any(below(root, form) is not None for root in (*place.roots, *place.real_roots)):
+        if workspace and any(below(root, form) is not None for root in (*folders.roots, *folders.real_roots)):
             return "a whole working directory"
     return None
 
 
-def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
+def _vital_glob(head: str, base: str, folders: RunFolders) -> str | None:
     """Judge `/*/x` and `~/.*/y`: a glob for a folder right below the root or a home."""
     fixed = head[: head.index(GLOB)] if GLOB in head else ""
     if not fixed:
         return None
-    folder = os.path.dirname(place.absolute(fixed + "x", base))  # noqa: PTH120
-    if folder == "/" or folder == place.home:
+    folder = os.path.dirname(folders.absolute(fixed + "x", base))  # noqa: PTH120
+    if folder == "/" or folder == folders.home:
         return "folders of the root or a home"
     return None
 
@@ -337,11 +337,11 @@ class Covering:
         return path == "-" or path in _DEVICES or self._inside(path) or self._ruled(path, READING)
 
     def _writable(self, path: str) -> bool:
-        place = self._call.place
-        return self._inside(path) and not any(protected(path, place, base) for base in self._call.bases)
+        folders = self._call.folders
+        return self._inside(path) and not any(protected(path, folders, base) for base in self._call.bases)
 
     def _inside(self, path: str) -> bool:
-        return all(self._call.place.inside(path, base) for base in self._call.bases)
+        return all(self._call.folders.inside(path, base) for base in self._call.bases)
 
     def _file(self, file: Opened) -> bool:
         if file.path in _DEVICES or (file.path.startswith("/dev/fd/") and file.path[8:].isdigit()):
@@ -354,11 +354,11 @@ class Covering:
         return self._ruled(file.path, WRITING)
 
     def _ruled(self, path: str, tools: frozenset[str]) -> bool:
-        place, bases = self._call.place, self._call.bases
+        folders, bases = self._call.folders, self._call.bases
         for rule in self._allow:
             if not tools & rule.tools or rule.glob is not None:
                 continue
-            if rule.specifier is None or all(match_path(rule, place, path, base) == YES for base in bases):
+            if rule.specifier is None or all(match_path(rule, folders, path, base) == YES for base in bases):
                 self._used[rule] = None
                 return True
         return False
@@ -379,7 +379,7 @@ def stopped_by_walls(call: JudgedCall, coverage: Coverage) -> bool:
 
 def _looks_outside(call: JudgedCall, step: Step) -> bool:
     """Return whether it is handed a path that exists outside of what the sandbox shows."""
-    return any(all(call.place.leaves(path, base) for base in call.bases) for path in operands(step))
+    return any(all(call.folders.leaves(path, base) for base in call.bases) for path in operands(step))
 
 
 def protected_write(call: JudgedCall) -> str | None:
@@ -388,7 +388,7 @@ def protected_write(call: JudgedCall) -> str | None:
         if not writes or path in _DEVICES or path.startswith("-"):
             continue
         for base in call.bases:
-            name = protected(path, call.place, base)
+            name = protected(path, call.folders, base)
             if name is not None:
                 return f"{shown(path)} ({name})"
     return None

@@ -105,14 +105,14 @@ def _of_step(step: Step) -> str | None:
 
 def _pattern(path: str, call: JudgedCall) -> str:
     """Return a path as a pattern for itself alone: from the working directory if it is in there."""
-    absolute = call.place.absolute(path)
-    inside = below(absolute, call.place.cwd)
+    absolute = call.folders.absolute(path)
+    inside = below(absolute, call.folders.cwd)
     text = f"/{inside}" if inside else f"/{absolute}"
     return _SPECIAL.sub(r"\\\1", text)
 
 
 def judge(policy: PermissionPolicy, use: ToolUse) -> Decision:
-    return _Judgement(policy).judge(JudgedCall(use, policy.place, masked=policy.masks))
+    return _Judgement(policy).judge(JudgedCall(use, policy.folders, masked=policy.masks))
 
 
 class _Judgement:
@@ -169,7 +169,7 @@ class _Judgement:
         script = call.script
         if call.confined and doubtful is None:
             return self._walled(call, "It runs inside the read-only walls.")
-        vital = critical(script, call.place, call.bases)
+        vital = critical(script, call.folders, call.bases)
         if vital is not None:
             return self._decision("ask", call, f"Never without asking: {vital}.", "critical", risk="high")
         bypass = self._mode == "bypassPermissions"
@@ -239,7 +239,7 @@ class _Judgement:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
         if call.writes:
             for path in call.paths:
-                found = protected(path, call.place)
+                found = protected(path, call.folders)
                 if found is not None and not self._names(found, call):
                     return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
@@ -310,7 +310,7 @@ _PLANNING = "The mode is plan: look and think, change nothing. Describe what you
 def _risk(call: JudgedCall) -> Risk:
     if call.is_shell or call.is_server or "execute" in call.effects:
         return "medium"
-    if all(map(call.place.inside, call.paths)):
+    if all(map(call.folders.inside, call.paths)):
         return "low"
     return "medium"
 
@@ -326,7 +326,7 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
             facts["doubts"] = list(script.doubts)
         return facts
     if call.paths:
-        return {"paths": list(chain.from_iterable(map(call.place.forms, call.paths[:5])))}
+        return {"paths": list(chain.from_iterable(map(call.folders.forms, call.paths[:5])))}
     if call.hosts:
         return {"hosts": list(call.hosts)}
     return {}
@@ -334,7 +334,7 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
 
 def _edits_inside(call: JudgedCall) -> bool:
     edits = call.writes and call.effects <= {"read", "write"}
-    return edits and bool(call.paths) and all(map(call.place.inside, call.paths))
+    return edits and bool(call.paths) and all(map(call.folders.inside, call.paths))
 
 
 _FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})

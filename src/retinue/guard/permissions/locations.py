@@ -158,31 +158,31 @@ def _targets(pattern: str) -> Iterator[str]:
         yield os.path.realpath(found) if count < _MOST_MATCHES else ""
 
 
-def match_path(rule: Rule, place: RunFolders, path: str, base: str | None = None) -> Match:
+def match_path(rule: Rule, folders: RunFolders, path: str, base: str | None = None) -> Match:
     """Return what the pattern of `rule` says about a path: for allow rules YES only if link and target
     match, for others if either does; MAYBE where the path is not known well enough."""
     assert rule.specifier is not None
-    forms = place.forms(path, base)
-    best = _match_forms(rule, place, forms)
-    if place.copied is not None and best != YES:
-        originals = list(filter(None, map(place.original, forms)))
+    forms = folders.forms(path, base)
+    best = _match_forms(rule, folders, forms)
+    if folders.copied is not None and best != YES:
+        originals = list(filter(None, map(folders.original, forms)))
         if originals and (rule.kind != "allow" or len(originals) == len(forms)):
-            best = max(best, _match_forms(rule, place, originals))
+            best = max(best, _match_forms(rule, folders, originals))
     return best
 
 
-def _match_forms(rule: Rule, place: RunFolders, forms: Iterable[str]) -> Match:
-    answers = [_match_form(rule, place, form) for form in forms]
+def _match_forms(rule: Rule, folders: RunFolders, forms: Iterable[str]) -> Match:
+    answers = [_match_form(rule, folders, form) for form in forms]
     if rule.kind == "allow":
         return min(answers)
     return max(answers)
 
 
-def _match_form(rule: Rule, place: RunFolders, path: str) -> Match:
-    base, pattern = anchored(rule, place)
+def _match_form(rule: Rule, folders: RunFolders, path: str) -> Match:
+    base, pattern = anchored(rule, folders)
     allow = rule.kind == "allow"
     best: Match = NO
-    for folder in place.forms(base):
+    for folder in folders.forms(base):
         if is_known(path):
             rest = below(path, folder)
             if rest is not None and _fits(_compiled(pattern, allow), rest or ".", allow):
@@ -202,16 +202,16 @@ def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
     return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
 
 
-def anchored(rule: Rule, place: RunFolders) -> tuple[str, str]:
+def anchored(rule: Rule, folders: RunFolders) -> tuple[str, str]:
     """Return the folder that a rule's pattern starts from, and the pattern inside it."""
     text = rule.specifier or ""
     if text.startswith("//"):
         return "/", text[1:]
     if text == "~" or text.startswith("~/"):
-        return place.home, text[1:] or "/**"
+        return folders.home, text[1:] or "/**"
     if text.startswith("/"):
         return rule.base, text
-    return place.cwd, text.removeprefix("./") if text != "./" else "/**"
+    return folders.cwd, text.removeprefix("./") if text != "./" else "/**"
 
 
 def compile_pattern(pattern: str) -> Pattern[str]:

@@ -73,7 +73,7 @@ def _specified(rule: Rule, call: JudgedCall) -> Match:
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
         return _hosts(rule.specifier, call)
     if call.tool in READING | WRITING and not rule.specifier.startswith("domain:"):
-        return max((match_path(rule, call.place, path) for path in call.paths), default=NO)
+        return max((match_path(rule, call.folders, path) for path in call.paths), default=NO)
     return NO
 
 
@@ -292,7 +292,7 @@ def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
         if path.startswith("/dev/"):
             return NO
         return YES
-    return max(match_path(rule, call.place, path, base) for base in call.bases)
+    return max(match_path(rule, call.folders, path, base) for base in call.bases)
 
 
 def _reached(rule: Rule, call: JudgedCall) -> Match:
@@ -347,7 +347,7 @@ def allows(rule: Rule, call: JudgedCall) -> bool:
     if call.tool in SPAWNING:
         return _names_agents(rule).issuperset(map(str.lower, call.agents))
     if call.tool in READING | WRITING:
-        return bool(call.paths) and all(match_path(rule, call.place, path) == YES for path in call.paths)
+        return bool(call.paths) and all(match_path(rule, call.folders, path) == YES for path in call.paths)
     return False
 
 

@@ -181,14 +181,14 @@ class PermissionPolicy:
     """Implements `core.permission.Permissions`. Not changed by calls; only `grant` adds."""
 
     __slots__ = (
-        *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "place", "presets"),
+        *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "presets", "folders"),
         *("walls", "wary"),
     )
 
     def __init__(
         self,
         mode: PermissionMode,
-        place: RunFolders,
+        folders: RunFolders,
         rules: Iterable[Rule] = (),
         *,
         limits: Sequence[Limit] = (),
@@ -201,7 +201,7 @@ class PermissionPolicy:
         allowed run inside the read-only walls. `masks`: the walls of every command hide and keep
         what rules about files forbid."""
         self.mode: PermissionMode = mode
-        self.place = place
+        self.folders = folders
         self.limits = tuple(limits)
         self.presets = presets
         self.walls = walls
@@ -231,7 +231,7 @@ class PermissionPolicy:
 
     def grant(self, rule: str) -> None:
         """Raise ValueError for a text that is not a rule."""
-        made = parse_rule(rule, "allow", source="granted in this session", base=self.place.cwd)
+        made = parse_rule(rule, "allow", source="granted in this session", base=self.folders.cwd)
         if isinstance(made, str):
             raise ValueError(f"{rule} {made}")
         self._grants.append(made)
@@ -241,7 +241,7 @@ class PermissionPolicy:
         mode: PermissionMode,
         rules: Iterable[Rule] = (),
         *,
-        place: RunFolders | None = None,
+        folders: RunFolders | None = None,
         limits: Sequence[Limit] = (),
         presets: bool = False,
     ) -> PermissionPolicy:
@@ -249,7 +249,7 @@ class PermissionPolicy:
         far. Later grants to one do not reach the other."""
         return PermissionPolicy(
             mode,
-            place or self.place,
+            folders or self.folders,
             (*self.own_rules, *rules),
             limits=(*self.limits, *limits),
             grants=self._grants,
@@ -267,8 +267,8 @@ class PermissionPolicy:
         from retinue.guard.permissions.locations import match_path
         from retinue.guard.permissions.rule import YES
 
-        place = self.place.now()
-        return lambda path: any(match_path(rule, place, path) == YES for rule in rules)
+        folders = self.folders.now()
+        return lambda path: any(match_path(rule, folders, path) == YES for rule in rules)
 
     def hides(self, tool: str) -> Rule | None:
         """Return the rule that takes a tool away altogether, so that no model need see it."""

@@ -68,9 +68,9 @@ def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
     homes = {home, os.path.realpath(home)} if home else set()
     found: dict[str, None] = {}
     for name in _IN_HOME if home else ():
-        place = f"{home}/{name}"
-        if os.path.exists(place):  # noqa: PTH110 - quick
-            found[place] = found[os.path.realpath(place)] = None
+        location = f"{home}/{name}"
+        if os.path.exists(location):  # noqa: PTH110 - quick
+            found[location] = found[os.path.realpath(location)] = None
     _add_prefix(ours, homes, found)
     for entry in dict.fromkeys(path.split(os.pathsep)):
         if entry.startswith("/") and os.path.isdir(entry):  # noqa: PTH112 - quick
@@ -106,9 +106,9 @@ def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
 
 def _add_prefix(prefix: str, homes: set[str], found: dict[str, None]) -> None:
     """Add a prefix, and that of the interpreter it was made with, if it is a virtual environment."""
-    for place in (prefix, os.path.realpath(prefix)):
-        if not _is_system(place):
-            found[place] = None
+    for location in (prefix, os.path.realpath(prefix)):
+        if not _is_system(location):
+            found[location] = None
     for line in _lines(f"{prefix}/pyvenv.cfg"):
         key, _, value = line.partition("=")
         base = value.strip()

@@ -108,21 +108,21 @@ class Scratch:
         base = _base()
         _sweep(base)
         own = os.getpid()
-        self._place = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{_started(own)}.", dir=base))
-        self.folder = self._place / "work"
-        self.void = self._place / "void"
+        self._location = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{_started(own)}.", dir=base))
+        self.folder = self._location / "work"
+        self.void = self._location / "void"
         self.folder.mkdir(mode=0o700)
         self.void.mkdir(mode=0o700)
 
     def keep(self, name: str, content: bytes) -> Path:
         """Write something beside the scratch folder, where confined programs cannot change it."""
-        path = self._place / name
+        path = self._location / name
         path.write_bytes(content)
         return path
 
     def remove(self) -> None:
         """Remove the folder; safe to call twice. Folders that a program made unreadable are opened first."""
-        _remove(self._place)
+        _remove(self._location)
 
 
 @cache
@@ -164,7 +164,7 @@ def _started(pid: int) -> str:
         return ""
 
 
-def _remove(place: Path) -> None:
+def _remove(location: Path) -> None:
     def force(function: object, path: str, error: object) -> None:
         """A folder without rights: its owner may give them back."""
         for folder in (Path(path).parent, Path(path)):
@@ -172,9 +172,9 @@ def _remove(place: Path) -> None:
                 folder.chmod(0o700)
 
     for _ in range(3):
-        if not os.path.lexists(place):
+        if not os.path.lexists(location):
             return
-        shutil.rmtree(place, onerror=force)
+        shutil.rmtree(location, onerror=force)
 
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8

@@ -104,7 +104,7 @@ def secret_places(home: Path) -> tuple[Path, ...]:
 def existing_paths(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the paths that exist."""
     # By text: a `Path` for each of them takes longer than asking the kernel.
-    candidates = [os.path.join(folder, place) for place in places]  # noqa: PTH118
+    candidates = [os.path.join(folder, location) for location in places]  # noqa: PTH118
     return tuple(map(Path, filter(os.path.exists, candidates)))
 
 
@@ -166,9 +166,9 @@ def _binds(plan: dict[str, Any]) -> list[str]:
     for source, target, kind in plan["mounts"]:
         if kind == "early device" or not os.path.lexists(target):
             continue
-        place = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
+        location = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
         free = kind in ("early rw", "pin") or (kind == "early shown" and plan["change"] == "all")
-        argv += ["--bind" if free else "--ro-bind", place, target]
+        argv += ["--bind" if free else "--ro-bind", location, target]
     return argv
 
 

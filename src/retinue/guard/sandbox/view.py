@@ -128,21 +128,21 @@ class View:
         if not inner and not links:
             return self._empty_folder
         kinds = [(name, _is_dir(f"{path}/{name}")) for name in inner]
-        place = self._void / sha256(repr((kinds, links)).encode()).hexdigest()[:16]
-        if place.exists():
-            return place.name
-        _made(place)
+        location = self._void / sha256(repr((kinds, links)).encode()).hexdigest()[:16]
+        if location.exists():
+            return location.name
+        _made(location)
         for name, is_folder in kinds:
             if is_folder:
-                _made(place / name)
+                _made(location / name)
             else:
-                _made((place / name).parent)
-                (place / name).touch()
+                _made((location / name).parent)
+                (location / name).touch()
         for name, text in links:
-            if not os.path.lexists(place / name):
-                _made((place / name).parent)
-                (place / name).symlink_to(text)
-        return place.name
+            if not os.path.lexists(location / name):
+                _made((location / name).parent)
+                (location / name).symlink_to(text)
+        return location.name
 
     @cached_property
     def _empty_file(self) -> str:
@@ -231,9 +231,9 @@ def _readable_disks() -> list[str]:
 
 def _links(path: str) -> Iterable[tuple[str, str]]:
     """Yield links on the way of a path, with where they lead."""
-    for place in (*reversed(_above(path)), path):
+    for location in (*reversed(_above(path)), path):
         try:
-            yield place, os.readlink(place)  # noqa: PTH115 - quick
+            yield location, os.readlink(location)  # noqa: PTH115 - quick
         except OSError:
             continue
 
@@ -288,11 +288,11 @@ def _real(paths: Iterable[Path]) -> list[str]:
         folder, _, name = str(path).rpartition("/")
         if folder not in folders:
             folders[folder] = os.path.realpath(folder or "/").rstrip("/")
-        place = f"{folders[folder]}/{name}"
-        if name in ("", "..") or not str(path).startswith("/") or os.path.islink(place):  # noqa: PTH114 - quick
-            place = os.path.realpath(path)
-        if os.path.exists(place):  # noqa: PTH110 - quick
-            found[place] = None
+        location = f"{folders[folder]}/{name}"
+        if name in ("", "..") or not str(path).startswith("/") or os.path.islink(location):  # noqa: PTH114 - quick
+            location = os.path.realpath(path)
+        if os.path.exists(location):  # noqa: PTH110 - quick
+            found[location] = None
     return list(found)
 
 

@@ -216,12 +216,12 @@ def restrict_paths(landlock: "dict[str, Any]") -> None:
         rules = call("landlock_create_ruleset", handled, len(handled), 0)
         for path, access in landlock["rules"]:
             try:
-                place = open_path(path)
+                location = open_path(path)
             except OSError:
                 # What is not there needs no permission.
                 continue
-            attempt("landlock_add_rule", rules, 1, words(access, place), 0)
-            posix.close(place)
+            attempt("landlock_add_rule", rules, 1, words(access, location), 0)
+            posix.close(location)
         call("landlock_restrict_self", rules, 0)
         posix.close(rules)
     except OSError as error:

@@ -296,11 +296,11 @@ def _open_again(folder: int, name: str) -> int:
     try:
         return posix.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:
-        place = posix.open(name, O_PATH | posix.O_NOFOLLOW | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=folder)
+        location = posix.open(name, O_PATH | posix.O_NOFOLLOW | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=folder)
         try:
-            posix.chmod(f"/proc/self/fd/{place}", 0o700)
+            posix.chmod(f"/proc/self/fd/{location}", 0o700)
         finally:
-            posix.close(place)
+            posix.close(location)
         return posix.open(name, _FOLDER, dir_fd=folder)
 
 

@@ -36,7 +36,7 @@ class LinkedError(OSError):
         self.path = path
 
 
-class SafeFolder(Struct, frozen=True):
+class SafeDir(Struct, frozen=True):
     """A folder: `names` below `base`. The base may be reached by links, nothing below it may. What
     is made in a `private` one only its owner can read."""
 
@@ -44,8 +44,8 @@ class SafeFolder(Struct, frozen=True):
     names: tuple[str, ...]
     private: bool = False
 
-    def inside(self, *names: str) -> SafeFolder:
-        return SafeFolder(self.base, (*self.names, *names), self.private)
+    def inside(self, *names: str) -> SafeDir:
+        return SafeDir(self.base, (*self.names, *names), self.private)
 
     @property
     def path(self) -> Path:
@@ -76,17 +76,17 @@ class SafeFolder(Struct, frozen=True):
 
 
 @contextmanager
-def opened(place: SafeFolder, *, create: bool = False) -> Iterator[int]:
+def opened(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
     """A descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
-        yield from _opened_by_name(place, create)
+        yield from _opened_by_name(directory, create)
         return
     if create:
-        place.base.mkdir(parents=True, exist_ok=True)
-    folder = os.open(place.base, _FOLDER & ~_NOFOLLOW)
+        directory.base.mkdir(parents=True, exist_ok=True)
+    folder = os.open(directory.base, _FOLDER & ~_NOFOLLOW)
     try:
-        for at, name in enumerate(place.names):
-            inner = _step(folder, name, place, at, (0o700 if place.private else 0o777) if create else None)
+        for at, name in enumerate(directory.names):
+            inner = _step(folder, name, directory, at, (0o700 if directory.private else 0o777) if create else None)
             os.close(folder)
             folder = inner
         yield folder
@@ -94,7 +94,7 @@ def opened(place: SafeFolder, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _step(folder: int, name: str, place: SafeFolder, at: int, mode: int | None) -> int:
+def _step(folder: int, name: str, directory: SafeDir, at: int, mode: int | None) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -102,9 +102,9 @@ def _step(folder: int, name: str, place: SafeFolder, at: int, mode: int | None) 
             raise
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=folder)
-        return _step(folder, name, place, at, None)
+        return _step(folder, name, directory, at, None)
     except OSError as error:
-        raise _explained(error, place.base.joinpath(*place.names[: at + 1])) from error
+        raise _explained(error, directory.base.joinpath(*directory.names[: at + 1])) from error
 
 
 def _explained(error: OSError, path: Path) -> OSError:
@@ -114,9 +114,9 @@ def _explained(error: OSError, path: Path) -> OSError:
     return error
 
 
-def _opened_by_name(place: SafeFolder, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
-    path = place.base
-    for name in place.names:
+def _opened_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
+    path = directory.base
+    for name in directory.names:
         path = path / name
         if path.is_symlink():
             raise LinkedError(path)
@@ -127,9 +127,9 @@ def _opened_by_name(place: SafeFolder, create: bool) -> Iterator[int]:  # pragma
     yield -1
 
 
-def read(place: SafeFolder, *names: str, most: int = LARGEST) -> bytes:
+def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
     """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
-    inside = place.inside(*names[:-1])
+    inside = directory.inside(*names[:-1])
     with opened(inside) as folder:
         try:
             if BY_DESCRIPTOR:
@@ -161,14 +161,14 @@ class ChangedError(OSError):
     """Someone else has written the file meanwhile. Nothing was done to it."""
 
 
-def write(place: SafeFolder, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
+def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
     """Put a file below the folder in place of the content `over` (None: where there is none),
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
-    inside = place.inside(*names[:-1])
+    inside = directory.inside(*names[:-1])
     with opened(inside, create=True) as folder, _locked(folder):
         try:
-            now: bytes | None = read(place, *names, most=max(LARGEST, len(over or b"") + 1))
+            now: bytes | None = read(directory, *names, most=max(LARGEST, len(over or b"") + 1))
         except FileNotFoundError:
             now = None
         if now != over:
@@ -176,12 +176,12 @@ def write(place: SafeFolder, names: Sequence[str], data: bytes, *, over: bytes |
         _replace(folder, inside, names[-1], data)
 
 
-def _replace(folder: int, place: SafeFolder, name: str, data: bytes) -> None:
+def _replace(folder: int, directory: SafeDir, name: str, data: bytes) -> None:
     beside = f".retinue-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | getattr(os, "O_BINARY", 0)
     where = {"dir_fd": folder} if BY_DESCRIPTOR else {}
-    start = "" if BY_DESCRIPTOR else f"{place.path}{os.sep}"
-    descriptor = os.open(start + beside, flags, 0o600 if place.private else 0o666, **where)
+    start = "" if BY_DESCRIPTOR else f"{directory.path}{os.sep}"
+    descriptor = os.open(start + beside, flags, 0o600 if directory.private else 0o666, **where)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -208,7 +208,7 @@ def _locked(folder: int) -> Iterator[None]:
     yield
 
 
-def files(place: SafeFolder) -> tuple[tuple[str, ...], ...]:
+def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
     """Every regular file below the folder, as names, in order; links, dot files and what is not
     a file are left out. Bounded in number and depth."""
     found: list[tuple[str, ...]] = []
@@ -216,8 +216,8 @@ def files(place: SafeFolder) -> tuple[tuple[str, ...], ...]:
     while pending and len(found) < MOST_FILES:
         names = pending.pop()
         try:
-            with opened(place.inside(*names)) as folder:
-                listed = folder if BY_DESCRIPTOR else place.path.joinpath(*names)
+            with opened(directory.inside(*names)) as folder:
+                listed = folder if BY_DESCRIPTOR else directory.path.joinpath(*names)
                 with os.scandir(listed) as entries:
                     for entry in entries:
                         if entry.name.startswith("."):
