@@ -21,10 +21,9 @@ from retinue.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.core.inbox import InboxItem
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
-from retinue.core.permission import ToolEffect
+from retinue.core.permission import InboxItem, ToolEffect
 from retinue.core.usage import Usage
 from retinue.log.inbox import put
 from retinue.log.rows import RunPlace

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.events import Body, RunCreated, RunStarted
-from retinue.core.hook import NO_OPINION, HookResult
-from retinue.core.inbox import InboxItem
-from retinue.core.permission import Decision, EffectKind, ToolUse
+from retinue.core.permission import NO_OPINION, Decision, EffectKind, HookResult, InboxItem, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.approval import Asker

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 
-from retinue.core.hook import HookResult
-from retinue.core.inbox import InboxAnswer
-from retinue.core.permission import Decision
+from retinue.core.permission import Decision, HookResult, InboxAnswer
 from retinue.core.tool import failed, ok
 from retinue.guard.approval import call_title
 from retinue.guard.gate import PermissionGate, gated

@@ -8,7 +8,7 @@ import pytest
 from tests.guard.guard_scene import Asking, until
 
 from retinue.core.events import InboxClosed, InboxOpened
-from retinue.core.inbox import InboxAnswer
+from retinue.core.permission import InboxAnswer
 from retinue.errors import AnsweredError, UnknownItemError, UsageError
 from retinue.guard.inbox_service import InboxPolicy
 from retinue.guard.redact import Redactor

@@ -9,8 +9,7 @@ import pytest
 from tests.runs.crew_scene import Scene
 
 from retinue.capabilities.permissions.gatekeeper import grant
-from retinue.core.inbox import InboxAnswer
-from retinue.core.permission import ToolUse
+from retinue.core.permission import InboxAnswer, ToolUse
 from retinue.log.inbox import granted
 from retinue.runs.node import RunNode
 

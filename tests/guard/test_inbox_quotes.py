@@ -8,7 +8,7 @@ import pytest
 from tests.runs.crew_scene import Scene
 
 from retinue.core.delegation import ChildView, Refusal, SpawnCall
-from retinue.core.inbox import InboxAnswer
+from retinue.core.permission import InboxAnswer
 from retinue.runs.delegate import Delegate
 from retinue.runs.node import RunNode
 

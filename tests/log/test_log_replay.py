@@ -25,8 +25,7 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, To
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
-from retinue.log.pending import describe_call
-from retinue.log.replay import replay
+from retinue.log.replay import describe_call, replay
 
 
 def is_answered(messages):

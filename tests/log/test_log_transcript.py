@@ -22,8 +22,7 @@ from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.log.transcript import transcript_path, wants_transcript
-from retinue.log.transcripts import rebuild_transcript
+from retinue.log.transcript import rebuild_transcript, transcript_path, wants_transcript
 from retinue.settings.places import encode_folder, state_folder
 
 PLACE = RunPlace("run-1")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from retinue import Retinue, tool
-from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
+from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.inbox import body, headline
 from retinue.faces.cli.questions import understood

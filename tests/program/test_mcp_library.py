@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retinue import Retinue
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 from tests.program.test_mcp import agent, alive, configure, gone, once, sdk, served, starts, text_of

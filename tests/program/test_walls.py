@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue import Retinue
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from retinue.guard import walls as masks
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy

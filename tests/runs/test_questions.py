@@ -9,8 +9,8 @@ from crew_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import InboxOpened, TodosUpdated
-from retinue.core.inbox import InboxAnswer
 from retinue.core.messages import ToolMessage
+from retinue.core.permission import InboxAnswer
 from retinue.core.tool import Todo
 from retinue.log.inbox import items
 from retinue.runs.delegate import Delegate

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.core.inbox import InboxAnswer
+from retinue.core.permission import InboxAnswer
 from retinue.runs.queue import RunQueue
 
 

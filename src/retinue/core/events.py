@@ -22,10 +22,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.core.inbox import InboxKind, InboxState
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.core.outcome import Failure, Outcome
-from retinue.core.permission import ToolEffect
+from retinue.core.permission import InboxKind, InboxState, ToolEffect
 from retinue.core.tool import Todo
 from retinue.core.usage import LimitName, Usage
 from retinue.core.value import Tagged

@@ -1,6 +1,10 @@
 """The effects of a tool call, and the guard's decision about it.
 
 Policy works on effects, never on tool names.
+
+What waits for a person: approvals, questions and quotes of any run, answered exactly once.
+
+Hooks: what users' own programs may say about events of a run.
 """
 
 from __future__ import annotations
@@ -103,4 +107,115 @@ class Permissions(Protocol):
 
     def grant(self, rule: str) -> None:
         """Allow what `rule` matches for this run, and for children forked from now on."""
+        ...
+
+
+InboxKind = Literal["approval", "question", "quote"]
+InboxState = Literal["waiting", "answered", "expired", "withdrawn"]
+
+APPROVALS = ("allow", "allow-run", "allow-agent", "always", "deny")
+"""Once; for this run and its children; for every run of this agent; as a rule in the settings; no."""
+
+
+class InboxAnswer(Struct, frozen=True):
+    """`choice` is one of the item's options, or free text for a question. `message` reaches the
+    agent with a denial. `by` is who answered: a face, `policy`, or `expiry`."""
+
+    choice: str
+    message: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
+class InboxItem(Struct, frozen=True, kw_only=True):
+    """`payload` is the exact call (tool, arguments) or question; `detail` is for people, a diff
+    for edits. When `expires_at` passes unanswered, `default` is the answer."""
+
+    id: str
+    kind: InboxKind
+    run_id: str
+    root_id: str
+    agent: str
+    title: str
+    description: str = ""
+    """What the agent works on, in a few words: it tells two runs of one agent apart."""
+    detail: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    risk: Risk = "medium"
+    reason: str = ""
+    rule: str | None = None
+    options: tuple[str, ...] = APPROVALS
+    default: str = "deny"
+    created_at: float = 0.0
+    expires_at: float | None = None
+    state: InboxState = "waiting"
+    answer: InboxAnswer | None = None
+
+
+HookEvent = Literal[
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PermissionRequest",
+    "PermissionDenied",
+    "UserPromptSubmit",
+    "SessionStart",
+    "SessionEnd",
+    "Stop",
+    "StopFailure",
+    "SubagentSpawn",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "PostCompact",
+    "Notification",
+    "WorktreeCreate",
+    "WorktreeRemove",
+    "PreModelSwitch",
+    "PostModelSwitch",
+    "ModelRequest",
+    "ModelResponse",
+    "TurnStart",
+    "TurnEnd",
+]
+"""Claude Code's names; SubagentSpawn (may veto), ModelRequest, ModelResponse, TurnStart and
+TurnEnd are CodingCode's points that have no counterpart there."""
+
+
+class HookResult(Struct, frozen=True):
+    """All handlers of one event together: deny goes before ask, ask before allow; None is no
+    opinion. `failures` name handlers that broke; where they guard something, the verdict is
+    deny already."""
+
+    verdict: Verdict | None = None
+    reason: str = ""
+    updated_input: Mapping[str, Any] | None = None
+    updated_output: str | None = None
+    context: str = ""
+    """Text for the model, beside the result or before the prompt; for Stop and SubagentStop the
+    instruction to go on with."""
+    stop: str | None = None
+    """A handler wants everything stopped, for this reason."""
+    messages: tuple[str, ...] = ()
+    """For people."""
+    output: str = ""
+    """Plain standard output of the last handler (WorktreeCreate: the path)."""
+    failures: tuple[str, ...] = ()
+    handlers: tuple[str, ...] = field(default=())
+    """The handlers that answered, for the audit."""
+
+
+NO_OPINION = HookResult()
+
+
+class Hooks(Protocol):
+    """The hooks of one run: those of the settings and, while it runs, its file's own."""
+
+    def listens(self, event: HookEvent) -> bool:
+        """Whether any handler would be called. Cheap: asked before a payload is built."""
+        ...
+
+    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        """`subject` is what matchers look at: the tool's or the agent's name, the source of a
+        session. Never raises for what a handler does."""
         ...

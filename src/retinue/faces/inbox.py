@@ -14,7 +14,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from retinue.core.inbox import InboxAnswer, InboxItem
+from retinue.core.permission import InboxAnswer, InboxItem
 
 if TYPE_CHECKING:
     from retinue.guard.inbox_service import Approver

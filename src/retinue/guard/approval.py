@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 from retinue.core.events import Body
-from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
-from retinue.core.permission import Decision, Judge, ToolEffect, ToolUse
+from retinue.core.permission import APPROVALS, Decision, InboxAnswer, InboxItem, Judge, ToolEffect, ToolUse
 from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
 
 if TYPE_CHECKING:

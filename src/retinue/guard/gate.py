@@ -18,15 +18,24 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.hook import NO_OPINION, HookResult, Hooks
 from retinue.core.messages import Text
-from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolEffect, ToolUse
+from retinue.core.permission import (
+    NO_OPINION,
+    Clearance,
+    Decision,
+    HookResult,
+    Hooks,
+    Judge,
+    Permissions,
+    ToolEffect,
+    ToolUse,
+)
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.approval import GUARD, Denied, denial, denied_output
 from retinue.guard.permissions.modes import Taint, Wary
 
 if TYPE_CHECKING:
-    from retinue.core.inbox import InboxAnswer
+    from retinue.core.permission import InboxAnswer
     from retinue.guard.approval import Asker
     from retinue.guard.inbox_service import InboxService
 

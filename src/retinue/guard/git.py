@@ -22,7 +22,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.gitsettings import GitSetting, program_setting
+from retinue.guard.gitconfig import GitSetting, program_setting
 from retinue.models.keys import without_keys
 from retinue.settings.places import repository_root
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.delegation import LIVE, State
-from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
+from retinue.core.permission import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain

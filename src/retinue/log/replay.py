@@ -1,4 +1,6 @@
-"""Events back to the conversation they were: a pure function, right at any cut of the stream.
+"""The tool calls of the turn that is not over, and how they are answered when it never will be.
+
+Events back to the conversation they were: a pure function, right at any cut of the stream.
 
 A process can die between any two events. The result is always a conversation a model
 accepts: every tool call of an assistant message is answered exactly once, in call order, and no
@@ -8,6 +10,7 @@ call that finished is asked for again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,11 +34,111 @@ from retinue.core.events import (
     TurnStarted,
     Undone,
 )
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
-from retinue.log.pending import Pending
 from retinue.log.rows import larger
+
+ARGUMENT_PREVIEW = 120
+
+
+class OpenCalls:
+    """Collects what is known of the calls of one assistant message, by id. Some servers give two
+    calls of a message the same id: results then go to calls of that id in order."""
+
+    def __init__(self, message: AssistantMessage) -> None:
+        self.calls = message.tool_calls
+        self._started: dict[str, int] = {}
+        self._ended: dict[str, list[ToolResult]] = {}
+        self._held: dict[str, int] = {}
+
+    def take(self, body: ToolStarted | ToolEnded | InboxOpened | InboxClosed) -> None:
+        match body:
+            case ToolStarted(call):
+                self._started[call.id] = self._started.get(call.id, 0) + 1
+            case ToolEnded():
+                self.end(body.result)
+            case InboxOpened() | InboxClosed():
+                if body.call_id is not None:
+                    change = 1 if isinstance(body, InboxOpened) else -1
+                    self._held[body.call_id] = self._held.get(body.call_id, 0) + change
+            case _:
+                assert_never(body)
+
+    def end(self, result: ToolResult) -> None:
+        self._ended.setdefault(result.call_id, []).append(result)
+
+    @property
+    def finished(self) -> dict[str, ToolResult]:
+        return {call_id: results[-1] for call_id, results in self._ended.items()}
+
+    def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
+        """One result for every call, in call order: what was recorded; for a call that started
+        and never reported, that its effect is unknown; for the rest, that they were not run,
+        among them those that still waited for a person.
+        The second and third value are the calls of those two kinds."""
+        ended = {call_id: list(results) for call_id, results in self._ended.items()}
+        running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
+        results: list[ToolResult] = []
+        unknown: list[ToolCall] = []
+        unrun: list[ToolCall] = []
+        for call in self.calls:
+            if ended.get(call.id):
+                results.append(ended[call.id].pop(0))
+            elif self._held.get(call.id, 0) > 0:
+                unrun.append(call)
+                results.append(_answer(call, unasked_text(call)))
+            elif running.get(call.id, 0) > 0:
+                running[call.id] -= 1
+                unknown.append(call)
+                results.append(_answer(call, unknown_text(call)))
+            else:
+                unrun.append(call)
+                results.append(_answer(call, unrun_text(call)))
+        return ToolMessage(tuple(results)), tuple(unknown), tuple(unrun)
+
+
+def describe_call(call: ToolCall) -> str:
+    """`bash(command='make test')`: a call as one short line."""
+    if call.broken is not None:
+        return f"{call.name}({_short(call.broken)})"
+    return f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in _items(call.arguments))})"
+
+
+def unknown_text(call: ToolCall) -> str:
+    return (
+        f"The effect of this call is unknown: {describe_call(call)} had started when the run was cut off, and "
+        "never reported back. It may have done all of its work, a part of it, or nothing. "
+        "Assume neither: look at the present state before you go on."
+    )
+
+
+def unrun_text(call: ToolCall) -> str:
+    return (
+        f"This call was not run: {describe_call(call)} had not begun when the run was cut off. "
+        "Make it again if it is still needed."
+    )
+
+
+def unasked_text(call: ToolCall) -> str:
+    return (
+        f"This call was not run: {describe_call(call)} still waited for approval when the run was cut off. "
+        "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
+    )
+
+
+def _answer(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call.id, call.name, (Text(text),), is_error=True)
+
+
+def _items(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(arguments.items())[:4]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= ARGUMENT_PREVIEW else f"{text[:ARGUMENT_PREVIEW]}…"
+
 
 _MOST_PATHS = 20
 
@@ -75,7 +178,7 @@ def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
 class _Rebuilding:
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.pending: Pending | None = None
+        self.pending: OpenCalls | None = None
         self.created: RunCreated | None = None
         self.started: RunStarted | None = None
         self.outcome: Outcome | None = None
@@ -148,7 +251,7 @@ class _Rebuilding:
         if message.content:
             self.messages.append(message)
             if message.tool_calls:
-                self.pending = Pending(message)
+                self.pending = OpenCalls(message)
 
     def results(self, message: ToolMessage) -> None:
         if self.pending is None:
@@ -216,7 +319,7 @@ def _failed(message: AssistantMessage) -> bool:
 def closed(messages: Iterable[Message]) -> list[Message]:
     """`messages` with every tool call answered once, in order, and no answer without its call."""
     result: list[Message] = []
-    pending: Pending | None = None
+    pending: OpenCalls | None = None
     for message in messages:
         if isinstance(message, ToolMessage):
             if pending is not None:
@@ -228,7 +331,7 @@ def closed(messages: Iterable[Message]) -> list[Message]:
             continue
         if pending is not None:
             result.append(pending.settle()[0])
-        pending = Pending(message) if isinstance(message, AssistantMessage) and message.tool_calls else None
+        pending = OpenCalls(message) if isinstance(message, AssistantMessage) and message.tool_calls else None
         result.append(message)
     if pending is not None:
         result.append(pending.settle()[0])

@@ -5,12 +5,14 @@
 A transcript is a projection of the log: its lines come from events, so compaction cannot shift them
 and they can be made again at any time. Messages have the shape of the pi family; a compaction leaves
 a `compact_boundary` line as Claude Code writes it. The first line is the prompt.
+
+Transcript files while runs go on. Used by the writer's thread only, after each commit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,22 @@ from retinue.core.events import (
     Event,
     InboxClosed,
     InboxOpened,
+    LimitReached,
     MessageAdded,
+    Retrying,
     RunCreated,
     RunEnded,
     RunResumed,
     RunStarted,
+    TextDelta,
+    ThinkingDelta,
     ToolEnded,
+    ToolProgress,
     ToolsEnded,
     ToolStarted,
+    TurnEnded,
     TurnStarted,
+    Warned,
 )
 from retinue.core.messages import (
     AssistantMessage,
@@ -44,8 +53,9 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.log.encode import dump, event_to_json, outcome_to_json
-from retinue.log.pending import Pending
 from retinue.log.query import LogReader
+from retinue.log.replay import OpenCalls
+from retinue.settings.places import private_folder
 
 __all__ = ["dump", "event_to_json", "export_document", "export_lines", "outcome_to_json"]
 
@@ -97,7 +107,7 @@ class Lines:
     def __init__(self) -> None:
         self._task: str | None = None
         self._cwd = ""
-        self._pending: Pending | None = None
+        self._pending: OpenCalls | None = None
 
     def take(self, event: Event) -> list[bytes]:
         match event.body:  # what comes most often comes first
@@ -108,7 +118,7 @@ class Lines:
                 return self._settle(event)
             case AssistantEnded() as body:
                 settled = self._settle(event)
-                self._pending = Pending(body.message) if body.message.tool_calls else None
+                self._pending = OpenCalls(body.message) if body.message.tool_calls else None
                 return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
             case ToolsEnded(message):
                 self._pending = None
@@ -212,3 +222,161 @@ def _part(part: Content | Thinking | ToolCall) -> dict[str, Any]:
             return {"type": "thinking", "thinking": part.text, "thinkingSignature": part.signature}
         case ToolCall():
             return {"type": "toolCall", "id": part.id, "name": part.name, "arguments": part.arguments}
+
+
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_SILENT = frozenset({TextDelta, ThinkingDelta, ToolProgress, Retrying, LimitReached, Warned})
+_BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
+
+
+class Transcripts:
+    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are
+    only ever appended to; none is held open, so thousands of runs need no more descriptors.
+
+    What cannot be written is told to `complain` once per run and tried again with the next line.
+    A file outside of `folder`, the log's own, lies where agents may write (`session_dir`): it is
+    reached without following links, or an agent could lead its transcript into any file of the
+    user's.
+    """
+
+    def __init__(self, complain: Callable[[str, str], None], folder: Path) -> None:
+        self._complain = complain
+        self._folder = f"{folder}{os.sep}"
+        self._files: dict[str, _File] = {}
+
+    def take(self, events: Iterable[Event]) -> None:
+        ready: dict[str, None] = {}
+        over: list[str] = []
+        for event in events:
+            body = event.body
+            kind = type(body)
+            if kind in _SILENT:
+                continue
+            if isinstance(body, RunCreated):
+                self._files[event.run_id] = _File(_early_path(body))
+            file = self._files.get(event.run_id)
+            if file is None:
+                continue
+            if isinstance(body, RunStarted):
+                file.path = body.transcript or None
+            if kind is not TurnEnded:
+                file.lines += file.making.take(event)
+            if kind in _BREAKS:
+                ready[event.run_id] = None
+                if kind is RunStarted and file.path is None:
+                    del self._files[event.run_id]
+                if kind is RunEnded:
+                    over.append(event.run_id)
+        for run_id in ready:
+            self._write(run_id)
+        for run_id in over:
+            self._files.pop(run_id, None)
+
+    def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
+        """Go on with the file of a run that is taken up again: what a crash left half-written
+        is cut off, what it left unwritten is added, and all the rest stays."""
+        file = self._files[run_id] = _File(str(path))
+        past = [line for event in events for line in file.making.take(event)]
+        leads_elsewhere = not self._is_own(str(path)) and path.resolve() != path
+        file.lines = [] if leads_elsewhere else past[mend(path) :]
+        self._write(run_id)
+
+    def _write(self, run_id: str) -> None:
+        file = self._files.get(run_id)
+        if file is None or file.path is None or not file.lines:
+            return
+        try:
+            append(file.path, file.lines, follow=self._is_own(file.path))
+            file.lines = []
+        except OSError as error:
+            if not file.failed:
+                file.failed = True
+                self._complain(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
+
+    def _is_own(self, path: str) -> bool:
+        return path.startswith(self._folder)
+
+
+class _File:
+    __slots__ = ("failed", "lines", "making", "path")
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.making = Lines()
+        self.lines: list[bytes] = []
+        self.failed = False
+
+
+def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
+    """Write the transcript of a run anew from its events, all or nothing. Return the number of
+    lines."""
+    lines = transcript_lines(events)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        append(str(draft), lines)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return len(lines)
+
+
+def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
+    """Add whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
+    link anywhere in the path is an OSError."""
+    if not follow:
+        descriptor = _open_without_links(Path(path))
+    else:
+        try:
+            descriptor = os.open(path, _APPENDING, 0o600)
+        except FileNotFoundError:
+            private_folder(Path(path).parent)
+            descriptor = os.open(path, _APPENDING, 0o600)
+    data, written = b"".join(lines), 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:] if written else data)
+    except OSError:
+        os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _open_without_links(path: Path) -> int:
+    """Open an absolute path for appending, folder by folder, so that none can be swapped for a link
+    meanwhile; make the folders that are missing."""
+    if os.open not in os.supports_dir_fd:  # Windows: nothing there holds a folder open
+        private_folder(path.parent)
+        return os.open(path, _APPENDING, 0o600)
+    above = os.open(path.anchor, _FOLDER)
+    try:
+        for name in path.parts[1:-1]:
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=above)
+            except FileNotFoundError:
+                os.mkdir(name, 0o700, dir_fd=above)
+                inner = os.open(name, _FOLDER, dir_fd=above)
+            os.close(above)
+            above = inner
+        return os.open(path.name, _APPENDING | os.O_NOFOLLOW, 0o600, dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def mend(path: Path) -> int:
+    """Cut off a last line that has no end, which is what a kill in the middle of a write
+    leaves. Return the number of whole lines."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data.count(b"\n")
+
+
+def _early_path(body: RunCreated) -> str | None:
+    chosen = body.options.get("transcript")
+    return chosen if isinstance(chosen, str) and chosen else None

@@ -27,7 +27,7 @@ from retinue.log.encode import encode, whole
 from retinue.log.owner import HEARTBEAT_SECONDS, Owner, recover, register, release
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
-from retinue.log.transcripts import Transcripts
+from retinue.log.transcript import Transcripts
 
 if TYPE_CHECKING:
     import sqlite3

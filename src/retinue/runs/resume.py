@@ -29,7 +29,7 @@ from retinue.core.events import (
 )
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
-from retinue.log.pending import describe_call
+from retinue.log.replay import describe_call
 from retinue.runs.assembling import restored
 from retinue.runs.handles import RESERVED
 from retinue.runs.notification_text import announced, notification

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merged, opinion
 from retinue.capabilities.hooks.handler import GUARDS, Handler, from_spec
-from retinue.core.hook import HookEvent, HookResult
+from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
 
 EVERY: tuple[HookEvent, ...] = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retinue.capabilities.hooks.bus import hears, matches, rule_condition
 from retinue.capabilities.hooks.handler import POINTS, events_of, from_spec
 from retinue.capabilities.hooks.session import spoken, understood
-from retinue.core.hook import HookEvent
+from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from retinue.capabilities.hooks.handler import from_callable
-from retinue.core.hook import NO_OPINION
+from retinue.core.permission import NO_OPINION
 
 ASKED = {"tool_name": "bash", "tool_input": {"command": "rm x"}, "tool_use_id": "c1"}
 

@@ -20,12 +20,11 @@ from retinue.capabilities.worktree.integrate import (
     pending,
     target_of,
 )
-from retinue.core.gitsettings import SETTINGS, program_setting
 from retinue.errors import LaunchError, UsageError
 from retinue.faces.tui.editor.completion import _listed
 from retinue.faces.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
-from retinue.guard.gitconfig import git_programs
+from retinue.guard.gitconfig import SETTINGS, git_programs, program_setting
 from retinue.testing.repository import Repository, temporary_repository
 
 

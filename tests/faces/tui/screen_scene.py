@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from retinue import Retinue
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.log.inbox import put

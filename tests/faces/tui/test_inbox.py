@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.text import Text
 
-from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
+from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.help import folded

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.hooks.handler import BLOCKABLE, ENDS, SPEAKS, STRICT, Handler
-from retinue.core.hook import NO_OPINION, HookEvent, HookResult
-from retinue.core.permission import Verdict
+from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Verdict
 
 MOST_CHARACTERS = 10_000
 

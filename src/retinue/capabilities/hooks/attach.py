@@ -22,8 +22,8 @@ from retinue.core.events import (
     TurnStarted,
     Warned,
 )
-from retinue.core.hook import NO_OPINION, HookEvent, HookResult
 from retinue.core.outcome import Outcome
+from retinue.core.permission import NO_OPINION, HookEvent, HookResult
 from retinue.errors import PromptBlockedError, StateError
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from retinue.capabilities.hooks.answer import merged, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler
 from retinue.capabilities.hooks.run import HandlerEnv, run_handler
 from retinue.capabilities.hooks.session import names_of, own_name, spoken, understood
-from retinue.core.hook import NO_OPINION, HookEvent, HookResult
-from retinue.core.permission import ToolUse
+from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.toolnames import canonical
 
 Condition = Callable[[str, str, Mapping[str, Any]], bool | None]

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
-from retinue.core.hook import HookEvent
+from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))

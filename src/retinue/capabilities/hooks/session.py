@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from retinue.capabilities.hooks.handler import Dialect
-from retinue.core.hook import HookEvent
+from retinue.core.permission import HookEvent
 from retinue.core.toolnames import canonical
 
 if TYPE_CHECKING:

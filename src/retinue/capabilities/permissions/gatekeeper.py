@@ -30,7 +30,7 @@ from retinue.guard.gate import PermissionGate, gated
 from retinue.guard.permissions.policy import PermissionPolicy
 
 if TYPE_CHECKING:
-    from retinue.core.inbox import InboxAnswer
+    from retinue.core.permission import InboxAnswer
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.node import RunNode
@@ -230,7 +230,7 @@ async def grant(guard: Guard, project: Project, rule: str, answer: InboxAnswer) 
 
 async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
-    from retinue.core.inbox import InboxItem
+    from retinue.core.permission import InboxItem
     from retinue.guard.inbox_service import new_item_id
 
     guard = project.guards.get(node.id)

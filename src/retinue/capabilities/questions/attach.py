@@ -27,7 +27,7 @@ from retinue.runs.offer import STEER, can_answer
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
-    from retinue.core.inbox import InboxAnswer
+    from retinue.core.permission import InboxAnswer
     from retinue.guard.approval import Asker
     from retinue.runs.node import RunNode
     from retinue.runs.plan_mode import PlanMode

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import SavedWork
     from retinue.capabilities.worktree.worktree import Worktree
     from retinue.core.delegation import Delegation
-    from retinue.core.hook import Hooks
     from retinue.core.outcome import Outcome
+    from retinue.core.permission import Hooks
     from retinue.core.request import RunRequest
     from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from retinue.core.format import format_wait
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from retinue.core.toolnames import TOOLS
 from retinue.faces.cli.project import add_where, count, project, say, write_values
 from retinue.faces.text import INBOX_MARKS, clip, indent, optional, visible
@@ -179,7 +179,7 @@ def execute_answer(args: argparse.Namespace) -> int:
     ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
     someone else has answered already, and 2 when there is no such item or answer.
     """
-    from retinue.core.inbox import InboxAnswer
+    from retinue.core.permission import InboxAnswer
     from retinue.guard.redact import Redactor
     from retinue.log.inbox import answer, locate
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from retinue.core.inbox import InboxAnswer, InboxItem
+from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.faces.text import indent, optional
 
 BY = "terminal"

@@ -33,8 +33,8 @@ from retinue.faces.cli.worktrees import where_saved
 from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, status
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
-from retinue.log.pending import describe_call
 from retinue.log.query import LogReader, as_dict, everywhere
+from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.runs.cleanup import living_commands
 from retinue.runs.record import Tag

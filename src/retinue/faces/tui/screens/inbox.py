@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from retinue.core.format import format_wait
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError
 from retinue.faces.cli.inbox import body, who
 from retinue.faces.cli.inbox import shown as one_line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from textual.css.query import NoMatches
 
 from retinue.core.events import Event, InboxClosed, InboxOpened
-from retinue.core.inbox import InboxItem
+from retinue.core.permission import InboxItem
 from retinue.errors import RetinueError
 from retinue.faces.cli.inbox import shown as one_line
 from retinue.faces.tui.editor.prompt import Prompt
