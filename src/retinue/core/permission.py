@@ -1,10 +1,7 @@
-"""The effects of a tool call, and the guard's decision about it.
+"""Who decides about a tool call: its effects, the guard's decision, people through the inbox, and hooks.
 
-Policy works on effects, never on tool names.
-
-What waits for a person: approvals, questions and quotes of any run, answered exactly once.
-
-Hooks: what users' own programs may say about events of a run.
+Policy works on effects, never on tool names. An inbox item (approval, question or quote) is answered
+exactly once. Hooks are users' own programs that are asked about events of a run.
 """
 
 from __future__ import annotations

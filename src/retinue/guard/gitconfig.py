@@ -1,26 +1,22 @@
-"""The settings of a repository with which git starts programs: one table for all of Retinue.
+"""The settings with which git starts programs, and the search for them in a repository.
 
-`guard/git.py`, through which every git of ours runs, switches them off; `guard/gitconfig.py`
-looks for them in the files of a repository, so that a person can consent to them.
+`git status` only reads, but a repository that came as an archive can name a monitor, a filter or a
+converter that git runs on the way. Such settings are like hooks of a project: they need consent, bound
+to their content. Without it, commands of git do not count as reading, and no worktree is made.
+`guard/git.py`, which starts every git of Retinue, switches them off by the same table.
 
 | kind | when git starts the program |
 |---|---|
 | `read` | while it only reads: `git status`, `git log -p` |
 | `checkout` | while files are read into the repository, written from it, or merged |
 | `transport` | while it talks to another repository; a promisor remote makes reading do that |
-| `promisor` | none by itself: objects that are missing are fetched, by whatever `transport` says |
+| `promisor` | none by itself: missing objects are fetched, by whatever `transport` says |
 | `elsewhere` | none: it makes git read and write another folder, or other settings |
 
-Programs that git starts on its own, because a repository's settings say so.
-
-`git status` only reads, but a repository that came as an archive can name a monitor, a filter or
-a converter that git runs on the way. Such settings are like hooks of a project: they need consent,
-bound to their content. Without it commands of git are not taken for reading, and no worktree is
-made. `core/gitsettings.py` is the table of them; no git of Retinue's own obeys them unconsented.
-
-Everything git would read is read here: the settings of the repository and of its linked worktrees,
+The search reads everything git would read: the settings of the repository and of its linked worktrees,
 through `commondir` and includes, whatever their condition; those of submodules and of any other
-repository that the index names. What cannot be read or is too much counts as a program.
+repository that the index names. A setting that cannot be read, or a list that is too long, counts as a
+program.
 """
 
 from __future__ import annotations

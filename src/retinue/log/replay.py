@@ -1,10 +1,8 @@
-"""The tool calls of the turn that is not over, and how they are answered when it never will be.
+"""Rebuild a conversation from its events: a pure function that is right at any cut of the stream.
 
-Events back to the conversation they were: a pure function, right at any cut of the stream.
-
-A process can die between any two events. The result is always a conversation a model
-accepts: every tool call of an assistant message is answered exactly once, in call order, and no
-call that finished is asked for again.
+A process can die between any two events. The result is always a conversation a model accepts: every
+tool call of an assistant message is answered exactly once, in call order, and no call that finished is
+asked for again. `OpenCalls` answers the calls of a turn that never ended.
 """
 
 from __future__ import annotations

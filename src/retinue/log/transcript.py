@@ -1,12 +1,11 @@
-"""The transcript of a run as JSON lines, and runs and events as JSON documents.
+"""The transcript of a run as JSON lines, its file while the run goes on, and runs as JSON documents.
 
     {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
 
 A transcript is a projection of the log: its lines come from events, so compaction cannot shift them
 and they can be made again at any time. Messages have the shape of the pi family; a compaction leaves
-a `compact_boundary` line as Claude Code writes it. The first line is the prompt.
-
-Transcript files while runs go on. Used by the writer's thread only, after each commit.
+a `compact_boundary` line as Claude Code writes it. The first line is the prompt. Only the writer's
+thread appends to the files, after each commit.
 """
 
 from __future__ import annotations
