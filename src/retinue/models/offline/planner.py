@@ -19,7 +19,7 @@ from msgspec import Struct
 from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, ToolCall
 from retinue.core.outcome import Failure
-from retinue.models.offline.question import Query, Situation, Term, Wish, read
+from retinue.models.offline.question import VOCABULARY, Query, Situation, Term, Wish, read
 from retinue.models.offline.rank import Ranked, Ranking
 from retinue.models.offline.search import Evidence, Toolbox, Wanted, gather, inspect, survey, widen
 from retinue.models.offline.source import line_of
@@ -44,14 +44,7 @@ _CANNOT: dict[Wish, str] = {
     "find": "",
 }
 
-_FILE = frozenset("file path filepath filename location source".split())
-_LINE = frozenset("line linenumber startline row".split())
-_QUOTE = frozenset("quote snippet code text excerpt content match".split())
-_REPORT = frozenset(
-    "answer result summary report explanation description output message reason findings response value".split()
-)
-_MANY = frozenset("files paths places locations matches results references occurrences findings sources value".split())
-_FOUND = frozenset("found exists success".split())
+_PROPERTIES = {kind: frozenset(names.split()) for kind, names in VOCABULARY["properties"].items()}
 
 
 class Findings(Struct, frozen=True):
@@ -98,15 +91,10 @@ def _likely(findings: Findings) -> str:
 def _reason(one: Ranked, findings: Findings) -> str:
     """Say where the words were: what can be checked, not how sure anyone is."""
     seen = findings.evidence.lines.get(one.path, {})
-    defined = []
-    for number in sorted(number for _, number in one.best[:12]):
-        defined.append(line_of(seen[number]))
+    defined = [line_of(seen[number]) for number in sorted(number for _, number in one.best[:12])]
     names = list(dict.fromkeys(f"`{line.name}`" for line in defined if line.kind in ("type", "function")))
     path = one.path.lower()
-    words = []
-    for term in findings.query.terms:
-        if any(len(s) > 2 and s in path for s in term.stems):
-            words.append(term.word)
+    words = [term.word for term in findings.query.terms if any(len(s) > 2 and s in path for s in term.stems)]
     said = []
     if words:
         said.append(f"its path has {_listed(words)}")
@@ -195,18 +183,18 @@ def _value(name: str, schema: Mapping[str, Any], findings: Findings, one: Ranked
     if "object" in kinds:
         return _object(schema, findings, one)
     if "array" in kinds:
-        return _array(schema, findings) if plain in _MANY else None
+        return _array(schema, findings) if plain in _PROPERTIES["many"] else None
     if kinds & {"integer", "number"}:
-        return one.best[0][1] if plain in _LINE and one.best else None
+        return one.best[0][1] if plain in _PROPERTIES["line"] and one.best else None
     if "boolean" in kinds:
-        return True if plain in _FOUND else None
+        return True if plain in _PROPERTIES["found"] else None
     if "string" not in kinds:
         return None
-    if plain in _QUOTE and one.best:
+    if plain in _PROPERTIES["quote"] and one.best:
         return _quote(findings.evidence.lines[one.path][one.best[0][1]])
-    if plain in _REPORT:
+    if plain in _PROPERTIES["report"]:
         return report(findings)
-    return one.path if plain in _FILE else None
+    return one.path if plain in _PROPERTIES["file"] else None
 
 
 def _array(schema: Mapping[str, Any], findings: Findings) -> list[Any] | None:

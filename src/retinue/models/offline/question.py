@@ -11,20 +11,27 @@ seconds to import, keeps `parser` apart from `parse`, and joins `setting` with `
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
-from retinue.models.offline import vocabulary
 
 Turn = tuple[tuple[ToolCall, ToolResult], ...]
 Wish = Literal["find", "act", "judge", "talk"]
 """find: what the planner can do. act: change or run something. judge: write, explain, review.
 talk: nothing that could be searched for."""
+
+VOCABULARY: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text("utf-8"))
+PATTERNS = {name: re.compile(pattern) for name, pattern in VOCABULARY["patterns"].items()}
+_STOP = frozenset(VOCABULARY["stop"].split())
+_UNCHANGED = frozenset(VOCABULARY["unchanged"].split())
+_IRREGULAR = {form: word for word, forms in VOCABULARY["irregular"].items() for form in forms.split()}
 
 MOST_TERMS = 8
 LONG_TASK = 60
@@ -37,16 +44,10 @@ SYNONYM = 0.5
 _TASK = re.compile(r"(?im)^#{0,6}[ \t]*your task(?: \(below\))?:?[ \t]*$|^task:[ \t]*")
 _CLOSING_TAG = re.compile(r"</([a-z][\w-]*)>")
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]?")
-_ASKS = re.compile(
-    r"(?i)^\W*(?:where|which|what|how|who|why|when|find|locate|search|look|show|list|is there|does|do)\b"
-)
-_GREETING = re.compile(
-    r"(?i)^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening|day)|ok(?:ay)?|yes|no|bye|test|ping"
-    r"|who are you|how are you)\b[\s\w]{0,12}\W*$"
-)
+_ACTIONS, _JUDGEMENTS = (VOCABULARY[name].replace("\n", "") for name in ("actions", "judgements"))
 _POLITE = r"(?i)^\W*(?:please |can you |could you |now |then )*"
-_ACT = re.compile(rf"{_POLITE}(?:{vocabulary.ACTIONS})\b")
-_JUDGE = re.compile(rf"{_POLITE}(?:{vocabulary.JUDGEMENTS})\b")
+_ACT = re.compile(rf"{_POLITE}(?:{_ACTIONS})\b")
+_JUDGE = re.compile(rf"{_POLITE}(?:{_JUDGEMENTS})\b")
 
 _QUOTED = re.compile(r"`([^`\n]{2,120})`|\"([^\"\n]{2,120})\"|(?<!\w)'([^'\n]{2,120})'(?!\w)")
 _IDENTIFIER = re.compile(
@@ -60,7 +61,7 @@ _WIDE = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
 _LOWER = rf"[^\W\d_A-Z{_WIDE}]"
 _WORD = re.compile(rf"[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+|[{_WIDE}]+")
 _ENDING = re.compile(
-    "|".join(rf"(?<=.{{{least}}})(?:{'|'.join(words.split())})$" for least, words in vocabulary.ENDINGS.items())
+    "|".join(rf"(?<=.{{{least}}})(?:{'|'.join(words.split())})$" for least, words in VOCABULARY["endings"].items())
 )
 _TOKEN = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}]+")
 
@@ -146,13 +147,13 @@ def the_question(task: str) -> str:
     if len(task.split()) <= LONG_TASK:
         return task.strip()[:LONGEST_TASK]
     sentences = [found.group().strip() for found in _SENTENCE.finditer(task)]
-    asking = [text for text in sentences if text.endswith(("?", "？")) or _ASKS.match(text)]
+    asking = [text for text in sentences if text.endswith(("?", "？")) or PATTERNS["asks"].match(text)]
     words = " ".join(asking or sentences).split()
     return " ".join(words[:LONG_TASK])[:LONGEST_TASK]
 
 
 def wish_of(question: str) -> Wish:
-    if not re.search(r"[^\W\d_]{2}", question) or _GREETING.match(question):
+    if not re.search(r"[^\W\d_]{2}", question) or PATTERNS["greeting"].match(question):
         return "talk"
     if _ACT.match(question):
         return "act"
@@ -173,12 +174,12 @@ def _own_words(text: str) -> str:
 def stem(word: str) -> str:
     """Return a lower-case word without what its forms differ in: plural, ending, a doubled last
     letter, a silent e, and y for i."""
-    word = vocabulary.IRREGULAR.get(word, word)
+    word = _IRREGULAR.get(word, word)
     if len(word) < 3 or not word.isascii():
         return word
     word = re.sub(r"(?<=..)ie[sd]$|(?<=ss|sh|ch|.x|.z)es$|(?<=..[^sui])s$", _singular, word)
-    word = vocabulary.IRREGULAR.get(word, word)
-    if word not in vocabulary.UNCHANGED:
+    word = _IRREGULAR.get(word, word)
+    if word not in _UNCHANGED:
         word = _ENDING.sub("", word)
         word = re.sub(r"(?<=..)(.)\1$", r"\1", word)
     word = re.sub(r"(?<=...)e$", "", word)
@@ -216,11 +217,12 @@ def _words_of_path(place: re.Match[str]) -> str:
 
 def _words(text: str) -> list[str]:
     plain = _FILE.sub(lambda file: file.group().partition(".")[0], text).lower()
-    for foreign, english in vocabulary.OTHER_LANGUAGES.items():
-        plain = plain.replace(foreign, f" {english} ")
-    for filler in vocabulary.FILLERS:
+    for english, foreign in VOCABULARY["other_languages"].items():
+        for word in foreign.split():
+            plain = plain.replace(word, f" {english} ")
+    for filler in VOCABULARY["fillers"].split():
         plain = plain.replace(filler, " ")
-    for phrase, word in vocabulary.PHRASES.items():
+    for phrase, word in VOCABULARY["phrases"].items():
         plain = re.sub(rf"\b{phrase}\b", word, plain)
     words: list[str] = []
     for token in _TOKEN.findall(plain):
@@ -237,9 +239,9 @@ def _terms(words: list[str]) -> tuple[Term, ...]:
     before = ""
     for word in words:
         root = stem(word)
-        if word not in vocabulary.STOP and root not in chosen and 1 < len(word) <= 40 and not word.isdigit():
+        if word not in _STOP and root not in chosen and 1 < len(word) <= 40 and not word.isdigit():
             stems = {root: 1.0}
-            if len(before) > 2 and before not in vocabulary.STOP:
+            if len(before) > 2 and before not in _STOP:
                 # "host name" is also written hostname.
                 stems[stem(before + word)] = 1.0
             stems |= {other: SYNONYM for other in _synonyms(root) if other not in stems}
@@ -260,13 +262,13 @@ def _synonyms(root: str) -> list[str]:
 
 @cache
 def _weak_stems() -> frozenset[str]:
-    return frozenset(stem(word) for word in vocabulary.WEAK)
+    return frozenset(stem(word) for word in VOCABULARY["weak"].split())
 
 
 @cache
 def _synonyms_by_stem() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for group in vocabulary.SYNONYMS:
+    for group in VOCABULARY["synonyms"]:
         members = list(dict.fromkeys(stem(word) for word in group.split()))
         for node in members:
             found.setdefault(node, []).extend(other for other in members if other != node)

@@ -37,7 +37,7 @@ class Ranked(Struct, frozen=True):
     """Lines worth showing, with how much each says, best first."""
 
 
-class Found(Struct):
+class FileMatches(Struct):
     """What the lines of one file have: per term, and of several terms at once."""
 
     defined: list[float]
@@ -106,9 +106,9 @@ class Ranking:
             score *= 0.1
         return Ranked(path, score * weight_of(path, self.asked), found.best)
 
-    def _look_at(self, lines: Mapping[int, str]) -> Found:
+    def _look_at(self, lines: Mapping[int, str]) -> FileMatches:
         count = len(self.weights)
-        found = Found([0.0] * count, [0.0] * count)
+        found = FileMatches([0.0] * count, [0.0] * count)
         for number, text in lines.items():
             line = line_of(text)
             exact = max((_exactness(wanted, line) for wanted in self.query.exact if wanted in text), default=0.0)
@@ -124,7 +124,7 @@ class Ranking:
         found.best.sort(key=lambda one: (-one[0], one[1]))
         return found
 
-    def _look_at_definition(self, line: Line, found: Found) -> float:
+    def _look_at_definition(self, line: Line, found: FileMatches) -> float:
         hits = self._match(stems_of(line.name)) if line.name else []
         if not any(hits):
             return 0.0

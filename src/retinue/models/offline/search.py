@@ -17,27 +17,12 @@ from msgspec import Struct, field
 
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.tool import ToolSpec
-from retinue.models.offline.question import Query, Term
+from retinue.models.offline.question import VOCABULARY, Query, Term
 from retinue.models.offline.source import KEYWORDS, asked_kinds
 
 Kind = Literal["grep", "find", "read", "ls"]
 
-_NAMES: dict[str, Kind] = {
-    "grep": "grep", "search": "grep", "searchcode": "grep", "codesearch": "grep", "ripgrep": "grep", "rg": "grep",
-    "searchfiles": "grep", "greptool": "grep", "searchfilecontent": "grep", "grepsearch": "grep",
-    "find": "find", "glob": "find", "findfiles": "find", "filesearch": "find", "globtool": "find",
-    "read": "read", "readfile": "read", "view": "read", "viewfile": "read", "cat": "read", "openfile": "read",
-    "ls": "ls", "list": "ls", "listdir": "ls", "listdirectory": "ls", "listfiles": "ls", "lstool": "ls",
-}  # fmt: skip
-
-_SPELLINGS: dict[str, tuple[str, ...]] = {
-    "pattern": ("pattern", "regex", "query", "search", "glob_pattern", "glob", "name"),
-    "path": ("path", "file_path", "filePath", "absolute_path", "directory", "dir", "dir_path", "folder", "target_file"),
-    "glob": ("glob", "include", "file_pattern", "include_pattern"),
-    "mode": ("mode", "output_mode"),
-    "limit": ("limit", "head_limit", "max_results", "num_lines"),
-}
-
+_NAMES: dict[str, Kind] = {name: kind for kind, names in VOCABULARY["tools"].items() for name in names.split()}
 _MODES = {"content": ("content", "lines"), "count": ("count",)}
 
 
@@ -72,7 +57,7 @@ class SearchTool(Struct, frozen=True):
     def _parameter(self, name: str) -> tuple[str, Mapping[str, Any]]:
         """Return the tool's own name and schema for one of our words; both empty if it has none."""
         properties = self.spec.parameters.get("properties") or {}
-        for own in _SPELLINGS[name]:
+        for own in VOCABULARY["parameters"][name].split():
             if own in properties and not (own == "glob" and name == "pattern" and self.kind == "grep"):
                 return own, properties[own]
         return "", {}
@@ -95,22 +80,14 @@ class Toolbox(Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[SearchTool, ...]:
-        found = []
-        for tool in (self.grep, self.find, self.read, self.ls):
-            if tool is not None:
-                found.append(tool)
-        return tuple(found)
+        return tuple(filter(None, (self.grep, self.find, self.read, self.ls)))
 
 
 CANDIDATES = 10
 HEAD = 26
 """Lines read of the beginning of a candidate: what a file is about stands there."""
 
-_ASIDE = (
-    "!**/{test,tests,testing,__tests__,testdata,snapshots,__snapshots__,fixtures,node_modules}/**,"
-    "!**/{vendor,_vendor,third_party}/**,"
-    "!{*.lock,*.min.js,*.map,*.svg,*.snap,*.po,go.sum,package-lock.json,CHANGELOG*,CHANGES*}"
-)
+_ASIDE = VOCABULARY["aside"].replace("\n", "")
 """Left out of a first search that does not ask for such files."""
 _MATCH = re.compile(r"^(?P<path>[^\n]+?):(?P<line>\d+):(?P<text>.*)$")
 _COUNT = re.compile(r"^(?P<path>.+):(?P<count>\d+)$")

@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from retinue.models.offline.question import PATTERNS, VOCABULARY
+
 FileKind = Literal["source", "facade", "script", "test", "docs", "example", "vendored", "generated", "data", "history"]
 LineKind = Literal["type", "function", "value", "prose", "import", "code"]
 
@@ -19,46 +21,9 @@ KIND_WEIGHT: dict[FileKind, float] = {
 """How likely a file of a kind is the answer to a question about code. A facade (`__init__`,
 `index`) re-exports more often than it does something."""
 
-_ASKED: dict[str, FileKind] = {
-    r"\b(?:unit|integration)[- ]tests?\b|\btest (?:suite|cases?|files?)\b|\btested\b|\btests (?:for|of|that|cover\w*)\b"
-    r"|\b(?:which|what|the|any) tests? (?:for|of|cover\w*|check\w*|verif\w*|exercis\w*)\b": "test",
-    r"\bdocumented\b|\b(?:documentation|docs|guide) (?:for|of|on|about)\b|\breadme\b|\btutorials?\b": "docs",
-    r"\bexamples? (?:of|for|that|show\w*)\b|\bdemos?\b|\btutorials?\b": "example",
-    r"\bchange ?log\b|\brelease notes?\b": "history",
-    r"\bvendored\b": "vendored",
-    r"\bbenchmarks? (?:for|of|that)\b|\bmakefile\b|\bdockerfile\b"
-    r"|\b(?:github|ci) (?:workflows?|actions?|pipelines?)\b": "script",
-    r"\bpyproject\b": "data",
-    r"\btype stubs?\b|\btypings?\b": "generated",
-}
-# In order: the first kind that has one of a path's folders is taken.
-_FOLDERS: dict[FileKind, str] = {
-    "vendored": "vendor vendored _vendor node_modules third_party thirdparty 3rdparty deps extern external bundled",
-    "test": "test tests testing __tests__ spec specs e2e fixtures testdata test_data snapshots __snapshots__ mocks "
-    "__mocks__ testutils conformance t unit integration",
-    "docs": "doc docs documentation website site man manual",
-    "example": "example examples sample samples demo demos tutorial tutorials playground",
-    "script": "bench benches benchmark benchmarks script scripts dev ci .github .circleci hack requirements",
-    "generated": "dist build out generated gen __generated__ target min coverage",
-}
-_SOURCE = frozenset(
-    "py pyx pyi pxd js jsx mjs cjs ts tsx mts cts go rs java kt kts scala c h cc cpp cxx hpp hh m mm swift rb php cs "
-    "fs lua pl pm sh bash zsh ps1 ex exs erl hrl hs ml mli clj cljs dart r jl zig nim v sv vhd sql vue svelte proto "
-    "thrift graphql jq y l asm s cu groovy gradle tcl el lisp scm d pas f90 jinja j2".split()
-)
+_SOURCE = frozenset(VOCABULARY["source_endings"].split())
+_PROSE_FILES = frozenset(VOCABULARY["prose_endings"].split())
 _HEADERS = frozenset("h hh hpp pxd mli".split())
-_PROSE_FILES = frozenset("md mdx rst txt adoc html htm tex org po pot ipynb css scss".split())
-_TEST_NAME = re.compile(
-    r"test_.*|.*_tests?|tests?|conftest|.*[._-](?:test|spec)|.*Tests?|Test[A-Z].*|.*TestCase|.*_unittest"
-)
-_HISTORY = re.compile(
-    r"(?i)(?:changelog|changes|history|news|releases?|authors|contributors|licen[cs]e|copying|notice|maintainers)"
-    r"(?:[._-].*)?"
-)
-_GENERATED = re.compile(
-    r"\.min\.|_pb2|\.pb\.|\.g\.|_generated|\.generated|\.bundle\.|\.d\.[cm]?ts$|\.pyi$|^PKG-INFO$|\.lock$|-lock\."
-    r"|^go\.sum$|-(?=\w*\d)(?=\w*[A-Z])\w{8}\.(?:js|css)$"
-)
 FACADES = frozenset("__init__ index mod lib __main__ exports external api".split())
 _BUILD_FILES = frozenset("setup noxfile build gulpfile fabfile".split())
 
@@ -103,11 +68,7 @@ class Line(Struct, frozen=True):
 
 def asked_kinds(task: str) -> frozenset[FileKind]:
     """Return the kinds of files that a task is about."""
-    found = []
-    for pattern, kind in _ASKED.items():
-        if re.search(pattern, task, re.IGNORECASE):
-            found.append(kind)
-    return frozenset(found)
+    return frozenset(kind for kind, pattern in VOCABULARY["asked"].items() if re.search(pattern, task, re.IGNORECASE))
 
 
 def weight_of(path: str, asked: frozenset[FileKind]) -> float:
@@ -135,17 +96,18 @@ def kind_of(path: str) -> FileKind:
     if not base:
         base, dot, ending = name, "", ""
     source = ending.lower() in _SOURCE
-    if _GENERATED.search(name) or any(folder.endswith((".egg-info", ".dist-info")) for folder in folders):
+    if PATTERNS["generated"].search(name) or any(folder.endswith((".egg-info", ".dist-info")) for folder in folders):
         return "generated"
-    if _HISTORY.fullmatch(base) and not source:
+    if PATTERNS["history"].fullmatch(base) and not source:
         return "history"
-    for kind, names in _FOLDERS.items():
+    kind: FileKind
+    for kind, names in VOCABULARY["folders"].items():
         if not set(names.split()).isdisjoint(folder.lower() for folder in folders):
             if kind == "docs" and source:
                 return "script"
             if kind != "generated" or not source or "src" not in folders:
                 return kind
-    if _TEST_NAME.fullmatch(base):
+    if PATTERNS["test_name"].fullmatch(base):
         return "test"
     if not dot or (base in _BUILD_FILES and source and not folders):
         return "script"
