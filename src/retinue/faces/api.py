@@ -1,7 +1,7 @@
 """Retinue as a library.
 
-    async with Retinue(cwd=".") as crew:
-        run = await crew.spawn("Explore", "Find where requests are authenticated")
+    async with Retinue(cwd=".") as retinue:
+        run = await retinue.spawn("Explore", "Find where requests are authenticated")
         async for event in run.events(): ...
         outcome = await run.wait()
 
@@ -39,42 +39,18 @@ if TYPE_CHECKING:
     from retinue.faces.inbox import Approve, Inbox
     from retinue.log.rows import RunRow
     from retinue.runs.bus import EventBus
+    from retinue.runs.node import RunNode
     from retinue.runs.rpc import Rpc
     from retinue.runs.supervisor import Supervisor
 
 
 class MessageReceipt(Struct, frozen=True):
-    """Who has it, and how. `run` is None when another process runs that agent."""
+    """Which agent has a message, and how it got it. `run` is None when another process runs that agent."""
 
     action: Literal["prompted", "steered", "resumed", "started"]
     run_id: str
     agent: str
     run: Run | None
-
-
-async def say(
-    retinue: Retinue, supervisor: Supervisor, text: str, to: Run | str | None, options: Mapping[str, Any]
-) -> MessageReceipt:
-    run_id = None
-    if to is not None:
-        run_id = find_run(supervisor.project.log.reader, to).id if isinstance(to, str) else to.id
-    main = supervisor.members.get(run_id) if run_id is not None else None
-    routed = await route(supervisor, main or run_id, text)
-    match routed:
-        case ToAgent(action, view):
-            node = supervisor.members.get(view.id)
-            here = node.handle if node is not None and node.live else None
-            return MessageReceipt(action, view.id, view.agent, here)
-        case Undelivered(reason):
-            raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
-        case ToMain(rest):
-            meant = spoken(rest, supervisor.project)
-            if main is not None and main.live and supervisor.steer(main, meant):
-                return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
-            run = await retinue.resume(run_id, meant, **options) if run_id else await retinue.prompt(rest, **options)
-            return MessageReceipt("resumed" if run_id else "prompted", run.id, run.agent, run)
-        case _:
-            assert_never(routed)
 
 
 Run = RunHandle
@@ -97,11 +73,14 @@ class Retinue:
         hooks: Sequence[tuple[str, Callable[[dict[str, Any]], Any]]] = (),
         trust: bool = False,
     ) -> None:
-        """`agents` are further definitions, as Claude Code's `--agents` takes them. `tools` are
-        offered beside the built-in ones: make them with `retinue.tool`. `approve` is asked, with
-        an `InboxItem`, what needs a person; without it `crew.inbox` or the settings decide.
-        `hooks` are pairs of an event and a function, as `crew.hooks.on` takes them. `trust` lets
-        what the project's own files bring (hooks, servers, rights) take effect unasked."""
+        """Open the agents of the project in `cwd`.
+
+        `agents` are further definitions, as Claude Code's `--agents` takes them. `tools` are offered beside the
+        built-in ones: make them with `retinue.tool`. `approve` is called with an `InboxItem` for everything that
+        needs a person; without it `retinue.inbox` or the settings decide. `hooks` are pairs of an event and a
+        function, as `retinue.hooks.on` takes them. `trust` lets what the project's own files bring (hooks, servers,
+        rights) take effect without asking.
+        """
         self._model = model
         self._permission_mode = permission_mode
         self._project = Project(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust)
@@ -115,28 +94,28 @@ class Retinue:
 
     @property
     def supervisor(self) -> Supervisor:
-        """For other faces: members of the tree, steering and stopping them."""
+        """Return what runs the agents: for other faces, which steer and stop members of the tree."""
         return self._supervisor
 
     @property
     def hooks(self) -> SessionHooks:
-        """What is told to functions of this program: `crew.hooks.on("PreToolUse", check, matcher="bash")`."""
+        """Return the hooks of this program: `retinue.hooks.on("PreToolUse", check, matcher="bash")`."""
         return self._project.hooks
 
     @property
     def agents(self) -> Catalog:
-        """The agents as they are on disk now."""
+        """Return the agents as they are on disk now."""
         return self._project.catalog()
 
     @property
     def runs(self) -> list[RunRow]:
-        """Every run of this project in the log, newest first."""
+        """Return every run of this project in the log, newest first."""
         return self._project.log.reader.list_runs()
 
     @cached_property
     def inbox(self) -> Inbox:
-        """What waits for a person, of all runs of this project: `items()`, `answer(id, choice)`,
-        and `async for item in crew.inbox`."""
+        """Return what waits for a person, of all runs of this project: `items()`, `answer(id, choice)`,
+        and `async for item in retinue.inbox`."""
         from retinue.faces.inbox import Inbox
 
         return Inbox(self._project)
@@ -158,25 +137,30 @@ class Retinue:
         name: str | None = None,
         description: str = "",
     ) -> Run:
-        """Starts `agent` on `task`; in the background it may have to wait for a slot. `limits` are
-        this run's own (`max_turns`, `seconds`, …), `budget` holds for all runs below it, too:
-        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what
-        people see of it. Raises UnknownAgentError, UnknownModelError, UsageError or LaunchError."""
+        """Start `agent` on `task`; in the background it may have to wait for a slot.
+
+        `limits` are this run's own (`max_turns`, `seconds`, …); `budget` is shared with all runs below it:
+        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what people see of it. Raise
+        UnknownAgentError, UnknownModelError, UsageError or LaunchError.
+        """
         if isolation not in (None, "off", "worktree"):
             raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
         spec = self._project.catalog().find(agent).spec if isinstance(agent, str) else agent
         if not isinstance(spec, AgentSpec):
-            raise UsageError("An agent is a name or an AgentSpec.", remedy="crew.agents has those there are.")
-        is_empty = not isinstance(task, str) or not task.strip()  # refused below, whatever the file begins with
+            raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
+        # An empty task is refused by the supervisor, whatever the agent's file would put before it.
+        if isinstance(task, str) and task.strip():
+            task = with_initial_prompt(spec, task, self._project)
+        pinned = EVERYTHING if model else EVERYTHING - {"model"}
         request = RunRequest(
             spec=spec,
-            task=task if is_empty else with_initial_prompt(spec, task, self._project),
+            task=task,
             cwd=Path(cwd).resolve() if cwd else self._project.cwd,
             model=model or self._model,
             thinking=thinking,
             limits=limits or {},
             budget=_budget(budget),
-            pinned=EVERYTHING if model else EVERYTHING - {"model"},
+            pinned=pinned,
             schema=schema if schema is not None else spec.output_schema,
             isolation="worktree" if isolation == "worktree" else None,
             permission_mode=permission_mode or self._permission_mode,
@@ -186,7 +170,7 @@ class Retinue:
         return started.handle
 
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
-        """Talks to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
+        """Talk to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
         the skill of that name."""
         text = spoken(text, self._project)
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
@@ -203,12 +187,41 @@ class Retinue:
         return (await self._supervisor.start(request)).handle
 
     async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> MessageReceipt:
-        """What a person types. `@name message` goes to that agent of the run `to` (its handle or
-        id): a running one is steered, one that has ended goes on. Anything else is for the run
-        `to` itself, or for a new main agent without one. Raises StateError when the agent that
-        is meant cannot take it."""
+        """Deliver what a person types.
 
-        return await say(self, self._supervisor, text, to, options)
+        `@name message` goes to that agent of the run `to` (its handle or id): a running one is steered, one that has
+        ended goes on. Anything else is for the run `to` itself, or for a new main agent without one. Raise StateError
+        when the agent that is meant cannot take it.
+        """
+        if isinstance(to, str):
+            run_id = find_run(self._project.log.reader, to).id
+        else:
+            run_id = to.id if to is not None else ""
+        main = self._supervisor.members.get(run_id)
+        routed = await route(self._supervisor, main or run_id or None, text)
+        match routed:
+            case ToAgent(action, view):
+                node = self._supervisor.members.get(view.id)
+                here = node.handle if node is not None and node.live else None
+                return MessageReceipt(action, view.id, view.agent, here)
+            case Undelivered(reason):
+                raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
+            case ToMain(rest):
+                return await self._say_to_main(main, run_id, rest, options)
+            case _:
+                assert_never(routed)
+
+    async def _say_to_main(
+        self, main: RunNode | None, run_id: str, text: str, options: Mapping[str, Any]
+    ) -> MessageReceipt:
+        if not run_id:
+            run = await self.prompt(text, **options)
+            return MessageReceipt("prompted", run.id, run.agent, run)
+        meant = spoken(text, self._project)
+        if main is not None and main.live and self._supervisor.steer(main, meant):
+            return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
+        run = await self.resume(run_id, meant, **options)
+        return MessageReceipt("resumed", run.id, run.agent, run)
 
     async def resume(
         self,
@@ -219,7 +232,7 @@ class Retinue:
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | Mapping[str, float] | None = None,
     ) -> Run:
-        """Goes on with a run of the log, from this process or any earlier one: by its id, the
+        """Go on with a run of the log, from this process or any earlier one: by its id, the
         beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
         found = find_run(self._project.log.reader, run_id)
         again = await self._supervisor.resume(found.id, prompt, model=model, limits=limits, budget=_budget(budget))
@@ -227,33 +240,33 @@ class Retinue:
 
     @property
     def events(self) -> EventBus:
-        """What happens to agents, by name, for programs: `crew.events.on("subagents:completed", …)`."""
+        """Return what happens to agents, by name, for programs: `retinue.events.on("subagents:completed", …)`."""
         return self._supervisor.bridge.bus
 
     @property
     def rpc(self) -> Rpc:
-        """Calls of other programs: ping, spawn and stop with their envelopes."""
+        """Return the calls for other programs: ping, spawn and stop with their envelopes."""
         return self._supervisor.bridge.rpc
 
     @property
     def schedules(self) -> Scheduler:
-        """Agents that start at a time: `await crew.schedules.add("Explore", "…", "0 0 9 * * *")`.
-        After `crew.schedules.begin()` this process fires them."""
+        """Return agents that start at a time: `await retinue.schedules.add("Explore", "…", "0 0 9 * * *")`.
+        After `retinue.schedules.begin()` this process fires them."""
         return self._supervisor.schedules
 
     async def wait_all(self) -> None:
-        """Returns when no run lives or waits any more."""
+        """Wait until no run lives or waits any more."""
         await self._supervisor.wait_all()
 
     def to_background(self, run: Run) -> bool:
-        """Lets the run that waits for `run` go on; it is told when `run` has ended. False when
+        """Let the run that waits for `run` go on; it is told when `run` has ended. Return False when
         nobody waits for it."""
         node = self._supervisor.members.get(run.id)
         return node is not None and self._supervisor.detach(node)
 
     async def stop_tree(self, run: Run, reason: str = "Stopped by the user.") -> int:
-        """Stops a run and everything below it, background runs too, and waits until each has its
-        ending. Gives their number. `run.stop()` stops one with its foreground agents."""
+        """Stop a run and everything below it, also background runs, wait until each has ended, and return their
+        number. `run.stop()` stops one with its foreground agents."""
         return await self._supervisor.end_tree(self._supervisor.members[run.id], reason)
 
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:
@@ -268,7 +281,7 @@ class Retinue:
 
 
 def run(agent: str | AgentSpec, task: str, *, cwd: str | Path = ".", **options: Any) -> Outcome:
-    """Runs one agent and waits: for scripts without an event loop of their own."""
+    """Run one agent and wait: for scripts without an event loop of their own."""
 
     async def work() -> Outcome:
         async with Retinue(cwd) as retinue:
@@ -278,7 +291,7 @@ def run(agent: str | AgentSpec, task: str, *, cwd: str | Path = ".", **options: 
 
 
 def main_agent() -> AgentSpec:
-    """The agent a person talks to when they name none."""
+    """Return the agent a person talks to when they name none."""
     from retinue.agents.parse import parse_file
 
     path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
@@ -289,7 +302,9 @@ def main_agent() -> AgentSpec:
 
 
 def _budget(given: Budget | Mapping[str, float] | None) -> Budget | None:
-    return given if given is None or isinstance(given, Budget) else Budget.read(given)
+    if given is None or isinstance(given, Budget):
+        return given
+    return Budget.read(given)
 
 
 def _json(agents: Mapping[str, Mapping[str, Any]] | str | None) -> str | None:

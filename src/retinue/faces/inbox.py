@@ -1,8 +1,8 @@
 """The inbox for programs: what waits for an answer, and answering it.
 
-    async with Retinue(".") as crew:
-        async for item in crew.inbox:
-            await crew.inbox.answer(item.id, "allow" if item.risk == "low" else "deny", "Not now.")
+    async with Retinue(".") as retinue:
+        async for item in retinue.inbox:
+            await retinue.inbox.answer(item.id, "allow" if item.risk == "low" else "deny", "Not now.")
 
 While someone iterates, runs of this process wait for the answers instead of being denied.
 """
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.1
 
+# True allows once and False denies; a text is one of the item's options or, for a question, the answer; None leaves
+# it to others, such as `retinue inbox answer`.
 Said = bool | str | InboxAnswer | None
-"""True allows once and False denies; a text is one of the item's options or, for a question, the
-answer; None leaves it to others, such as `retinue inbox answer`."""
 Approve = Callable[[InboxItem], Said | Awaitable[Said]]
 
 
 class Inbox:
-    """Of one project: items of all its runs, in whichever process they are."""
+    """The inbox of one project: items of all its runs, in whichever process they are."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
     def items(self, *, all: bool = False) -> list[InboxItem]:
-        """What waits, oldest first; with `all` also what was answered, expired or withdrawn."""
+        """Return what waits, oldest first; with `all` also what was answered, expired or withdrawn."""
         from retinue.log.inbox import items
 
         return [each.item for each in items(self._project.log.reader, everything=all)]
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
-        """Answers an item by its id or the beginning of it, and gives it as it is then. Raises
+        """Answer an item by its id or the beginning of it, and return it as it is then. Raise
         UnknownItemError, UsageError for what is no answer to it, and AnsweredError when someone
         else was first."""
         from retinue.log.inbox import find
@@ -50,7 +50,7 @@ class Inbox:
         return await self._project.inbox_service.answer(item, InboxAnswer(choice, self._project.redactor(message), by))
 
     async def __aiter__(self) -> AsyncIterator[InboxItem]:
-        """What waits now, and every new item as it comes, each once. Ends with the task."""
+        """Yield what waits now, and every new item as it comes, each once. Ends with the task."""
         project = self._project
         inbox_service, seen, version = project.inbox_service, set[str](), -1
         inbox_service.attended += 1
@@ -69,8 +69,8 @@ class Inbox:
 
 
 def approver(approve: Approve) -> Approver:
-    """`approve` as the desk asks it. A plain function runs in a thread, so that it may take its
-    time. What it raises, or says that is no answer, denies."""
+    """Return `approve` as the inbox service calls it. A plain function runs in a thread, so that it may take its
+    time. What it raises, or returns that is no answer, denies."""
 
     async def ask(item: InboxItem) -> InboxAnswer | None:
         if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):

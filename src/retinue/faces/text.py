@@ -17,8 +17,8 @@ from retinue.log.rows import RunRow
 if TYPE_CHECKING:
     from retinue.capabilities.audit.report import CallEffect, TurnEffects
 
+# What a terminal obeys, takes for a new line, or lets turn the text around.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal obeys, takes for a new line, or lets turn the text around."""
 
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}

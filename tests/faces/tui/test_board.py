@@ -11,11 +11,9 @@ from rich.text import Text as Line
 
 from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
 from retinue.core.usage import Usage
-from retinue.faces.tui.board.board import Board, acquainted_by
-from retinue.faces.tui.board.marks import STYLES, icon, stats
-from retinue.faces.tui.board.panel_lines import badge, contrast, resolve
+from retinue.faces.tui.board.board import Board, backfill_from
+from retinue.faces.tui.board.marks import STYLES, badge, contrast, icon, known_windows, resolve, stats
 from retinue.faces.tui.board.text import clean_lines, exact, fit, one_line, wrap
-from retinue.faces.tui.chat.notification import known_windows
 from tests.faces.tui.cards import Story
 from tests.runs.crew_scene import Scene
 
@@ -104,7 +102,7 @@ def test_a_board_forgets_to_look_at_what_ended_long_ago() -> None:
 def test_a_run_whose_process_is_gone_is_interrupted_and_ages() -> None:
     story = Story()
     story.start("a")
-    story.board.lost("a", story.now)
+    story.board.mark_lost("a", story.now)
     card = story.board.cards["a"]
     assert (card.status, card.live, icon(card, 0)) == ("interrupted", False, ("■", "warning"))
     assert len(story.board.shown(story.now)) == 1
@@ -121,7 +119,7 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
         await child.handle.wait()
         log = scene.supervisor.project.log
         await log.flush()
-        board = Board(acquaint=acquainted_by(log))
+        board = Board(backfill=backfill_from(log))
         events = log.reader.events(child.id)
         resumed = events[-1].__class__(child.id, main.id, main.id, 99, events[-1].at + 5, RunResumed("go on"))
         card = board.take(resumed)
@@ -133,7 +131,7 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
 
 
 def test_a_board_meets_a_run_nobody_knows_without_fuss() -> None:
-    board = Board(acquaint=lambda card, counts: None)
+    board = Board(backfill=lambda card, counts: None)
     story = Story()
     story.board = board
     story.tell("unknown", RunStarted("offline/planner", (), "/p"))

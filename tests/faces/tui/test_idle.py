@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from retinue.core.events import MessageAdded
+from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
 from retinue.runs.notification_text import announced
@@ -147,9 +146,9 @@ async def test_an_agent_that_is_moved_to_the_background_is_shown_among_those_tha
 
 def test_agents_that_wait_for_a_slot_are_not_counted_as_running() -> None:
     cards = [
-        SimpleNamespace(live=True, status="running"),
-        SimpleNamespace(live=True, status="queued"),
-        SimpleNamespace(live=False, status="completed"),
+        RunCard("a", status="running"),
+        RunCard("b", status="queued"),
+        RunCard("c", status="completed"),
     ]
     assert counted(cards) == "1 running, 1 queued, 1 done"
     assert counted(cards[:1]) == "1 running, 0 done"

@@ -14,10 +14,10 @@ from rich.text import Text
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
-from retinue.faces.tui.screens.help import folded
 from retinue.faces.tui.screens.inbox import InboxScreen, about, answers, detail, keys_line, row
 from retinue.faces.tui.screens.inbox_watch import banner
 from retinue.faces.tui.screens.sheet import Rows
+from retinue.faces.tui.screens.sheet import fold as folded
 from retinue.log.inbox import InboxRow, answer, find, put
 from retinue.settings.load import load_settings
 from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, put_item, quick, until

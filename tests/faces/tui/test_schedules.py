@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.faces.cli.schedule import sign as mark
+from retinue.faces.text import relative
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
-from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, mark, relative, when_problem
+from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, when_problem
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.schedules import ScheduledJob
 from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, until
@@ -26,7 +28,7 @@ def home(project, monkeypatch):
 
 
 async def shown(app, pilot) -> None:
-    app.action_visit("schedules")
+    app.action_open_screen("schedules")
     await until(pilot, lambda: isinstance(app.screen, SchedulesScreen))
 
 

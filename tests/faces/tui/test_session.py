@@ -9,8 +9,8 @@ import pytest
 
 from retinue import Retinue
 from retinue.errors import RetinueError, StateError
+from retinue.faces.tui.board.board import Feed
 from retinue.faces.tui.session import Session
-from retinue.faces.tui.statusline import Feed
 from tests.runs.crew_scene import Scene, until
 
 

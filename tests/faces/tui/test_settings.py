@@ -24,7 +24,7 @@ def home(project, monkeypatch):
 
 
 async def at(app, pilot, name: str) -> None:
-    app.action_visit("settings")
+    app.action_open_screen("settings")
     await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
     rows = app.screen.query_one(Rows)
     await until(pilot, lambda: rows.option_count)

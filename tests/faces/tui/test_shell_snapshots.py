@@ -167,7 +167,7 @@ def test_sessions(app, snap_compare, size, monkeypatch) -> None:
     monkeypatch.setattr(sessions, "conversations", lambda _: rows)
 
     async def before(pilot) -> None:
-        pilot.app.action_visit("sessions")
+        pilot.app.action_open_screen("sessions")
         await settled(pilot, "Try the new model")
 
     assert snap_compare(app, terminal_size=size, run_before=before)

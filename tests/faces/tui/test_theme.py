@@ -54,10 +54,10 @@ def test_motion_can_be_switched_off() -> None:
 
 
 def test_keys_are_changed_by_name_and_never_taken_twice() -> None:
-    table, problems = keys.chosen({"fold": "f7", "nonsense": "f8"}, "ctrl+r")
+    table, problems = keys.choose_keys({"fold": "f7", "nonsense": "f8"}, "ctrl+r")
     assert {key.name: key.key for key in table}["fold"] == "f7"
     assert {key.name: key.key for key in table}["resend"] == "ctrl+r"
     assert problems == ["keys.nonsense: there is no action of that name"]
-    table, problems = keys.chosen({"fold": "escape"})
+    table, problems = keys.choose_keys({"fold": "escape"})
     assert {key.name: key.key for key in table}["fold"] == "ctrl+o"
     assert "already the key for interrupt" in problems[0]

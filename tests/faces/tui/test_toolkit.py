@@ -6,7 +6,15 @@ import pytest
 
 from retinue.faces.cli.doctor import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
-from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
+from retinue.faces.tui.screens.toolkit import (
+    REPORTS,
+    Report,
+    ToolkitScreen,
+    doctor_lines,
+    make_report,
+    parse_report,
+    program,
+)
 from retinue.runs.project import Project as OpenProject
 from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
 from tests.program.conftest import project
@@ -72,9 +80,9 @@ async def test_anything_unknown_is_help_or_the_doctor(home, text):
 
 
 def test_words_after_a_report_are_its_own():
-    assert chosen("logs --limit 5")[1] == ["--limit", "5"]
-    assert chosen("agent 'a b'")[1] == ["a b"]
-    assert chosen("")[0].name == "doctor" and chosen("what")[0].name == "help"
+    assert parse_report("logs --limit 5")[1] == ["--limit", "5"]
+    assert parse_report("agent 'a b'")[1] == ["a b"]
+    assert parse_report("")[0].name == "doctor" and parse_report("what")[0].name == "help"
     assert list(REPORTS) == ["doctor", "agents", "logs", "activity", "lsp", "help"]
 
 
@@ -96,26 +104,26 @@ async def test_a_report_that_breaks_says_so(home):
         raise RuntimeError("no idea")
 
     world = OpenProject(home.cwd, environment=home.environment)
-    assert await made(Report("x", "", broken), world, []) == [
+    assert await make_report(Report("x", "", broken), world, []) == [
         ("Toolkit command failed: RuntimeError: no idea", "error")
     ]
 
     async def long(world, words):
         return [(str(number), "") for number in range(10_000)]
 
-    lines = await made(Report("x", "", long), world, [])
+    lines = await make_report(Report("x", "", long), world, [])
     assert len(lines) < 1_000 and "9500 more lines" in lines[-1][0]
-    (line, kind), *_ = await made(chosen("agent nobody-9")[0], world, ["nobody-9"])
+    (line, kind), *_ = await make_report(parse_report("agent nobody-9")[0], world, ["nobody-9"])
     assert kind == "error" and "nobody-9" in line
 
 
 async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
     world = OpenProject(home.cwd, environment=home.environment)
-    lines = await made(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
+    lines = await make_report(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
     assert ("5", "") in lines
-    lines = await made(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])
+    lines = await make_report(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])
     assert lines[-1][1] == "error" and any("nonsense-9" in line for line, _ in lines)
     monkeypatch.setattr(toolkit_reports, "PATIENCE_SECONDS", 0.001)
-    ((line, kind),) = await made(Report("settings", "", program("settings")), world, ["list"])
+    ((line, kind),) = await make_report(Report("settings", "", program("settings")), world, ["list"])
     assert kind == "warning" and "too long" in line
     assert capfd.readouterr() == ("", "")

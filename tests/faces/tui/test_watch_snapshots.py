@@ -231,8 +231,8 @@ def test_notifications(snap_compare, size, opened) -> None:
 
     class Notified(Still):
         def compose(self) -> ComposeResult:
-            yield NotificationBox.made(notification([view("a0", transcript="/t/a0.output")]))
-            yield NotificationBox.made(notification(group, group=True, partial=True))
+            yield NotificationBox.from_text(notification([view("a0", transcript="/t/a0.output")]))
+            yield NotificationBox.from_text(notification(group, group=True, partial=True))
 
         def on_mount(self) -> None:
             super().on_mount()

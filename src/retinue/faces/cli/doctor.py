@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from retinue.settings.load import Loaded
 
 Grade = Literal["ok", "info", "warning", "failure"]
+# What a check yields: grade, name, detail, and a remedy for every warning and failure.
 Row = tuple[str, ...]
-"""What a check yields: grade, name, detail, and a remedy for every warning and failure."""
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "failure": "✗"}
 _GIT = (2, 31)
 
+# Category, and `module:function` in this package. A new check is one row here: its function takes an `Installation`
+# and yields rows. It is imported when the doctor runs, may take its time, and changes nothing.
 CHECKS: list[tuple[str, str]] = [
     ("system", "doctor:python"),
     ("system", "doctor:terminal"),
@@ -61,8 +63,6 @@ CHECKS: list[tuple[str, str]] = [
     ("lsp", "doctor_tools:language_servers"),
     ("permissions", "doctor_tools:results_folder"),
 ]
-"""Category, and `module:function` in this package. A new check is one row here: its function takes an `Installation`
-and yields rows. It is imported when the doctor runs, may take its time, and changes nothing."""
 CATEGORIES = tuple(dict(CHECKS))
 
 

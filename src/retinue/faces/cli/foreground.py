@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from retinue.faces.api import Retinue, Run
     from retinue.loop.result import ErrorCode
 
+# text: the answer. result: the result object of `run --json`. events: every event as a line, the outcome last.
+# summary: the object of `-p --output-format json`.
 Output = Literal["text", "result", "events", "summary"]
-"""text: the answer. result: the result object of `run --json`. events: every event as a line,
-the outcome last. summary: the object of `-p --output-format json`."""
 
 
 async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:

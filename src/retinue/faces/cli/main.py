@@ -61,7 +61,7 @@ COMMANDS: dict[str, Command | Group] = {
             "tail": Command("watch a run of any process until it ends", "runs:tail"),
             "steer": Command("say something to a run of any process", "runs_control:steer"),
             "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
-            "background": Command("let whoever waits for a run go on without it", "runs_control:background"),
+            "background": Command("let the run that waits for another go on without it", "runs_control:background"),
             "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
             "effects": Command("what a run really did: files, commands, hosts, denials", "runs_changes:effects"),
             "undo": Command("put back the files a run has changed", "runs_changes:undo"),
@@ -119,7 +119,7 @@ COMMANDS: dict[str, Command | Group] = {
         "see and change settings, and where each value comes from",
         {
             "list": Command("every setting with its value and origin", "settings:list"),
-            "get": Command("one setting; --explain shows every layer that has a say", "settings:get"),
+            "get": Command("one setting; --explain shows every layer that sets it", "settings:get"),
             "set": Command("change one setting in one file", "settings:set"),
             "unset": Command("remove one setting from one file", "settings:unset"),
         },

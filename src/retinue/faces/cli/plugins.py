@@ -106,7 +106,7 @@ def _skills(folders: tuple[Path, ...]) -> list[str]:
 
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
-    parser.add_argument("--trust", action="store_true", help="import what the project brings, too, this once")
+    parser.add_argument("--trust", action="store_true", help="also import what the project brings, this once")
     add_cwd(parser, LOOK_AT)
     add_json(parser, "print one JSON document")
 

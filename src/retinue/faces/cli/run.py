@@ -31,8 +31,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--permission-mode",
         choices=get_args(PermissionMode),
-        help="default: reads run, the rest asks; acceptEdits: edits run, too; plan: only reads; dontAsk: what is not "
-        "allowed by a rule is denied; auto: a classifier decides; bypassPermissions: everything runs",
+        help="default: reads run, the rest asks; acceptEdits: edits run as well; plan: only reads; dontAsk: what is "
+        "not allowed by a rule is denied; auto: a classifier decides; bypassPermissions: everything runs",
     )
     add_cwd(parser, "work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")

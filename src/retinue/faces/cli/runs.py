@@ -98,7 +98,7 @@ def execute_list(args: argparse.Namespace) -> int:
     if any(row.state == "interrupted" for row in rows):
         say("Go on with one: retinue runs resume ID")
     if living:
-        say("End what still runs: retinue runs stop ID; resuming the run does so, too")
+        say("End what still runs: retinue runs stop ID; resuming the run ends it as well")
     if not rows:
         say("No runs here yet. Start one: retinue run Explore 'Where is …?'")
     return 0

@@ -23,8 +23,8 @@ from retinue.settings.write import Target, remove_unknown, save_settings, target
 _SECRET = ("apikey", "token", "secret", "password", "authorization")
 HIDDEN = "[hidden]"
 _SEEN_FROM = "as seen from there (default: here)"
+# How strong a file is among the three that can be written.
 _LAYERS = {"user": 0, "project": 1, "local": 2}
-"""How strong a file is among the three that can be written."""
 
 
 def shown(value: Any) -> str:
@@ -187,7 +187,7 @@ def execute_get(args: argparse.Namespace) -> int:
     """The value of one setting, as JSON.
 
     retinue settings get maxConcurrent
-    retinue settings get maxConcurrent --explain    and every layer that has a say
+    retinue settings get maxConcurrent --explain    and every layer that sets it
     """
     loaded = settings_in_effect(folder(args.cwd), os.environ)
     found = explain(loaded, args.name)
@@ -300,7 +300,7 @@ def execute_unset(args: argparse.Namespace) -> int:
         retinue settings unset maxConcurrent --local     from yours, in this project
         retinue settings unset model --user              from yours, for every project
 
-    A name that is no setting any more, or never was one, can be removed, too.
+    A name that is no setting any more, or never was one, can be removed as well.
     """
     cwd = folder(args.cwd)
     path = target_file(cwd, args.target, os.environ)

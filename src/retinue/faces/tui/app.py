@@ -12,8 +12,9 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
-from retinue.faces.tui import builtin_commands, parts  # noqa: F401 - registers its commands
-from retinue.faces.tui.board.board import Board, acquainted_by
+from retinue.faces.text import optional
+from retinue.faces.tui import builtin_commands  # noqa: F401 - registers its commands
+from retinue.faces.tui.board.board import Board, Feed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
 from retinue.faces.tui.chat.log import ChatLog, Notice
@@ -21,11 +22,11 @@ from retinue.faces.tui.chat.notification import Waiting
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, Frame, Leaving, leaving_on_signals, parse
+from retinue.faces.tui.frame import COMMANDS, Frame, Leaving, leaving_on_signals, live_runs, parse, sentence
 from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
-from retinue.faces.tui.parts import Part
+from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
-from retinue.faces.tui.statusline import FactFinder, Facts, Feed, remember
+from retinue.faces.tui.statusline import FactFinder, Facts
 
 if TYPE_CHECKING:
     from retinue.faces.cli.terminal import Host
@@ -36,7 +37,7 @@ TWICE_SECONDS = 2.0
 
 
 class RetinueApp(Frame):
-    """One window on one crew, which the caller has opened and closes. `resume` is a run to go on
+    """One window on one `Retinue`, which the caller has opened and closes. `resume` is a run to go on
     with, `viewed` one to open in the viewer; `may_keep` says that runs can go on after the app is
     closed; the other options are those of the main agent's run."""
 
@@ -50,7 +51,7 @@ class RetinueApp(Frame):
         **options: Any,
     ) -> None:
         super().__init__(retinue, may_keep=may_keep)
-        self.board = Board(acquaint=acquainted_by(self.project.log))
+        self.board = Board(backfill=backfill_from(self.project.log))
         self.session = Session(retinue, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
         self.feed = Feed(self.project.log, self._take, self._fail)
@@ -64,7 +65,7 @@ class RetinueApp(Frame):
         self._status = StatusLine()
         self.project.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
         self._waiting = Waiting()
-        self._parts: list[Part] = []
+        self._inbox: InboxWatch | None = None
         history = History(self.project.state / "history.jsonl", self.project.redactor)
         self._prompt = Prompt(history, Completer(retinue, self.board))
 
@@ -81,8 +82,8 @@ class RetinueApp(Frame):
         yield self._status
 
     async def on_mount(self) -> None:
-        self.furnish()
-        self._parts = parts.made(self)
+        self.set_up()
+        self._inbox = InboxWatch(self)
         self.feed.open()
         self.retinue.supervisor.idle_news = self._hear_news
         if self.retinue.supervisor.settings.scheduling_enabled:
@@ -99,13 +100,13 @@ class RetinueApp(Frame):
 
     async def on_unmount(self) -> None:
         await self.feed.close()
-        for part in self._parts:
-            await part.close()
+        if self._inbox is not None:
+            self._inbox.close()
 
     # Conversations
 
     async def open_session(self, run_id: str) -> None:
-        """Shows an earlier conversation and goes on with it; one that another process runs is
+        """Show an earlier conversation and go on with it; one that another process runs is
         watched, and spoken to, where it is."""
         row = self.project.log.reader.run(run_id)
         self.feed.unwatch()
@@ -118,17 +119,22 @@ class RetinueApp(Frame):
             return
         self.session.open(row.id)
         self.talk = self.session
-        remember(self.board, self.project.log.reader, row.root_id)
+        load_conversation(self.board, self.project.log.reader, row.root_id)
         await self._chat.show(self.project.log.reader.events(row.id))
         self._show_news()
 
     @work
     async def open_later(self, run_id: str) -> None:
-        """The same from anywhere, with a word where it cannot be done."""
-        if self.talk.state == "working" and self.talk is self.session:
-            self.tell("The main agent is at work: interrupt it with Esc first.", "warning")
-        else:
+        """Do the same from anywhere, and say so where it cannot be done."""
+        if not self.is_busy():
             await self._guarded(self.open_session(run_id))
+
+    def is_busy(self) -> bool:
+        """Return whether the main agent of this process is at work, and say so: then no other conversation begins."""
+        busy = self.talk.state == "working" and self.talk is self.session
+        if busy:
+            self.tell("The main agent is at work: interrupt it with Esc first.", "warning")
+        return busy
 
     async def new_conversation(self) -> None:
         self.feed.unwatch()
@@ -137,7 +143,7 @@ class RetinueApp(Frame):
         await self._chat.empty()
 
     def tell(self, text: str, kind: str = "info") -> None:
-        """A line in the conversation that is the app's own."""
+        """Add a line of the app's own to the conversation."""
         self._chat.add(Notice(text, kind))
 
     def status_facts(self) -> Facts:
@@ -158,7 +164,10 @@ class RetinueApp(Frame):
         self._fleet.enter()
 
     def on_prompt_scrolling(self, message: Prompt.Scrolling) -> None:
-        (self._chat.scroll_page_up if message.pages < 0 else self._chat.scroll_page_down)(animate=False)
+        if message.pages < 0:
+            self._chat.scroll_page_up(animate=False)
+        else:
+            self._chat.scroll_page_down(animate=False)
 
     def on_prompt_taking_back(self) -> None:
         self._prompt.put(self.talk.unqueue())
@@ -177,27 +186,27 @@ class RetinueApp(Frame):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
 
     def _take_back(self) -> None:
-        """What waited to be said goes back to the editor, before what is being typed there."""
+        """Put what waited to be said back into the editor, before what is being typed there."""
         waiting = self.talk.unqueue()
         if waiting:
-            self._prompt.put("\n\n".join(part for part in (waiting, self._prompt.text) if part))
+            self._prompt.put(waiting + optional("\n\n{}", self._prompt.text))
 
     @work
     async def action_resend(self) -> None:
         await self._guarded(self.talk.resend())
 
     def action_background(self) -> None:
-        supervisor = self.retinue.supervisor
-        moved = sum(
-            supervisor.detach(each) for each in list(supervisor.members.values()) if each.live and not each.background
-        )
-        self._status.show(f"{moved} moved to the background." if moved else "Nothing waits in the foreground.")
+        moved = 0
+        for node in live_runs(self.retinue.supervisor):
+            if not node.background:
+                moved += self.retinue.supervisor.detach(node)
+        self._status.show(optional("{} moved to the background.", moved) or "Nothing waits in the foreground.")
 
     def action_fold(self) -> None:
         self._chat.fold_all()
 
     def action_leave(self) -> None:
-        """The first press clears the line or warns, the second within two seconds leaves."""
+        """Clear the line or warn at the first press; leave at the second within two seconds."""
         if self._prompt.text and len(self.screen_stack) == 1:
             self._prompt.text = ""
         elif time.monotonic() - self._leave_at < TWICE_SECONDS:
@@ -220,11 +229,11 @@ class RetinueApp(Frame):
             self.tell(f"→ @{delivery.agent} ({delivery.how}): {text}")
 
     async def _guarded(self, doing: Any, back: str = "") -> Any:
-        """What cannot be done is said; `back` goes into the editor again."""
+        """Await `doing` and say what cannot be done; `back` goes into the editor again."""
         try:
             return await doing
         except RetinueError as error:
-            self.tell(f"{error.message} {error.remedy}".strip(), "error")
+            self.tell(sentence(error), "error")
             if back and not self._prompt.text:
                 self._prompt.put(back)
             return None
@@ -233,8 +242,8 @@ class RetinueApp(Frame):
 
     def _take(self, event: Event) -> None:
         self.board.take(event)
-        for part in self._parts:
-            part.take(event)
+        if self._inbox is not None:
+            self._inbox.take(event)
         if isinstance(event.body, Warned) and event.body.code in _SAID_ONCE:
             self._say_once(event, event.body.text)
         elif event.run_id == self.talk.main_id:
@@ -244,19 +253,19 @@ class RetinueApp(Frame):
                 self._pump()
 
     def _say_once(self, event: Event, text: str) -> None:
-        """A warning that is the same for all runs of an agent: once, however many there are."""
+        """Show a warning that is the same for all runs of an agent once, however many there are."""
         if event.root_id == self.talk.main_id and text not in self._said:
             self._said.add(text)
             self._chat.push(event)
 
     @work
     async def _fail(self, error: Exception) -> None:
-        """A defect ends the app, visibly, with the terminal in order and the log intact."""
+        """End the app visibly after a defect, with the terminal in order and the log intact."""
         raise error
 
     @work
     async def _pump(self) -> None:
-        """What waits goes on. After an interruption nothing does, but what the main agent had not
+        """Send what waits. After an interruption nothing is sent, but what the main agent had not
         heard yet is shown."""
         if not await self._guarded(self.talk.pump()):
             self._show_news()
@@ -267,21 +276,23 @@ class RetinueApp(Frame):
         if run_id == self.session.main_id:
             self._wake()
         elif run_id in self.board.cards:  # an agent of an agent, whom the person asked
-            news = self.retinue.supervisor.news_for(run_id)
-            self._chat.tell_early(news, show_cost=self.retinue.supervisor.settings.show_cost)
+            self._show_news_for(run_id)
 
     @work
     async def _wake(self) -> None:
-        """An agent of the idle main agent has ended: the main agent hears of it now or, if the
-        settings say so, with what the person says next; the person sees it in any case."""
+        """Tell the idle main agent that an agent of its own has ended: now or, if the settings say so,
+        with what the person says next. The person sees it in any case."""
         wakes = self.retinue.supervisor.settings.wake_main
         if not (wakes and await self._guarded(self.session.wake())):
             self._show_news()
 
     def _show_news(self) -> None:
         if self.talk.state == "idle" and self.talk.main_id is not None:
-            news = self.retinue.supervisor.news_for(self.talk.main_id)
-            self._chat.tell_early(news, show_cost=self.retinue.supervisor.settings.show_cost)
+            self._show_news_for(self.talk.main_id)
+
+    def _show_news_for(self, run_id: str) -> None:
+        supervisor = self.retinue.supervisor
+        self._chat.tell_early(supervisor.news_for(run_id), show_cost=supervisor.settings.show_cost)
 
     def _talk_changed(self) -> None:
         self.board.changed = True
@@ -308,9 +319,9 @@ class RetinueApp(Frame):
 
 
 async def run_app(retinue: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
-    """Shows the app until the person leaves it, and says whether runs are to go on, which only a
-    host can let them. SIGTERM and SIGHUP leave it, too. The terminal is restored however it ends;
-    raises StateError when the app itself failed."""
+    """Show the app until the person leaves it, and return whether runs are to go on, which only a host can let
+    them. SIGTERM and SIGHUP leave it as well. The terminal is restored however it ends. Raise StateError when the
+    app itself failed."""
     app = RetinueApp(retinue, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from retinue.core.format import format_cost, format_count
 from retinue.errors import UnknownModelError
-from retinue.faces.tui.frame import command
+from retinue.faces.text import optional
+from retinue.faces.tui.frame import command, live_runs
 from retinue.faces.tui.session import Attached
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ async def compact(app: RetinueApp, rest: str) -> None:
 
 @command("clear", "begin a new conversation; the old one stays in the log")
 async def clear(app: RetinueApp, rest: str) -> None:
-    if app.talk.state == "working" and not isinstance(app.talk, Attached):
-        app.tell("The main agent is at work: interrupt it with Esc first.", "warning")
-        return
-    await app.new_conversation()
+    if not app.is_busy():
+        await app.new_conversation()
 
 
 @command("model", "which model is used, or another from the next message on", "[NAME]")
@@ -33,10 +32,15 @@ async def model(app: RetinueApp, rest: str) -> None:
         return
     from retinue.faces.cli.models import gather_models, line
 
-    project = app.retinue.supervisor.project
+    project = app.project
     models, active, problem = await gather_models(project.settings)
-    now = app.status_facts().model or (active.info.full_name if active is not None else "")
-    rows = [f"{'*' if info.full_name == now else ' '} {line(info)}" for info in models]
+    now = app.status_facts().model
+    if not now and active is not None:
+        now = active.info.full_name
+    rows = []
+    for info in models:
+        mark = "*" if info.full_name == now else " "
+        rows.append(f"{mark} {line(info)}")
     if problem is not None:
         rows.append(problem.message)
     app.tell("\n".join([*rows, "Another one: /model NAME"]))
@@ -67,16 +71,17 @@ async def cost(app: RetinueApp, rest: str) -> None:
         app.tell("Nothing was spent yet.")
         return
     width = max(len(card.name) for card in cards)
-    rows = [
-        f"{card.name:<{width}}  {format_count(card.usage.total_tokens):>7} token  {format_cost(card.usage.cost_usd)}"
-        for card in cards
-    ]
-    tokens = sum(card.usage.total_tokens for card in cards)
-    spent = sum(card.usage.cost_usd or 0.0 for card in cards)
-    unpriced = sum(card.usage.cost_usd is None for card in cards)
-    note = f" + {unpriced} unpriced" if unpriced else ""
-    total = f"{'together':<{width}}  {format_count(tokens):>7} token  {format_cost(spent) or '$0'}{note}"
-    app.tell("\n".join([*rows, total, "All of this project: retinue cost"]))
+    rows = []
+    tokens, spent, unpriced = 0, 0.0, 0
+    for card in cards:
+        usage = card.usage
+        rows.append(f"{card.name:<{width}}  {format_count(usage.total_tokens):>7} token  {format_cost(usage.cost_usd)}")
+        tokens += usage.total_tokens
+        spent += usage.cost_usd or 0.0
+        unpriced += usage.cost_usd is None
+    money = (format_cost(spent) or "$0") + optional(" + {} unpriced", unpriced)
+    rows.append(f"{'together':<{width}}  {format_count(tokens):>7} token  {money}")
+    app.tell("\n".join([*rows, "All of this project: retinue cost"]))
 
 
 @command("theme", "light or dark colours", "[light|dark|auto]")
@@ -101,13 +106,17 @@ async def stop(app: RetinueApp, rest: str) -> None:
         return
     supervisor = app.retinue.supervisor
     name = rest.removeprefix("@").lower()
-    members = [
-        each
-        for each in supervisor.members.values()
-        if each.live and each.id != app.talk.main_id and (not name or each.name == name)
-    ]
-    count = sum(supervisor.stop_tree(each, "Stopped by the user.") for each in members if each.live)
-    app.tell(f"{count} stopping." if count else "Nothing of that name runs." if name else "No agent runs.")
+    count = 0
+    for node in live_runs(supervisor):
+        # A run of the list may have been stopped together with one before it.
+        if node.live and node.id != app.talk.main_id and name in ("", node.name):
+            count += supervisor.stop_tree(node, "Stopped by the user.")
+    if count:
+        app.tell(f"{count} stopping.")
+    elif name:
+        app.tell("Nothing of that name runs.")
+    else:
+        app.tell("No agent runs.")
 
 
 @command("statusline", "let an agent set up the status line; say what it should show", "[WISH]")
@@ -117,7 +126,8 @@ async def statusline(app: RetinueApp, rest: str) -> None:
     app.tell(f"The agent {run.agent} works on it; you will see it in the list of agents.")
     outcome = await run.wait()
     app.retinue.supervisor.reload_settings()
-    app.tell(outcome.text or "It said nothing.", "info" if outcome.ok else "error")
+    kind = "info" if outcome.ok else "error"
+    app.tell(outcome.text or "It said nothing.", kind)
 
 
 @command("quit", "leave")
@@ -125,6 +135,4 @@ async def leave(app: RetinueApp, rest: str) -> None:
     await app.leave()
 
 
-@command("exit", "leave")
-async def leave_too(app: RetinueApp, rest: str) -> None:
-    await app.leave()
+command("exit", "leave")(leave)

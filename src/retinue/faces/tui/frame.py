@@ -21,11 +21,11 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.screen import Screen
 
+from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
-from retinue.faces.tui import frame as keys
+from retinue.faces.text import plural
 from retinue.faces.tui import theme
 from retinue.faces.tui.board.text import fit, one_line
-from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
 from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.panels import Banner
 
@@ -52,7 +52,7 @@ COMMANDS: dict[str, SlashCommand] = {}
 
 
 def command(name: str, help: str, arguments: str = "") -> Callable[[Handler], Handler]:
-    """Registers a handler under `/name`."""
+    """Register a handler under `/name`."""
 
     def register(handler: Handler) -> Handler:
         COMMANDS[name] = SlashCommand(name, help, handler, arguments)
@@ -62,56 +62,47 @@ def command(name: str, help: str, arguments: str = "") -> Callable[[Handler], Ha
 
 
 def parse(text: str) -> tuple[str, str] | None:
-    """`/model gpt` as (`model`, `gpt`). None for what is no command: a path such as /etc/hosts
-    in a question is none."""
+    """Return `/model gpt` as (`model`, `gpt`); None for what is no command, such as a path in a question."""
     if not text.startswith("/") or text.startswith("//"):
         return None
     word, _, rest = text[1:].partition(" ")
-    return (word, rest.strip()) if word and word.replace("-", "").isalpha() else None
+    if not word.replace("-", "").isalpha():
+        return None
+    return word, rest.strip()
 
 
-def matching(prefix: str) -> list[SlashCommand]:
+def matching_commands(prefix: str) -> list[SlashCommand]:
     return [entry for name, entry in sorted(COMMANDS.items()) if name.startswith(prefix)]
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """`place` is `module:Class` below `screens`. `command` is the slash command that opens it and
-    `key` the key that does; a screen without either is opened by others, as
-    `await app.visit(name, …)`."""
+class ScreenEntry(NamedTuple):
+    """A screen of the app. `home` is `module:Class` below `screens`. The slash command and the key open it, where
+    there are any; other screens open it as `await app.open_screen(name, …)`."""
 
-    name: str
-    place: str
+    home: str
     help: str
     command: str = ""
     key: str = ""
     arguments: str = ""
 
     def screen(self, *arguments: Any) -> Screen[Any]:
-        module, _, name = self.place.partition(":")
+        module, _, name = self.home.partition(":")
         made: Screen[Any] = getattr(importlib.import_module(f"retinue.faces.tui.screens.{module}"), name)(*arguments)
         return made
 
 
-DOORS: dict[str, Door] = {
-    door.name: door
-    for door in (
-        Door("help", "help:HelpScreen", "keys and commands", command="help", key="f1"),
-        Door("sessions", "sessions:SessionsScreen", "earlier conversations, to go on with one", command="sessions"),
-        Door("confirm", "dialogs:ConfirmScreen", "a question with a few answers"),
-        Door("viewer", "viewer:ViewerScreen", "a run as it works"),
-        Door("inbox", "inbox:InboxScreen", "what waits for an answer", command="inbox", key="f2"),
-        Door("agents", "agents:AgentsScreen", "agents: running, types, create, edit", command="agents", key="f3"),
-        Door("settings", "settings:SettingsScreen", "see and change settings", command="settings"),
-        Door("schedules", "schedules:SchedulesScreen", "agents that start at a time", command="schedules"),
-        Door(
-            "toolkit",
-            "toolkit:ToolkitScreen",
-            "doctor, agents, logs, activity, lsp, help",
-            command="toolkit",
-            arguments="[REPORT]",
-        ),
-    )
+SCREENS: dict[str, ScreenEntry] = {
+    "help": ScreenEntry("help:HelpScreen", "keys and commands", "help", "f1"),
+    "sessions": ScreenEntry("sessions:SessionsScreen", "earlier conversations, to go on with one", "sessions"),
+    "confirm": ScreenEntry("dialogs:ConfirmScreen", "a question with a few answers"),
+    "viewer": ScreenEntry("viewer:ViewerScreen", "a run as it works"),
+    "inbox": ScreenEntry("inbox:InboxScreen", "what waits for an answer", "inbox", "f2"),
+    "agents": ScreenEntry("agents:AgentsScreen", "agents: running, types, create, edit", "agents", "f3"),
+    "settings": ScreenEntry("settings:SettingsScreen", "see and change settings", "settings"),
+    "schedules": ScreenEntry("schedules:SchedulesScreen", "agents that start at a time", "schedules"),
+    "toolkit": ScreenEntry(
+        "toolkit:ToolkitScreen", "doctor, agents, logs, activity, lsp, help", "toolkit", arguments="[REPORT]"
+    ),
 }
 
 
@@ -147,11 +138,14 @@ EDITOR: tuple[tuple[str, str], ...] = (
 )
 
 
-def chosen(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
-    """The table with the user's keys in it, and what was wrong with those. A name with a dot in
-    it is of a screen, which looks after its own."""
-    unknown = [name for name in settings if "." not in name and name not in _names()]
-    problems = [f"keys.{name}: there is no action of that name" for name in unknown]
+def choose_keys(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
+    """Return the table with the user's keys in it, and what was wrong with those."""
+    known = {each.name for each in KEYS}
+    problems = []
+    for name in settings:
+        # A name with a dot belongs to a screen, which looks after its own keys.
+        if "." not in name and name not in known:
+            problems.append(f"keys.{name}: there is no action of that name")
     wanted = {"resend": abort_resend_key, **settings}
     table: list[Key] = []
     taken: dict[str, str] = {}
@@ -165,17 +159,18 @@ def chosen(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[t
     return tuple(table), problems
 
 
-def _names() -> set[str]:
-    return {each.name for each in KEYS} | {f"viewer.{move}" for move in VIEWER_KEYS}
-
-
 Leaving = Literal["quit", "keep"]
 SHOWN = 8
 
 
+def sentence(error: RetinueError) -> str:
+    """Return what went wrong and what to do, as one sentence after the other."""
+    return f"{error.message} {error.remedy}".strip()
+
+
 @contextlib.contextmanager
 def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
-    """The first SIGTERM or SIGHUP leaves in order; a second one does what it always does."""
+    """Leave in order at the first SIGTERM or SIGHUP; a second one does what it always does."""
     loop = asyncio.get_running_loop()
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -197,21 +192,25 @@ def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
 
 
 def live_runs(supervisor: Supervisor) -> list[RunNode]:
-    """Everything of this process that would end with it."""
+    """Return all runs of this process: they would end with it."""
     return [node for node in supervisor.members.values() if node.live]
 
 
-async def way_out(app: RetinueApp, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
-    """None when the person stays. Asks nothing when nothing runs."""
+async def ask_how_to_leave(app: RetinueApp, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
+    """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
     if not live:
         return "quit"
-    count = f"{len(live)} run{'s' if len(live) != 1 else ''} still at work."
     rows = [fit(one_line(f"{each.name or each.handle.agent}: {each.description}"), 60) for each in live[:SHOWN]]
-    rows += [f"… and {len(live) - SHOWN} more"] if len(live) > SHOWN else []
-    choices = [("keep", "k", "let them go on without the app")] if may_keep else []
-    choices += [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
-    chosen = await app.visit("confirm", count, choices, "\n".join(rows))
-    return chosen if chosen in ("quit", "keep") else None
+    if len(live) > SHOWN:
+        rows.append(f"… and {len(live) - SHOWN} more")
+    choices = [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
+    if may_keep:
+        choices.insert(0, ("keep", "k", "let them go on without the app"))
+    count = f"{plural(len(live), 'run')} still at work."
+    chosen = await app.open_screen("confirm", count, choices, "\n".join(rows))
+    if chosen == "stay":
+        return None
+    return cast("Leaving | None", chosen)
 
 
 class Frame(App[Leaving]):
@@ -231,20 +230,20 @@ class Frame(App[Leaving]):
         settings = retinue.supervisor.settings
         self.motion = theme.wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
-        self.keys, self.key_problems = keys.chosen(settings.keys, settings.abort_resend_key)
+        self.keys, self.key_problems = choose_keys(settings.keys, settings.abort_resend_key)
         self.facts: dict[str, Any] = {}
         self.banner = Banner()
         self._may_keep = may_keep
 
-    def furnish(self) -> None:
-        """Colours, keys and screens, once the app is on the terminal."""
+    def set_up(self) -> None:
+        """Set up colours, keys and screens, once the app is on the terminal."""
         for each in theme.THEMES:
             self.register_theme(each)
         self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
             self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
-        for door in DOORS.values():
-            self._hang(door)
+        for name, entry in SCREENS.items():
+            self._register_screen(name, entry)
 
     def use_theme(self, choice: str) -> None:
         chosen = theme.named(choice, self.project.environment)
@@ -253,30 +252,31 @@ class Frame(App[Leaving]):
         for block in self.query(Folded):
             block.redraw()
 
-    async def visit(self, name: str, *arguments: Any) -> Any:
-        """Opens a screen of the table and gives what it was closed with. From a worker only."""
-        return await self.push_screen_wait(DOORS[name].screen(*arguments))
+    async def open_screen(self, name: str, *arguments: Any) -> Any:
+        """Open a screen of the table and return what it was closed with. From a worker only."""
+        return await self.push_screen_wait(SCREENS[name].screen(*arguments))
 
     @work
-    async def action_visit(self, name: str) -> None:
+    async def action_open_screen(self, name: str) -> None:
         if len(self.screen_stack) == 1:
-            await self.visit(name)
+            await self.open_screen(name)
 
     @work
     async def watch_run(self, run_id: str) -> None:
-        """Opens the viewer on any run of the project's log."""
-        await self.visit("viewer", run_id)
+        """Open the viewer on any run of the project's log."""
+        await self.open_screen("viewer", run_id)
 
-    def _hang(self, door: Door) -> None:
-        """Its key and its command lead to a screen from here on."""
-        if door.key:
-            self.bind(door.key, f"visit('{door.name}')", description=door.help, show=False)
-        if door.command:
+    def _register_screen(self, name: str, entry: ScreenEntry) -> None:
+        """Let the key and the command of a screen open it."""
+        if entry.key:
+            self.bind(entry.key, f"open_screen('{name}')", description=entry.help, show=False)
+        if entry.command:
 
             async def go(app: RetinueApp, rest: str) -> None:
-                await app.visit(door.name, *([rest] if rest else []))
+                words = (rest,) if rest else ()
+                await app.open_screen(name, *words)
 
-            COMMANDS[door.command] = SlashCommand(door.command, door.help, go, door.arguments)
+            COMMANDS[entry.command] = SlashCommand(entry.command, entry.help, go, entry.arguments)
 
     def action_redraw(self) -> None:
         self.refresh(repaint=True, layout=True)
@@ -289,8 +289,8 @@ class Frame(App[Leaving]):
         await self.leave()
 
     async def leave(self) -> None:
-        """Asks what becomes of runs that live, and closes the app unless the person stays."""
+        """Ask what becomes of runs that live, and close the app unless the person stays."""
         app = cast("RetinueApp", self)
-        way = await way_out(app, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
+        way = await ask_how_to_leave(app, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
         if way is not None:
             self.exit(way)

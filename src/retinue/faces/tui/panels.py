@@ -30,9 +30,8 @@ from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
 from retinue.runs.project import Project
 
+# How often it changes while another screen lies over it: each time costs Textual a whole screen, drawn twice.
 COVERED_SECONDS = 1.0
-"""How often it changes while another screen lies over it: each time costs Textual a whole screen,
-drawn twice."""
 
 
 class LinesPanel(Widget):
@@ -165,10 +164,10 @@ class StatusLine(Static):
             self.update(line)
 
 
+# Rows of a terminal that has room for a fleet; a lower one has none.
 LOWEST = 14
-"""Rows of a terminal that has room for a fleet; a lower one has none."""
+# No letters: someone may begin to type.
 _MOVES = {"up": -1, "down": 1}
-"""No letters: someone may begin to type."""
 
 
 class FleetPanel(LinesPanel):

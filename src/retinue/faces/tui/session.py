@@ -7,9 +7,6 @@
 `@name words` goes to that agent in every state. Interrupting stops the main agent and its
 foreground work, never a background agent. What the interrupted agent said so far stays; it goes on
 when the person speaks again, or when it is woken because an agent of its own has ended.
-
-A conversation whose main run works in another process: watched through the log, spoken to
-through the log's commands. Leaving it changes nothing for the run.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ class Talk(Protocol):
 
 
 class Session:
-    """One main run, through all its legs. `changed` is called when the state or the queue did."""
+    """One main run, through all its attempts. `changed` is called when the state or the queue did."""
 
     def __init__(
         self,
@@ -80,17 +77,17 @@ class Session:
         self._compact = False
         self._beginning = False
         self._awaited = False
-        """A new leg was asked for, and what comes before its first event is of the one before."""
+        """A new attempt was asked for, and what comes before its first event belongs to the one before."""
         self.model: str | None = None
-        """The model of the next leg, where a person chose another."""
+        """The model of the next attempt, where a person chose another."""
         self.run: RunHandle | None = None
         self.main_id: str | None = None
         self.state: State = "idle"
         self.queue: list[str] = []
 
     async def say(self, text: str) -> Delivery:
-        """Raises RetinueError when the main agent cannot start or an agent that is meant cannot
-        take it; the words are not lost then, the caller still has them."""
+        """Say something to the main agent, or to the agent that is meant. Raise RetinueError when it cannot start or
+        cannot take it; the words are not lost then, the caller still has them."""
         supervisor = self._retinue.supervisor
         main = supervisor.members.get(self.main_id or "")
         routed = await route(supervisor, main or self.main_id, text)
@@ -105,12 +102,12 @@ class Session:
                 assert_never(routed)
 
     def interrupt(self) -> bool:
-        """Stops what the main agent does in the foreground. False when it does nothing."""
+        """Stop what the main agent does in the foreground. Return False when it does nothing."""
         return self.run is not None and self.state == "working" and self.run.stopper("Interrupted by the user.")
 
     async def resend(self) -> bool:
-        """Interrupts, and sends what waits as the next turn; with nothing waiting it only
-        interrupts. On failure what waits is put back. False when nothing is at work."""
+        """Interrupt, and send what waits as the next turn; with nothing waiting only interrupt. On failure what
+        waits is put back. Return False when nothing is at work."""
         run = self.run
         waiting, self.queue = self.queue, []
         if run is None or not self.interrupt():
@@ -123,14 +120,14 @@ class Session:
         return True
 
     def unqueue(self) -> str:
-        """Takes back what waits, for the editor."""
+        """Take back what waits, for the editor."""
         text = "\n\n".join(self.queue)
         self.queue.clear()
         self._changed()
         return text
 
     async def compact(self) -> str:
-        """Shortens the conversation before the next request. Says when that will be."""
+        """Shorten the conversation before the next request. Return when that will be, in words."""
         if self.run is not None and self.run.outcome is None and self.run.controls.compact():
             return "The conversation will be shortened before the next request."
         if self.main_id is None:
@@ -139,16 +136,15 @@ class Session:
         return "The conversation will be shortened when you next say something."
 
     def open(self, run_id: str) -> None:
-        """The next words go on with this run of the log."""
+        """Go on with this run of the log when something is said next."""
         self._forget(run_id)
 
     def clear(self) -> None:
-        """The next words start a new conversation. The old one stays in the log."""
+        """Start a new conversation when something is said next. The old one stays in the log."""
         self._forget(None)
 
     def observe(self, event: Event) -> None:
-        """Every event of the main run, in order. Those of an earlier leg that come late change
-        nothing."""
+        """Take every event of the main run, in order. Those of an earlier attempt that come late change nothing."""
         if self._awaited and not isinstance(event.body, RunResumed):
             return
         self._awaited = False
@@ -168,7 +164,7 @@ class Session:
                 pass
 
     async def pump(self) -> bool:
-        """After the main run ended: what still waits begins the next leg. False when nothing
+        """After the main run ended, begin the next attempt with what still waits. Return False when nothing
         does, and after an interruption: then the person decides."""
         if self.state != "idle" or not self.queue or self._interrupted():
             return False
@@ -177,8 +173,8 @@ class Session:
         return True
 
     async def wake(self) -> bool:
-        """Takes the idle main agent up to tell it how agents of its own have ended, and nothing
-        else. False when there is nothing to tell, or it is not idle."""
+        """Resume the idle main agent to tell it how agents of its own have ended, and nothing
+        else. Return False when there is nothing to tell, or it is not idle."""
         if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
             return False
         await self._retinue.supervisor.project.log.flush()
@@ -206,9 +202,11 @@ class Session:
             raise
 
     async def _begin(self, text: str) -> None:
-        """A new leg of the main run, or its first."""
+        """Begin a new attempt of the main run, or its first."""
         self._beginning = True
-        options = {**self._options, "model": self.model} if self.model else self._options
+        options = dict(self._options)
+        if self.model:
+            options["model"] = self.model
         try:
             if self.main_id is None:
                 self.run = await self._retinue.prompt(text, agent=self._agent, **options)
@@ -228,15 +226,16 @@ class Session:
         self._become("working")
 
     def _flush(self, run: RunHandle) -> None:
-        """Between two turns: what waits is said, in order. The run may end just now; then it
-        stays in the queue for the next leg."""
+        """Say what waits between two turns, in order. The run may end just now; then the rest
+        stays in the queue for the next attempt."""
         while self.queue and run.steerer(self.queue[0]):
             self.queue.pop(0)
         self._changed()
 
     def _interrupted(self) -> bool:
-        outcome = self.run.outcome if self.run is not None else None
-        return outcome is not None and outcome.ended == "stopped"
+        if self.run is None or self.run.outcome is None:
+            return False
+        return self.run.outcome.ended == "stopped"
 
     def _forget(self, run_id: str | None) -> None:
         self.main_id, self.run, self.state = run_id, None, "idle"
@@ -250,8 +249,9 @@ class Session:
 
 
 class Attached:
-    """`queue` is always empty: words go to the other process at once, which says them before the
-    run's next request."""
+    """A conversation whose main run works in another process: watched through the log, spoken to through the log's
+    commands. Leaving it changes nothing for the run. `queue` is always empty: words go to the other process at once,
+    which says them before the run's next request."""
 
     def __init__(self, folder: Path, run_id: str, *, changed: Callable[[], None] = lambda: None) -> None:
         self._folder = folder
@@ -264,15 +264,17 @@ class Attached:
         self.queue: list[str] = []
 
     async def say(self, text: str) -> Delivery:
-        """Raises StateError when the run cannot take it."""
-        run_id, words, agent = self._addressed(text)
-        answer = await self._send(run_id, "steer", words)
-        if not answer[0]:
-            raise StateError(answer[1])
-        return Delivery("steered" if agent else "sent", agent)
+        """Say something to the run, or to an agent of it. Raise StateError when it cannot take it."""
+        run_id, words, agent = self._find_run(text)
+        is_accepted, answer = await self._send(run_id, "steer", words)
+        if not is_accepted:
+            raise StateError(answer)
+        if agent:
+            return Delivery("steered", agent)
+        return Delivery("sent")
 
     def interrupt(self) -> bool:
-        """Esc of someone who watches stops nothing in another process."""
+        """Return False: Esc of someone who watches stops nothing in another process."""
         return False
 
     async def resend(self) -> bool:
@@ -285,7 +287,7 @@ class Attached:
         return (await self._send(self.main_id or "", "compact"))[1]
 
     async def stop(self) -> str:
-        """Ends the run and everything below it, in its process."""
+        """End the run and everything below it, in its process. Return what became of it."""
         return (await self._send(self.main_id or "", "stop-tree"))[1]
 
     def observe(self, event: Event) -> None:
@@ -312,8 +314,8 @@ class Attached:
         (answer,) = await send(self._folder, [RunCommand(run_id, kind, text)])
         return answer.accepted, answer.text
 
-    def _addressed(self, text: str) -> tuple[str, str, str]:
-        """The run that is meant, the words for it, and its name if it is not the main one."""
+    def _find_run(self, text: str) -> tuple[str, str, str]:
+        """Return the run that is meant, the words for it, and its name if it is not the main one."""
         mention = parse_mention(text)
         if mention is not None and self.main_id is not None:
             if mention.handle == "main":

@@ -21,24 +21,20 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from retinue.core.events import Event
 from retinue.core.format import context_percent, format_cost
-from retinue.errors import StateError
+from retinue.faces.text import optional
+from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.text import clean
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.faces.tui.board.board import Board
-    from retinue.log.follow import Subscription
-    from retinue.log.query import LogReader
-    from retinue.log.store import Log
 
 
 TEMPLATE = "{state}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
@@ -46,8 +42,8 @@ TIMEOUT_SECONDS = 5.0
 THROTTLE_SECONDS = 0.3
 MOST_OUTPUT = 8_192
 _OPTIONAL = re.compile(r"\[((?:[^\[\]{}]|\{\w+\})*)\]")
+# All but the sequences that set colours.
 _CONTROL = re.compile(r"[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]|\x1b(?!\[[0-9;:]*m)")
-"""All but the sequences that set colours."""
 _FACT = re.compile(r"\{(\w+)\}")
 
 
@@ -74,10 +70,12 @@ class Facts:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self) -> dict[str, str]:
-        """Every fact a template may name, as text; empty where there is nothing to say."""
+        """Return every fact a template may name, as text; empty where there is nothing to say."""
+        agents = filter(None, (optional("{} running", self.running), optional("{} queued", self.queued)))
         percent = context_percent(self.context_tokens, self.window)
-        agents = [f"{self.running} running"] if self.running else []
-        agents += [f"{self.queued} queued"] if self.queued else []
+        context = ""
+        if percent is not None:
+            context = f"{percent:.0f}%"
         return {
             **{name: str(value) for name, value in self.extra.items()},
             "state": self.state,
@@ -85,19 +83,19 @@ class Facts:
             "model": self.model.rpartition("/")[2],
             "provider": self.model.rpartition("/")[0],
             "cwd": self.cwd,
-            "folder": Path(self.cwd).name if self.cwd else "",
+            "folder": Path(self.cwd).name,
             "branch": self.branch,
             "mode": self.mode,
             "cost": format_cost(self.cost_usd),
-            "tokens": str(self.tokens) if self.tokens else "",
-            "context": f"{percent:.0f}%" if percent is not None else "",
-            "agents": f"{', '.join(agents)} agents" if agents else "",
-            "inbox": f"{self.inbox} to answer" if self.inbox else "",
+            "tokens": optional("{}", self.tokens),
+            "context": context,
+            "agents": optional("{} agents", ", ".join(agents)),
+            "inbox": optional("{} to answer", self.inbox),
             "version": self.version,
         }
 
     def document(self) -> dict[str, Any]:
-        """The object on the standard input of a command."""
+        """Return the object on the standard input of a command."""
         percent = context_percent(self.context_tokens, self.window)
         return {
             "hook_event_name": "Status",
@@ -122,21 +120,23 @@ class Facts:
 
 
 def fill(template: str, facts: Facts) -> str:
-    """The template with its facts. A name that is no fact stays as it is written."""
+    """Return the template with its facts. A name that is no fact stays as it is written."""
     words = facts.words()
 
     def optional(found: re.Match[str]) -> str:
         names = _FACT.findall(found[1])
         if not names:
             return found[0]
-        return "" if any(not words.get(name, name) for name in names) else found[1]
+        if all(words.get(name, name) for name in names):
+            return found[1]
+        return ""
 
     return _FACT.sub(lambda found: words.get(found[1], found[0]), _OPTIONAL.sub(optional, template))
 
 
 async def output_of(command: str, facts: Facts, environment: Mapping[str, str], cwd: Path) -> Text:
-    """The first line of what the command prints; what went wrong otherwise. Never raises for
-    what the command does, and leaves no process behind."""
+    """Return the first line of what the command prints, or what went wrong. Never raise for what the command does,
+    and leave no process behind."""
     try:
         process = await asyncio.create_subprocess_shell(
             command,
@@ -158,13 +158,13 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
         _end(process)
     if process.returncode and not out.strip():
         reason = clean(err[:MOST_OUTPUT].decode("utf-8", "replace")).strip().split("\n")[-1]
-        return Text(f"status line: exit {process.returncode}" + (f": {reason}" if reason else ""))
+        return Text(f"status line: exit {process.returncode}{optional(': {}', reason)}")
     line = out[:MOST_OUTPUT].decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0]
     return Text.from_ansi(_CONTROL.sub("", line.replace("\t", " ")))
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    """With everything it started and that is still in its group."""
+    """End a process with everything it started that is still in its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def branch_of(folder: Path) -> str:
-    """The branch that is checked out, or the beginning of the commit; empty outside of git."""
+    """Return the branch that is checked out, or the beginning of the commit; empty outside of git."""
     for each in (folder, *folder.parents):
         git = each / ".git"
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -181,7 +181,9 @@ def branch_of(folder: Path) -> str:
                 git = (each / git.read_text("utf-8").removeprefix("gitdir:").strip()).resolve()
             if git.is_dir():
                 head = (git / "HEAD").read_text("utf-8").strip()
-                return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else head[:8]
+                if head.startswith("ref: "):
+                    return head.removeprefix("ref: refs/heads/")
+                return head[:8]
     return ""
 
 
@@ -195,17 +197,21 @@ class FactFinder:
         self._branch_at = -BRANCH_SECONDS
         self._looking: asyncio.Task[None] | None = None
         self._windows: dict[str, int | None] = {}
-        self._transcripts: dict[str, str] = {}
 
     def facts(self) -> Facts:
         from retinue import __version__
 
         app = self._app
         self._look()
-        main = app.board.cards.get(app.talk.main_id or "")
+        main = app.board.cards.get(app.talk.main_id or "", RunCard(""))
         running, queued = app.board.counts()
-        spent = sum(card.usage.cost_usd or 0.0 for card in app.board.cards.values())
-        model = (app.session.model if app.talk is app.session else None) or (main.model if main else "")
+        tokens, spent = 0, 0.0
+        for card in app.board.cards.values():
+            tokens += card.usage.total_tokens
+            spent += card.usage.cost_usd or 0.0
+        model = main.model
+        if app.talk is app.session and app.session.model:
+            model = app.session.model
         settings = app.retinue.supervisor.settings
         return Facts(
             state=app.talk.state,
@@ -217,9 +223,9 @@ class FactFinder:
             branch=self._branch,
             mode=str(settings.permissions_default_mode or "default"),
             cost_usd=round(spent, 6),
-            tokens=sum(card.usage.total_tokens for card in app.board.cards.values()),
-            context_tokens=main.context_tokens if main else 0,
-            window=self.window(model) if model else None,
+            tokens=tokens,
+            context_tokens=main.context_tokens,
+            window=self.window(model),
             running=running,
             queued=queued,
             inbox=int(app.facts.get("inbox", 0)),
@@ -228,27 +234,28 @@ class FactFinder:
         )
 
     def window(self, model: str) -> int | None:
-        """How large the context of a model is, by its full name; remembered."""
-        if model not in self._windows:
+        """Return how large the context of a model is, by its full name; remembered."""
+        if model and model not in self._windows:
             from retinue.models.providers import Providers
 
             project = self._app.project
             provider, _, name = model.partition("/")
-            found = Providers(project.settings.settings, project.environment).get(provider)
-            info = Providers(project.settings.settings, project.environment).info(found, name) if found else None
-            self._windows[model] = info.window if info is not None else None
-        return self._windows[model]
+            providers = Providers(project.settings.settings, project.environment)
+            found = providers.get(provider)
+            # Remembered also where there is none: the status line asks twenty times a second.
+            self._windows[model] = None
+            if found is not None:
+                self._windows[model] = providers.info(found, name).window
+        return self._windows.get(model)
 
     def _transcript(self, run_id: str | None) -> str:
-        if run_id is None:
+        node = self._app.retinue.supervisor.members.get(run_id or "")
+        if node is None:
             return ""
-        if run_id not in self._transcripts:
-            node = self._app.retinue.supervisor.members.get(run_id)
-            self._transcripts[run_id] = (node.handle.launch.transcript or "") if node is not None else ""
-        return self._transcripts[run_id]
+        return node.handle.launch.transcript or ""
 
     def _look(self) -> None:
-        """The branch, from a thread, now and then."""
+        """Look for the branch, in a thread, now and then."""
         if time.monotonic() - self._branch_at < BRANCH_SECONDS or self._looking is not None:
             return
         self._looking = asyncio.create_task(self._find_branch(), name="branch for the status line")
@@ -258,74 +265,3 @@ class FactFinder:
             self._branch = await asyncio.to_thread(branch_of, self._app.project.cwd)
         finally:
             self._branch_at, self._looking = time.monotonic(), None
-
-
-Take = Callable[[Event], None]
-REMEMBERED = 50
-SUMMARY = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
-BATCH = 100
-"""Events taken in one go before the keyboard gets its turn again."""
-
-
-class Feed:
-    """Of all runs of this process, and of a tree of another one while it is watched. `take` is
-    called for every event and must be quick; what it raises goes to `failed`, since nobody would
-    see a feed that stands still."""
-
-    def __init__(self, log: Log, take: Take, failed: Callable[[Exception], object] | None = None) -> None:
-        self._log = log
-        self._take = take
-        self._failed = failed
-        self._subscription: Subscription | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._watching: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        self._subscription = self._log.subscribe()
-        self._tasks.append(asyncio.create_task(self._follow(self._subscription), name="feed of the terminal app"))
-
-    def watch(self, folder: Path, root_id: str) -> None:
-        """From now on also the runs below `root_id`, which another process runs."""
-        from retinue.log.follow import follow_tree
-
-        self.unwatch()
-        self._watching = asyncio.create_task(self._follow(follow_tree(folder, root_id)), name="feed of another process")
-
-    def unwatch(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            self._tasks.append(self._watching)
-            self._watching = None
-
-    async def close(self) -> None:
-        self.unwatch()
-        if self._subscription is not None:
-            self._subscription.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _follow(self, events: AsyncIterator[Event]) -> None:
-        taken = 0
-        try:
-            async for event in events:
-                self._take(event)
-                taken += 1
-                if taken % BATCH == 0:
-                    await asyncio.sleep(0)
-        except StateError:  # a log that cannot be read is reported by those who write runs
-            return
-        except Exception as error:
-            if self._failed is None:
-                raise
-            self._failed(error)
-
-
-def remember(board: Board, reader: LogReader, root_id: str) -> None:
-    """Shows the board a conversation of the log and its newest agents, as they stand."""
-    rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
-    if all(row.id != root_id for row in rows):
-        rows.append(reader.run(root_id))
-    for row in reversed(rows):
-        for _, event in reader.ordered(row.id, SUMMARY):
-            board.take(event)
-        if row.state == "interrupted":
-            board.lost(row.id, row.updated_at)

@@ -38,6 +38,7 @@ LIGHT = Theme(
     dark=False,
 )
 THEMES = (DARK, LIGHT)
+_LIGHT_BACKGROUNDS = frozenset(map(str, (7, *range(9, 16))))
 
 
 def wants_motion(environment: Mapping[str, str]) -> bool:
@@ -45,23 +46,23 @@ def wants_motion(environment: Mapping[str, str]) -> bool:
 
 
 def named(choice: str, environment: Mapping[str, str]) -> Theme:
-    """`light`, `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
+    """Return the theme `light` or `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
     its background, of which 7 and those above 8 are light."""
+    light = choice == "light"
     if choice == "auto":
         background = environment.get("COLORFGBG", "").rpartition(";")[2]
-        light = background.isascii() and background.isdigit() and int(background) in (7, *range(9, 16))
-        return LIGHT if light else DARK
-    return LIGHT if choice == "light" else DARK
+        light = background in _LIGHT_BACKGROUNDS
+    return LIGHT if light else DARK
 
 
 def take_colours(filters: list[LineFilter]) -> None:
-    """None at all, where Textual would leave shades of grey."""
+    """Remove all colours, where Textual would leave shades of grey."""
     filters[:] = [each for each in filters if not isinstance(each, Monochrome)]
     filters.append(NoColor())
 
 
 def use(theme: Theme, *, colour: bool = True) -> None:
-    """Makes the lines of the board speak the theme's colours."""
+    """Draw the lines of the board in the colours of the theme."""
     if not colour:
         marks.STYLES.update(accent="bold", success="", warning="bold", error="bold reverse", dim="dim")
         return

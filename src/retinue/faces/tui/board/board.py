@@ -5,16 +5,20 @@ Runs that this process did not see begin are filled in from the log.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.events import Event, RunCreated, RunResumed, ToolStarted
-from retinue.errors import RetinueError
+from retinue.errors import RetinueError, StateError
 from retinue.faces.tui.board.cards import RunCard
 
 if TYPE_CHECKING:
+    from retinue.log.follow import Subscription
+    from retinue.log.query import LogReader
     from retinue.log.store import Log
 
 
@@ -23,14 +27,14 @@ LINGER_TURNS_FAILED = 2
 LINGER_SECONDS = 30.0
 LINGER_SECONDS_FAILED = 120.0
 
-Acquaint = Callable[[RunCard, bool], None]
-"""Tells a card what the log knows of its run; whether its counts, too."""
+# Tells a card what the log knows of its run; whether its counts, too.
+Backfill = Callable[[RunCard, bool], None]
 
 
 @dataclass(slots=True)
 class Board:
     """`main_id` is the run the person talks to: it is no row of its own in the widget. `turns`
-    counts its tool calls, by which finished rows age. `acquaint` is asked about runs that were
+    counts its tool calls, by which finished rows age. `backfill` is asked about runs that were
     begun before this board was."""
 
     main_id: str | None = None
@@ -38,7 +42,7 @@ class Board:
     turns: int = 0
     changed: bool = False
     """Set by every event that could change what is drawn; whoever draws sets it back."""
-    acquaint: Acquaint | None = None
+    backfill: Backfill | None = None
     _recent: dict[str, RunCard] = field(default_factory=dict)
     """Live or ended a moment ago: all that drawing has to look at, however many there were."""
 
@@ -56,11 +60,11 @@ class Board:
         self.changed = True
         return card
 
-    def lost(self, run_id: str, at: float) -> None:
+    def mark_lost(self, run_id: str, at: float) -> None:
         """The process of a run is gone."""
         card = self.cards.get(run_id)
         if card is not None and card.live:
-            card.lost(at)
+            card.mark_lost(at)
             card.ended_turn = self.turns
             self.changed = True
 
@@ -107,14 +111,14 @@ class Board:
     def _meet(self, event: Event) -> RunCard:
         card = RunCard(event.run_id, event.parent_id, event.root_id, queued_at=event.at)
         self.cards[card.id] = card
-        if self.acquaint is None or isinstance(event.body, RunCreated):
+        if self.backfill is None or isinstance(event.body, RunCreated):
             return card
         # A run that is taken up again comes with its counts; of others these are in the events.
-        self.acquaint(card, isinstance(event.body, RunResumed))
+        self.backfill(card, isinstance(event.body, RunResumed))
         parent = card.parent_id
         while parent is not None and parent not in self.cards:
             above = self.cards[parent] = RunCard(parent, root_id=event.root_id)
-            self.acquaint(above, True)
+            self.backfill(above, True)
             parent = above.parent_id
         return card
 
@@ -182,10 +186,10 @@ def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tu
 _MOVES = ("run.created", "run.started", "run.resumed", "run.ended")
 
 
-def acquainted_by(log: Log) -> Acquaint:
+def backfill_from(log: Log) -> Backfill:
     """Costs a few rows of the log per run, whatever its length."""
 
-    def acquaint(card: RunCard, with_counts: bool) -> None:
+    def backfill(card: RunCard, with_counts: bool) -> None:
         reader = log.reader
         try:
             row = reader.run(card.id)
@@ -203,6 +207,80 @@ def acquainted_by(log: Log) -> Acquaint:
                 row.usage,
             )
         if row.state == "interrupted":
-            card.lost(time.time())
+            card.mark_lost(time.time())
 
-    return acquaint
+    return backfill
+
+
+# From the log
+
+
+Take = Callable[[Event], None]
+REMEMBERED = 50
+SUMMARY = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
+# Events taken in one go before the keyboard gets its turn again.
+BATCH = 100
+
+
+class Feed:
+    """Of all runs of this process, and of a tree of another one while it is watched. `take` is
+    called for every event and must be quick; what it raises goes to `failed`, since nobody would
+    see a feed that stands still."""
+
+    def __init__(self, log: Log, take: Take, failed: Callable[[Exception], object] | None = None) -> None:
+        self._log = log
+        self._take = take
+        self._failed = failed
+        self._subscription: Subscription | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._subscription = self._log.subscribe()
+        self._tasks.append(asyncio.create_task(self._follow(self._subscription), name="feed of the terminal app"))
+
+    def watch(self, folder: Path, root_id: str) -> None:
+        """From now on also the runs below `root_id`, which another process runs."""
+        from retinue.log.follow import follow_tree
+
+        self.unwatch()
+        self._watching = asyncio.create_task(self._follow(follow_tree(folder, root_id)), name="feed of another process")
+
+    def unwatch(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._tasks.append(self._watching)
+            self._watching = None
+
+    async def close(self) -> None:
+        self.unwatch()
+        if self._subscription is not None:
+            self._subscription.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, events: AsyncIterator[Event]) -> None:
+        taken = 0
+        try:
+            async for event in events:
+                self._take(event)
+                taken += 1
+                if taken % BATCH == 0:
+                    await asyncio.sleep(0)
+        except StateError:  # a log that cannot be read is reported by those who write runs
+            return
+        except Exception as error:
+            if self._failed is None:
+                raise
+            self._failed(error)
+
+
+def load_conversation(board: Board, reader: LogReader, root_id: str) -> None:
+    """Show the board a conversation of the log and its newest agents, as they stand."""
+    rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
+    if all(row.id != root_id for row in rows):
+        rows.append(reader.run(root_id))
+    for row in reversed(rows):
+        for _, event in reader.ordered(row.id, SUMMARY):
+            board.take(event)
+        if row.state == "interrupted":
+            board.mark_lost(row.id, row.updated_at)

@@ -1,14 +1,11 @@
-"""One run as people see it: kept up to date event by event, so that drawing looks at nothing else.
-
-`describe` says in a few words what an agent does now: grouped verbs for its tools, or what it says.
-"""
+"""One run as people see it: kept up to date event by event, so that drawing looks at nothing else."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import starmap
 
 from retinue.core.delegation import LIVE_STATUSES, Status
 from retinue.core.events import (
@@ -34,57 +31,63 @@ from retinue.core.format import context_percent
 from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.toolnames import canonical
 from retinue.core.usage import Usage
+from retinue.faces.text import clip, first_line, optional
 from retinue.log.rows import larger
 
 LONGEST = 60
 
-_VERBS: dict[str, tuple[str, str, str]] = {
-    "read": ("reading", "file", "files"),
-    "write": ("writing", "file", "files"),
-    "edit": ("editing", "file", "files"),
-    "bash": ("running", "command", "commands"),
-    "grep": ("searching", "pattern", "patterns"),
-    "find": ("finding", "pattern", "patterns"),
-    "ls": ("listing", "folder", "folders"),
-    "web_search": ("searching the web for", "query", "queries"),
-    "fetch_content": ("fetching", "page", "pages"),
-    "lsp": ("asking the language server", "question", "questions"),
-    "Agent": ("delegating to", "agent", "agents"),
-    "subagent": ("delegating to", "agent", "agents"),
-    "dispatch_agent": ("delegating to", "agent", "agents"),
-    "get_subagent_result": ("waiting for", "agent", "agents"),
-    "skill": ("loading", "skill", "skills"),
-    "todo": ("planning", "list", "lists"),
+# What an agent does with a tool, and with several calls of it to what.
+_VERBS: dict[str, tuple[str, str]] = {
+    "read": ("reading", "files"),
+    "write": ("writing", "files"),
+    "edit": ("editing", "files"),
+    "bash": ("running", "commands"),
+    "grep": ("searching", "patterns"),
+    "find": ("finding", "patterns"),
+    "ls": ("listing", "folders"),
+    "web_search": ("searching the web for", "queries"),
+    "fetch_content": ("fetching", "pages"),
+    "lsp": ("asking the language server", "questions"),
+    "Agent": ("delegating to", "agents"),
+    "subagent": ("delegating to", "agents"),
+    "dispatch_agent": ("delegating to", "agents"),
+    "get_subagent_result": ("waiting for", "agents"),
+    "skill": ("loading", "skills"),
+    "todo": ("planning", "lists"),
 }
 
 
 def describe(tools: Iterable[str], text: str = "") -> str:
-    """`reading 3 files, searching…`; the first line of the current text; or `thinking…`."""
-    counts = Counter(_known(tool) for tool in tools)
+    """Return `reading 3 files, searching…`, the first line of the current text, or `thinking…`."""
+    counts = Counter(map(_find_verb, tools))
     if counts:
-        return ", ".join(_phrase(tool, count) for tool, count in counts.items()) + "…"
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if not line:
-        return "thinking…"
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+        return ", ".join(starmap(_phrase, counts.items())) + "…"
+    return clip(first_line(text), LONGEST) or "thinking…"
 
 
-def _known(tool: str) -> str:
-    return next((name for name in canonical(tool) if name in _VERBS), tool)
+def _find_verb(tool: str) -> str:
+    for name in canonical(tool):
+        if name in _VERBS:
+            return name
+    return tool
 
 
 def _phrase(tool: str, count: int) -> str:
     if tool not in _VERBS:
-        return f"using {tool}" if count == 1 else f"using {tool} × {count}"
-    verb, _, many = _VERBS[tool]
-    return verb if count == 1 else f"{verb} {count} {many}"
+        phrase, many = f"using {tool}", f"using {tool} × {count}"
+    else:
+        phrase, noun = _VERBS[tool]
+        many = f"{phrase} {count} {noun}"
+    if count == 1:
+        return phrase
+    return many
 
 
+# How large the context of a model is, by its full name; None when that is not known.
 Window = Callable[[str], int | None]
-"""How large the context of a model is, by its full name; None when that is not known."""
 
+# Characters of the current answer that are kept for the activity line.
 _KEPT = 200
-"""Characters of the current answer that are kept for the activity line."""
 
 
 @dataclass(slots=True)
@@ -144,21 +147,26 @@ class RunCard:
         return self.label or self.agent or self.id[:8]
 
     def activity(self) -> str:
-        """What it does right now, in a few words."""
+        """Return what it does right now, in a few words."""
         if self.status == "waiting":
-            about = next(iter(self.asks.values()), "")
-            return f"waiting for an answer: {about}" if about else "waiting for an answer"
+            return "waiting for an answer" + optional(": {}", next(iter(self.asks.values()), ""))
         return describe(self.tools.values(), self.text)
 
     def elapsed_ms(self, now: float) -> float:
-        begun = self.began if self.began is not None else self.queued_at
-        return max((self.ended_at if self.ended_at is not None else now) - begun, 0.0) * 1000
+        begun, ended = self.began, self.ended_at
+        if begun is None:
+            begun = self.queued_at
+        if ended is None:
+            ended = now
+        return max(ended - begun, 0.0) * 1000
 
     def context_percent(self, window: Window) -> float | None:
-        return context_percent(self.context_tokens, window(self.model)) if self.model else None
+        if not self.model:
+            return None
+        return context_percent(self.context_tokens, window(self.model))
 
     def take(self, event: Event) -> None:
-        """One event of this run. Anything not of interest here changes nothing."""
+        """Take one event of this run. Anything not of interest here changes nothing."""
         match event.body:
             case TextDelta(text):
                 if len(self.text) < _KEPT:
@@ -184,14 +192,15 @@ class RunCard:
                 self._move(event)
 
     def _move(self, event: Event) -> None:
-        """What changes how the run stands."""
+        """Take what changes how the run stands."""
         match event.body:
             case InboxOpened():
                 self.asks[event.body.item_id] = event.body.title
                 self.status = "waiting"
             case InboxClosed():
                 self.asks.pop(event.body.item_id, None)
-                self.status = self.status if self.asks or self.status != "waiting" else "running"
+                if not self.asks and self.status == "waiting":
+                    self.status = "running"
             case RunCreated():
                 self._created(event.body, event.at)
             case Warned(code=code) if code == MOVED:
@@ -203,8 +212,8 @@ class RunCard:
             case _:
                 pass
 
-    def lost(self, at: float) -> None:
-        """Its process is gone: it neither works nor has it ended."""
+    def mark_lost(self, at: float) -> None:
+        """Note that its process is gone: it neither works nor has it ended."""
         if self.live:
             self.status, self.ended_at, self.text = "interrupted", at, ""
             self.tools.clear()
@@ -214,9 +223,10 @@ class RunCard:
         spec, options = body.spec, body.options
         self.agent, self.model, self.depth = body.agent, body.model, body.depth
         self.label = str(spec.get("display_name") or body.agent)
-        self.description = str(options.get("description") or "") or _first_line(body.task)
+        self.description = str(options.get("description") or "") or first_line(body.task)
         self.handle = options.get("name")
-        self.color = spec["color"] if isinstance(spec.get("color"), str) else None
+        if isinstance(spec.get("color"), str):
+            self.color = spec["color"]
         self.twin = spec.get("prompt_mode") == "append"
         self.background = bool(options.get("background", True))
         self.max_turns = (options.get("limits") or {}).get("max_turns") or spec.get("max_turns") or None
@@ -227,7 +237,9 @@ class RunCard:
         if isinstance(event.body, RunStarted):
             self.model = event.body.model
         self.status, self.outcome, self.ended_at = "running", None, None
-        self.began = self.began if self.began is not None and isinstance(event.body, RunStarted) else event.at
+        # A run that is taken up again counts its time from there.
+        if self.began is None or isinstance(event.body, RunResumed):
+            self.began = event.at
 
     def _ended(self, outcome: Outcome, at: float) -> None:
         self.status, self.outcome, self.ended_at = outcome.ended, outcome, at
@@ -238,25 +250,19 @@ class RunCard:
 
 
 def _tags(body: RunCreated) -> tuple[str, ...]:
-    """How it was asked for, where that is worth a word."""
+    """Return how the run was asked for, where that is worth a word."""
     spec, options = body.spec, body.options
-    thinking = options.get("thinking") or _of(spec.get("model")).get("thinking")
-    limit = (options.get("limits") or {}).get("max_turns")
-    tags = [
-        str(options["model"]) if options.get("model") else "",
-        f"thinking: {thinking}" if thinking else "",
-        "isolated" if spec.get("isolated") else "",
-        "worktree" if "worktree" in (spec.get("isolation"), options.get("isolation")) else "",
-        "inherits context" if spec.get("inherit_context") else "",
-        f"max turns: {limit}" if limit else "",
-        f"depth {body.depth}" if body.depth > 1 else "",
-    ]
-    return tuple(tag for tag in tags if tag)
-
-
-def _of(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    thinking, model = options.get("thinking"), spec.get("model")
+    if not thinking and isinstance(model, Mapping):
+        thinking = model.get("thinking")
+    tags = [optional("{}", options.get("model")), optional("thinking: {}", thinking)]
+    if spec.get("isolated"):
+        tags.append("isolated")
+    if "worktree" in (spec.get("isolation"), options.get("isolation")):
+        tags.append("worktree")
+    if spec.get("inherit_context"):
+        tags.append("inherits context")
+    tags.append(optional("max turns: {}", (options.get("limits") or {}).get("max_turns")))
+    if body.depth > 1:
+        tags.append(f"depth {body.depth}")
+    return tuple(filter(None, tags))

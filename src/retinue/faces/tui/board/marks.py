@@ -1,19 +1,24 @@
-"""The signs and numbers of a run: icons that differ in shape and not in colour alone, and stats."""
+"""The signs, colours and numbers of a run. Icons differ in shape and not in colour alone; the colour of an agent is a
+badge that can be read on any theme."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
+from rich.color import Color, ColorParseError
 from rich.text import Text
 
 from retinue.core.delegation import Status
 from retinue.core.format import format_cost, format_count, format_duration, urgency
+from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard, Window
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.08
+# In place of the spinner where motion is unwanted.
 STILL = "●"
-"""In place of the spinner where motion is unwanted."""
 SEPARATOR = " · "
 
 _ICONS: dict[Status, tuple[str, str]] = {
@@ -25,6 +30,7 @@ _ICONS: dict[Status, tuple[str, str]] = {
     "interrupted": ("■", "warning"),
 }
 
+# By meaning. The app replaces them by those of its theme.
 STYLES = {
     "accent": "bold cyan",
     "success": "green",
@@ -33,45 +39,46 @@ STYLES = {
     "dim": "dim",
     "": "",
 }
-"""By meaning. The app replaces them by those of its theme."""
 
+# Which number goes first where there is no room for all.
 _SPARE = ("cost", "tools", "tokens", "turns", "time")
-"""Which number goes first where there is no room for all."""
 
 
 def icon(card: RunCard, frame: int, *, motion: bool = True) -> tuple[str, str]:
-    """The sign of a run and what it means: `accent`, `success`, `warning`, `error` or `dim`."""
-    return status_icon(card.status) or ((FRAMES[frame % len(FRAMES)] if motion else STILL), "accent")
+    """Return the sign of a run and what it means: `accent`, `success`, `warning`, `error` or `dim`."""
+    at_work = FRAMES[frame % len(FRAMES)] if motion else STILL
+    return status_icon(card.status) or (at_work, "accent")
 
 
 def status_icon(status: Status) -> tuple[str, str] | None:
-    """The same for a status alone; None for one that is at work."""
-    if status in _ICONS:
-        return _ICONS[status]
-    return None if status in ("starting", "running") else ("✗", "error")
+    """Return the same for a status alone; None for one that is at work."""
+    if status in ("starting", "running"):
+        return None
+    return _ICONS.get(status, ("✗", "error"))
 
 
 def stats(
     card: RunCard, now: float, window: Window, *, cost: bool = False, room: int | None = None, time: bool = True
 ) -> Text:
-    """`↻5≤30 · 3 tool uses · 33.8k token (62% · ⇊2) · ~$0.02 · 12.3s`; parts that say nothing
+    """Return `↻5≤30 · 3 tool uses · 33.8k token (62% · ⇊2) · ~$0.02 · 12.3s`; parts that say nothing
     are left out, and so are the least needed ones when there is less `room` than that."""
     parts = _parts(card, now, window, cost=cost, time=time)
-    if room is not None:
-        for name in _SPARE:
-            if _width(list(parts.values())) <= room:
-                break
-            parts.pop(name, None)
-    return Text(SEPARATOR).join(parts.values())
+    text = Text(SEPARATOR).join(parts.values())
+    for name in _SPARE:
+        if room is None or text.cell_len <= room:
+            break
+        parts.pop(name, None)
+        text = Text(SEPARATOR).join(parts.values())
+    return text
 
 
 def _parts(card: RunCard, now: float, window: Window, *, cost: bool, time: bool) -> dict[str, Text]:
     parts: dict[str, Text] = {}
     turns = card.turns or int(card.at_work)
     if turns:
-        parts["turns"] = Text(f"↻{turns}" + (f"≤{card.max_turns}" if card.max_turns else ""))
+        parts["turns"] = Text(f"↻{turns}{optional('≤{}', card.max_turns)}")
     if card.tool_uses:
-        parts["tools"] = Text(f"{card.tool_uses} tool use{'s' if card.tool_uses != 1 else ''}")
+        parts["tools"] = Text(plural(card.tool_uses, "tool use"))
     if card.usage.total_tokens:
         parts["tokens"] = _tokens(card, window)
     if cost and format_cost(card.usage.cost_usd):
@@ -81,16 +88,102 @@ def _parts(card: RunCard, now: float, window: Window, *, cost: bool, time: bool)
     return parts
 
 
-def _width(parts: Sequence[Text]) -> int:
-    return sum(part.cell_len for part in parts) + len(SEPARATOR) * max(len(parts) - 1, 0)
-
-
 def _tokens(card: RunCard, window: Window) -> Text:
     text = Text(f"{format_count(card.usage.total_tokens)} token")
     percent = card.context_percent(window)
-    notes = [] if percent is None else [Text(f"{round(percent)}%", STYLES[urgency(percent)])]
+    notes = []
+    if percent is not None:
+        notes.append(Text(f"{round(percent)}%", STYLES[urgency(percent)]))
     if card.compactions:
         notes.append(Text(f"⇊{card.compactions}", STYLES["dim"]))
     if not notes:
         return text
     return Text.assemble(text, " (", Text(SEPARATOR).join(notes), ")")
+
+
+def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Window:
+    """Return a function from a model to its window: None for one that neither the table of known models nor
+    `overrides`, the setting `models`, has. A share of a guess would be a guess."""
+    return lru_cache(maxsize=None)(lambda model: _window(model, overrides or {}))
+
+
+def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
+    from retinue.models.known import known_model
+
+    provider, _, name = model.partition("/")
+    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
+    if isinstance(said, int) and said > 0:
+        return said
+    info = known_model(provider, name)
+    if not name or info is None:
+        return None
+    return info.window
+
+
+# The names that agent files use, as colours that differ on light and on dark screens.
+_COLOURS = {
+    "red": "#dc2626",
+    "orange": "#ea580c",
+    "yellow": "#ca8a04",
+    "green": "#16a34a",
+    "teal": "#0d9488",
+    "cyan": "#0891b2",
+    "blue": "#2563eb",
+    "indigo": "#4f46e5",
+    "purple": "#9333ea",
+    "violet": "#7c3aed",
+    "magenta": "#c026d3",
+    "pink": "#db2777",
+    "brown": "#92400e",
+    "gray": "#6b7280",
+    "grey": "#6b7280",
+    "white": "#f3f4f6",
+    "black": "#111827",
+}
+
+
+@lru_cache(maxsize=256)
+def resolve(color: object) -> str | None:
+    """Return `#rrggbb` for a name or for hex digits in either length; None for what is no colour."""
+    if not isinstance(color, str):
+        return None
+    name = color.strip().lower()
+    if name in _COLOURS:
+        return _COLOURS[name]
+    if len(name) == 4 and name.startswith("#"):
+        name = f"#{name[1] * 2}{name[2] * 2}{name[3] * 2}"
+    try:
+        parsed = Color.parse(name)
+    except ColorParseError:
+        return None
+    if parsed.is_default:
+        return None
+    return parsed.get_truecolor().hex
+
+
+@lru_cache(maxsize=256)
+def badge(color: object) -> str | None:
+    """Return a style with the colour behind and black or white, whichever reads better, in front."""
+    back = resolve(color)
+    if back is None:
+        return None
+    front = max("#000000", "#ffffff", key=lambda color: contrast(color, back))
+    return f"bold {front} on {back}"
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two `#rrggbb` colours, as WCAG counts it: 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: str) -> float:
+    luminance = 0.0
+    for at, share in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
+        part = int(color[at : at + 2], 16) / 255
+        # The formula of WCAG: dark parts are linear, others have a gamma.
+        linear = part / 12.92
+        if part > 0.03928:
+            linear = ((part + 0.055) / 1.055) ** 2.4
+        luminance += share * linear
+    return luminance

@@ -31,11 +31,12 @@ from retinue.core.events import (
 from retinue.core.format import retry_text
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF
+from retinue.faces.text import optional
 from retinue.faces.tui.board.cards import RunCard
 
 Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]
+# Characters of an unfinished answer that are kept: its end is what one watches.
 MOST_LIVE = 20_000
-"""Characters of an unfinished answer that are kept: its end is what one watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,10 @@ class RunStory:
             case _:
                 self._other(event)
 
-    def lost(self, at: float) -> None:
-        """Its process is gone."""
+    def mark_lost(self, at: float) -> None:
+        """Note that its process is gone."""
         self.version += 1
-        self.card.lost(at)
+        self.card.mark_lost(at)
 
     def _tool(self, body: ToolStarted | ToolEnded) -> None:
         if isinstance(body, ToolEnded):
@@ -145,8 +146,9 @@ def _said(message: AssistantMessage) -> list[Entry]:
 
 
 def _heard(message: UserMessage) -> Entry:
-    note = "" if message.origin == "task" else message.origin
-    return Entry("user", message.text, note)
+    if message.origin == "task":
+        return Entry("user", message.text)
+    return Entry("user", message.text, message.origin)
 
 
 def _ended(body: RunEnded) -> list[Entry]:
@@ -155,13 +157,15 @@ def _ended(body: RunEnded) -> list[Entry]:
         return [Entry("notice", f"{outcome.ended}, {CUT_OFF}: the end is missing", bad=True)]
     if outcome.ok and outcome.ended == "completed":
         return []
-    why = f": {outcome.failure.message} {outcome.failure.remedy}".rstrip() if outcome.failure else ""
-    return [Entry("notice", f"{outcome.ended}{why}", bad=not outcome.ok)]
+    text: str = outcome.ended
+    if outcome.failure is not None:
+        text += f": {outcome.failure.message} {outcome.failure.remedy}".rstrip()
+    return [Entry("notice", text, bad=not outcome.ok)]
 
 
 def _trouble(body: Retrying) -> str:
-    partial = f" What it had said: {body.partial}" if body.partial else ""
-    return f"{retry_text(body.failure.message, body.delay, body.attempt)}{partial}"
+    said = optional(" What it had said: {}", body.partial)
+    return f"{retry_text(body.failure.message, body.delay, body.attempt)}{said}"
 
 
 def _notice(body: Body) -> str:
@@ -177,8 +181,7 @@ def _notice(body: Body) -> str:
         case InboxOpened():
             return f"waits for an answer: {body.title}"
         case InboxClosed():
-            by = f" by {body.by}" if body.by else ""
-            return f"{body.choice or body.state}{by}" + (f": {body.message}" if body.message else "")
+            return f"{body.choice or body.state}{optional(' by {}', body.by)}{optional(': {}', body.message)}"
         case Undone():
             return f"{len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
         case _:

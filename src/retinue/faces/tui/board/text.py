@@ -1,7 +1,4 @@
-"""Text that fits: no control characters, tabs and escapes, never wider than it may be.
-
-Text of models, tools and people as the screen may show it, and diffs whose signs need no colour.
-"""
+"""Text that fits the screen: no control characters, tabs and escapes, never wider than it may be; and diffs."""
 
 from __future__ import annotations
 
@@ -14,19 +11,23 @@ from rich.text import Text
 
 from retinue.core.messages import ToolCall
 from retinue.core.toolnames import canonical
+from retinue.faces.text import indent
 from retinue.faces.tui.board.marks import STYLES
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# What shows nothing, turns the direction of writing, joins signs in ways terminals disagree about, or cannot be
+# written at all (halves of surrogate pairs).
 _UNSEEN = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]+"
 )
-"""What shows nothing, turns the direction of writing, joins signs in ways terminals disagree
-about, or cannot be written at all (halves of surrogate pairs)."""
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _WORDS = re.compile(r"\S+|\s+")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 TAB = 4
+# What the first sign of a line of a diff means.
+DIFF_STYLES = {"+": "success", "-": "error"}
 
 
 class _Sizes(dict[str, int]):
@@ -36,28 +37,32 @@ class _Sizes(dict[str, int]):
 
 
 _SIZES = _Sizes()
+# A line: styled text, or where there may be very many of them a plain text and its style.
 Row = Text | tuple[str, str]
-"""A line: styled text, or where there may be very many of them a plain text and its style."""
 
 
 def text_of(row: Row) -> Text:
-    """A copy that may be changed."""
-    return row.copy() if isinstance(row, Text) else Text(*row)
+    """Return a copy that may be changed."""
+    if isinstance(row, Text):
+        return row.copy()
+    return Text(*row)
 
 
 def plain_of(row: Row) -> str:
-    return row.plain if isinstance(row, Text) else row[0]
+    if isinstance(row, Text):
+        return row.plain
+    return row[0]
 
 
 def one_line(text: str) -> str:
-    """What an agent said or was called, as one line that draws nothing but itself."""
+    """Return what an agent said or was called, as one line that draws nothing but itself."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     return " ".join(_CONTROL.sub(" ", _UNSEEN.sub("", _ESCAPES.sub("", text))).split())
 
 
 def clean_lines(text: str) -> list[str]:
-    """The lines of a text, each of which draws nothing but itself; indentation stays."""
+    """Return the lines of a text, each of which draws nothing but itself; indentation stays."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     found = []
@@ -69,8 +74,11 @@ def clean_lines(text: str) -> list[str]:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The lines of a text, folded at words where they are too long for `width` cells."""
-    return [piece for line in clean_lines(text) for piece in _fold(line, max(width, 2))]
+    """Return the lines of a text, folded at words where they are too long for `width` cells."""
+    lines: list[str] = []
+    for line in clean_lines(text):
+        lines += _fold(line, max(width, 2))
+    return lines
 
 
 def _fold(line: str, width: int) -> Iterator[str]:
@@ -124,28 +132,28 @@ def _chop(word: str, width: int) -> Iterator[str]:
 
 
 def _cells(text: str) -> int:
-    """Sign by sign, which is never less than what the terminal is told, and much quicker."""
+    """Return the width sign by sign, which is never less than what the terminal is told, and much quicker."""
     return sum(map(_SIZES.__getitem__, text))
 
 
 def fit(text: str, width: int) -> str:
-    """At most `width` cells, with an ellipsis where something is missing; a wide character is
+    """Return at most `width` cells, with an ellipsis where something is missing; a wide character is
     never cut in half."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, width - 1).rstrip() + "…" if width > 1 else "…"
+    return set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def fit_line(line: Text, width: int) -> Text:
-    """The same for styled text, in place."""
+    """Cut styled text to `width` cells, in place."""
     line.truncate(max(width, 0), overflow="ellipsis")
     return line
 
 
 def exact(line: Text, width: int) -> Text:
-    """Exactly `width` cells: cut or filled up with blanks, in place."""
+    """Make styled text exactly `width` cells: cut or filled up with blanks, in place."""
     fit_line(line, width)
     missing = width - line.cell_len
     if missing > 0:
@@ -153,21 +161,17 @@ def exact(line: Text, width: int) -> Text:
     return line
 
 
-_SIMPLE_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
-
-
 def clean(text: str) -> str:
-    """The same lines, without anything that would move the cursor, change colours or reverse the
+    """Return the same lines, without anything that would move the cursor, change colours or reverse the
     direction of what follows. Tabs become spaces."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
-        text = _SIMPLE_ESCAPES.sub("", text)
+        text = _ESCAPES.sub("", text)
     return _UNSAFE.sub("", text).expandtabs(TAB)
 
 
-def clip(text: str, lines: int, characters: int) -> tuple[str, int]:
-    """The beginning of a text, and how many lines are missing from it."""
+def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
+    """Return the beginning of a text, and how many lines are missing from it."""
     short = text[:characters]
     rows = short.split("\n")
     shown = "\n".join(rows[:lines])
@@ -175,7 +179,7 @@ def clip(text: str, lines: int, characters: int) -> tuple[str, int]:
 
 
 def ends(text: str, most: int) -> tuple[str, int, str]:
-    """The first and the last lines of a text of more than `most`, and how many are between them;
+    """Return the first and the last lines of a text of more than `most`, and how many are between them;
     a shorter one whole."""
     rows = text.split("\n")
     if len(rows) <= most:
@@ -195,15 +199,19 @@ def changes_files(call: ToolCall) -> bool:
 
 
 def diff_of(call: ToolCall) -> Text | None:
-    """What an edit or a write asks for; None for other calls and for what is not understood."""
+    """Return what an edit or a write asks for; None for other calls and for what is not understood."""
     names = canonical(call.name)
+    lines: list[str] | None = None
     if "edit" in names:
-        pairs = list(_pairs(call.arguments))
-        return styled("\n".join(line for old, new in pairs for line in _lines(old, new))) if pairs else None
-    if "write" in names:
+        for old, new in _pairs(call.arguments):
+            lines = (lines or []) + _lines(old, new)
+    elif "write" in names:
         content = _first(call.arguments, _CONTENT)
-        return None if content is None else styled("\n".join(f"+{line}" for line in content.splitlines()))
-    return None
+        if content is not None:
+            lines = indent(content.splitlines(), "+")
+    if lines is None:
+        return None
+    return styled("\n".join(lines))
 
 
 def diff(old: str, new: str) -> Text:
@@ -211,12 +219,13 @@ def diff(old: str, new: str) -> Text:
 
 
 def styled(text: str) -> Text:
-    """Lines of a diff in the colours of their signs; other lines as they are."""
+    """Return the lines of a diff in the colours of their signs; other lines as they are."""
     rows = clean(text).split("\n")
     drawn = Text()
     for number, row in enumerate(rows[:MOST_LINES]):
-        style = STYLES["success"] if row.startswith("+") else STYLES["error"] if row.startswith("-") else STYLES["dim"]
-        drawn.append(("\n" if number else "") + row, style)
+        if number:
+            row = f"\n{row}"
+        drawn.append(row, STYLES[DIFF_STYLES.get(row.strip("\n")[:1], "dim")])
     if len(rows) > MOST_LINES:
         drawn.append(f"\n… {len(rows) - MOST_LINES:,} more lines", STYLES["dim"])
     return drawn
@@ -230,7 +239,9 @@ def _lines(old: str, new: str) -> list[str]:
 
 def _pairs(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     edits = arguments.get("edits")
-    for each in edits if isinstance(edits, list) else [arguments]:
+    if not isinstance(edits, list):
+        edits = [arguments]
+    for each in edits:
         if isinstance(each, Mapping):
             old, new = _first(each, _OLD), _first(each, _NEW)
             if old is not None and new is not None:
@@ -238,4 +249,7 @@ def _pairs(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _first(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)
+    for name in names:
+        if isinstance(arguments.get(name), str):
+            return str(arguments[name])
+    return None

@@ -6,9 +6,10 @@ follows again. Stopping takes the key twice in a row: any other key in between d
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, assert_never, get_args
+from typing import Literal, assert_never, cast, get_args
 
 from retinue.faces.tui.board.text import Row, plain_of
 
@@ -21,6 +22,7 @@ Scroll = Literal["up", "down", "page_up", "page_down", "top", "bottom"]
 Turn = Literal["next", "previous", "next_view", "previous_view", "whole"]
 Move = Scroll | Turn | Action
 
+# What a person may change. A change that leaves nothing for a move keeps its default.
 KEYS: Mapping[Move, tuple[str, ...]] = {
     "up": ("up",),
     "down": ("down",),
@@ -38,7 +40,6 @@ KEYS: Mapping[Move, tuple[str, ...]] = {
     "previous_view": ("shift+tab", "left"),
     "whole": ("z",),
 }
-"""What a person may change. A change that leaves nothing for a move keeps its default."""
 
 HELP: Mapping[Move, str] = {
     "up": "one line up",
@@ -58,14 +59,15 @@ HELP: Mapping[Move, str] = {
     "whole": "use the whole screen, or not",
 }
 
+# Keys that mean the same whatever was changed.
 ALWAYS: Mapping[str, Move] = {
     "j": "down",
     "k": "up",
     "shift+up": "page_up",
     "shift+down": "page_down",
 }
-"""Keys that mean the same whatever was changed."""
 
+_STEPS = {"next": 1, "previous": -1, "next_view": 1, "previous_view": -1}
 _DIRECT: Mapping[str, View] = {
     **{str(number): view for number, view in enumerate(VIEWS, 1)},
     **{view[0]: view for view in VIEWS},
@@ -73,9 +75,12 @@ _DIRECT: Mapping[str, View] = {
 
 
 def bindings(settings: Mapping[str, str] | None = None) -> dict[str, Move]:
-    """Which move each key makes. `settings` has keys by `viewer.` and the move, several with
+    """Return which move each key makes. `settings` has keys by `viewer.` and the move, several with
     commas between; they win over defaults, and `ALWAYS` over both."""
-    asked = {name.removeprefix("viewer."): _keys(value) for name, value in (settings or {}).items()}
+    asked: dict[str, list[str]] = {}
+    for name, value in (settings or {}).items():
+        if name.startswith("viewer."):
+            asked[name.removeprefix("viewer.")] = value.replace(",", " ").split()
     table: dict[str, Move] = {}
     for move, keys in KEYS.items():
         if not asked.get(move):
@@ -83,10 +88,6 @@ def bindings(settings: Mapping[str, str] | None = None) -> dict[str, Move]:
     for move in KEYS:
         table |= dict.fromkeys(asked.get(move, ()), move)
     return {**table, **ALWAYS}
-
-
-def _keys(value: str) -> list[str]:
-    return [key.strip() for key in value.split(",") if key.strip()]
 
 
 @dataclass(slots=True)
@@ -117,10 +118,11 @@ class Viewer:
 
     def measure(self, total: int, height: int) -> None:
         self.total, self.height = total, max(height, 1)
-        self._go(self._last if self.following else self.top)
+        top = self._last if self.following else self.top
+        self._go(top)
 
     def press(self, key: str, *, can_stop: bool = False, can_steer: bool = False) -> Action | None:
-        """What the screen has to do about it, if anything. Nothing moves while someone types."""
+        """Return what the screen has to do about a key, if anything. Nothing moves while someone types."""
         if self.mode != "reading":
             return None
         armed, self.armed = self.armed, False
@@ -129,30 +131,37 @@ class Viewer:
             if key in _DIRECT:
                 self.show(_DIRECT[key])
             return None
+        if move in ("close", "stop", "compose", "search"):
+            return self._act(move, can_stop=can_stop, can_steer=can_steer, armed=armed)
+        self._move(cast("Scroll | Turn", move))
+        return None
+
+    def _act(self, action: Action, *, can_stop: bool, can_steer: bool, armed: bool) -> Action | None:
+        """Return the action where it is possible now; the first press of stop only arms it."""
+        if action == "stop":
+            self.armed = can_stop and not armed
+            if self.armed or not can_stop:
+                return None
+        elif action == "compose":
+            if not can_steer:
+                return None
+            self.mode = "composing"
+        elif action == "search":
+            self.mode = "searching"
+        return action
+
+    def _move(self, move: Scroll | Turn) -> None:
         match move:
-            case "close":
-                return "close"
-            case "stop":
-                self.armed = can_stop and not armed
-                return "stop" if can_stop and armed else None
-            case "compose":
-                self.mode = "composing" if can_steer else self.mode
-                return "compose" if can_steer else None
-            case "search":
-                self.mode = "searching"
-                return "search"
             case "next" | "previous":
-                self._jump(1 if move == "next" else -1)
+                self._jump(_STEPS[move])
             case "next_view" | "previous_view":
-                step = 1 if move == "next_view" else -1
-                self.show(VIEWS[(VIEWS.index(self.view) + step) % len(VIEWS)])
+                self.show(VIEWS[(VIEWS.index(self.view) + _STEPS[move]) % len(VIEWS)])
             case "whole":
                 self.whole = not self.whole
             case "up" | "down" | "page_up" | "page_down" | "top" | "bottom":
                 self._scroll(move)
             case _:
                 assert_never(move)
-        return None
 
     def scroll(self, rows: int) -> None:
         """By a wheel. Up pauses following; reaching the end takes it up again."""
@@ -174,16 +183,18 @@ class Viewer:
         self.read()
         self.find(lines)
         if self.matches:
-            after = [at for at, line in enumerate(self.matches) if line >= self.top]
-            self._look_at(after[0] if after else 0)
+            after = bisect_left(self.matches, self.top)
+            self._look_at(after % len(self.matches))
 
     def find(self, lines: Sequence[Row]) -> None:
         """Where the query is in the lines as they are now."""
         wanted = self.query.casefold()
-        self.matches = (
-            tuple(at for at, line in enumerate(lines) if wanted in plain_of(line).casefold()) if wanted else ()
-        )
-        self.match = None if not self.matches else min(self.match or 0, len(self.matches) - 1)
+        found = []
+        for at, line in enumerate(lines):
+            if wanted and wanted in plain_of(line).casefold():
+                found.append(at)
+        self.matches, last = tuple(found), self.match or 0
+        self.match = min(last, len(found) - 1) if found else None
 
     @property
     def _last(self) -> int:
@@ -194,12 +205,14 @@ class Viewer:
 
     def _scroll(self, move: Scroll) -> None:
         page = max(self.height - 1, 1)
-        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "top": -self.total, "bottom": self.total}
-        self.scroll(steps[move] or (1 if move == "bottom" else -1))
+        whole = max(self.total, 1)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "top": -whole, "bottom": whole}
+        self.scroll(steps[move])
 
     def _jump(self, step: int) -> None:
         if self.matches:
-            self._look_at(((self.match if self.match is not None else -step) + step) % len(self.matches))
+            last = self.match if self.match is not None else -step
+            self._look_at((last + step) % len(self.matches))
 
     def _look_at(self, match: int) -> None:
         """The match a third from the top: one sees what surrounds it."""

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.text import Text
 
+from retinue.faces.text import optional
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import STYLES, icon, stats
-from retinue.faces.tui.board.panel_lines import NARROWEST, name_of
+from retinue.faces.tui.board.panel_lines import NARROWEST, description_of, name_of
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import Row, exact, fit, fit_line, one_line, text_of
 from retinue.faces.tui.board.viewer import VIEWS, Viewer
 from retinue.faces.tui.board.viewer_pages import Transcript, effects_lines, info_lines, output_lines, prompt_lines
 
+# The fewest lines of content that a box shows.
 LEAST_ROWS = 3
-"""The fewest lines of content that a box shows."""
+# Borders, header, the row of views, the row of keys.
 FRAME_ROWS = 6
-"""Borders, header, the row of views, the row of keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class Pages:
             case "effects":
                 return (len(story.effects), story.card.live)
             case "info":
-                return (story.version, int(moment.now * 10) if story.card.live else 0)
+                if story.card.live:
+                    return (story.version, int(moment.now * 10))
+                return (story.version,)
 
     def _make(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> Sequence[Row]:
         match viewer.view:
@@ -91,7 +94,7 @@ def content_height(card: RunCard, height: int) -> int:
 def box_rows(
     card: RunCard, viewer: Viewer, lines: Sequence[Row], width: int, moment: Moment, note: str = ""
 ) -> list[Text]:
-    """The whole box. Nothing where it could not be read anyway."""
+    """Return the whole box; nothing where it could not be read anyway."""
     if width < NARROWEST:
         return []
     inner = width - 4
@@ -116,31 +119,30 @@ def _header(card: RunCard, width: int, moment: Moment) -> Text:
     line = Text.assemble((mark, STYLES[style]), " ", name_of(card))
     if card.twin:
         line.append(" (twin)", STYLES["dim"])
-    ending = Text(f" · {card.status}", STYLES[style]) if not card.live and card.status != "completed" else Text()
+    ending = Text()
+    if not card.live and card.status != "completed":
+        ending.append(f" · {card.status}", STYLES[style])
     room = width - line.cell_len - ending.cell_len
     numbers = stats(card, moment.now, moment.window, cost=moment.show_cost, room=max(room - 16, 0))
-    taken = numbers.cell_len + 3 if numbers else 0
-    described = fit(one_line(card.description), room - taken - 2) if card.description != card.name else ""
-    if described:
-        line.append(f"  {described}")
     if numbers:
-        line.append(" · ", STYLES["dim"])
-        line.append_text(numbers)
-    return line.append_text(ending)
+        numbers = Text.assemble((" · ", STYLES["dim"]), numbers)
+    line.append(optional("  {}", fit(description_of(card), room - numbers.cell_len - 2)))
+    return line.append_text(numbers).append_text(ending)
 
 
 def _views(viewer: Viewer, width: int) -> Text:
     """The edge below the header, with the views in it."""
     line = Text("├─ ", STYLES["dim"])
     for number, view in enumerate(VIEWS, 1):
-        line.append(f"{number} {view}", "bold reverse" if view == viewer.view else STYLES["dim"])
+        style = "bold reverse" if view == viewer.view else STYLES["dim"]
+        line.append(f"{number} {view}", style)
         line.append(" ")
     fit_line(line, width - 1)
     return line.append("─" * (width - 1 - line.cell_len) + "┤", STYLES["dim"])
 
 
 def _content(line: Row, viewer: Viewer) -> Text:
-    """A copy, for what is drawn stays; with the words one searched for marked."""
+    """Return a line with the words one searched for marked: a copy, for what is drawn stays."""
     shown = text_of(line)
     if viewer.query and viewer.matches:
         for found in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):
@@ -156,8 +158,10 @@ def _footer(card: RunCard, viewer: Viewer, width: int, note: str) -> Text:
     elif note:
         left = Text(one_line(note), STYLES["warning"])
     else:
-        hints = ["Enter steer", "x stop"] if card.live else []
-        left = Text(" · ".join([*hints, "/ search", "1-5 views", "Esc close", "z size"]), STYLES["dim"])
+        hints = "/ search · 1-5 views · Esc close · z size"
+        if card.live:
+            hints = f"Enter steer · x stop · {hints}"
+        left = Text(hints, STYLES["dim"])
     exact(left, room)
     return left.append(f"  {place}", STYLES["dim"])
 
@@ -171,7 +175,8 @@ def _place(viewer: Viewer) -> str:
     where = f"{last}/{viewer.total}"
     if viewer.view != "transcript":
         return where
-    return f"{where} following" if viewer.follow else f"{where} paused"
+    state = "following" if viewer.follow else "paused"
+    return f"{where} {state}"
 
 
 def _edge(left: str, right: str, width: int) -> Text:

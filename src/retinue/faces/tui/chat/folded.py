@@ -16,14 +16,15 @@ from textual.widgets import Static
 from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
+from retinue.faces.text import optional
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import changes_files, clean, clip, diff_of, ends, fit, one_line, styled
+from retinue.faces.tui.board.text import changes_files, clean, cut_lines, diff_of, ends, fit, one_line, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000
 PROGRESS_KEPT = 4_000
+# Of what an agent found; a second look shows all of it.
 REPORT_LINES = 40
-"""Of what an agent found; a second look shows all of it."""
 _REPORTS = frozenset({"get_subagent_result", "Agent", "subagent", "dispatch_agent"})
 _AT_WORK = re.compile(r"Agent: .*\nType: .* \| Status: (?:queued|starting|running|waiting)\b")
 _SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "prompt", "task")
@@ -69,8 +70,10 @@ class Folded(Static, can_focus=True):
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append("▾ " if self.unfolded else "▸ ", STYLES["dim"])
         line.append_text(self.head())
-        inside = [Padding(self.body(), (0, 0, 0, 2))] if self.unfolded else []
-        self.update(Group(line, *inside))
+        if self.unfolded:
+            self.update(Group(line, Padding(self.body(), (0, 0, 0, 2))))
+        else:
+            self.update(Group(line))
 
 
 class Thinking(Folded):
@@ -85,8 +88,7 @@ class Thinking(Folded):
         self.redraw()
 
     def head(self) -> Text:
-        words = len(self._text.split())
-        return Text(f"thinking · {words:,} words" if words else "thinking", STYLES["dim"])
+        return Text(f"thinking{optional(' · {:,} words', len(self._text.split()))}", STYLES["dim"])
 
     def body(self) -> Text:
         return Text(clean(self._text), STYLES["dim"])
@@ -106,9 +108,10 @@ class ToolBlock(Folded):
         self._whole = False
 
     def action_flip(self) -> None:
-        """A long report of an agent opens with its two ends, and then whole."""
-        text = self._result.text if self._result is not None and self.call.name in _REPORTS else ""
-        self._whole = self.unfolded and not self._whole and text.count("\n") >= REPORT_LINES
+        """Open or fold. A long report of an agent opens with its two ends, and then whole."""
+        is_report = self._result is not None and self.call.name in _REPORTS
+        is_long = is_report and self._result is not None and self._result.text.count("\n") >= REPORT_LINES
+        self._whole = self.unfolded and not self._whole and is_long
         if self._whole:
             self.redraw()
         else:
@@ -139,18 +142,22 @@ class ToolBlock(Folded):
 
     def body(self) -> RenderableType:
         diff = diff_of(self.call)
+        parts: list[RenderableType] = [diff or arguments(self.call)]
         if self._result is None:
-            parts: list[RenderableType] = [diff if diff is not None else arguments(self.call)]
-            return Group(*parts, Text(clean(self._progress))) if self._progress else parts[0]
+            if self._progress:
+                parts.append(Text(clean(self._progress)))
+            return Group(*parts)
         if self.call.name in _REPORTS and not self._whole:
-            return Group(arguments(self.call), report(clean(self._result.text)))
-        shown, missing = clip(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)
-        more = Text(f"\n… {missing:,} more lines" if missing > 0 else "", STYLES["dim"])
-        if diff is not None:
-            # A result that shows the change has more context than what was asked for.
-            drawn = styled(shown) if "\n" in shown else Group(diff, Text(shown, STYLES["dim"]))
-            return Group(drawn, more) if more.plain else drawn
-        return Group(arguments(self.call), Text(shown, STYLES["dim"]).append_text(more))
+            return Group(*parts, report(clean(self._result.text)))
+        shown, missing = cut_lines(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)
+        more = Text(optional("\n… {:,} more lines", max(missing, 0)), STYLES["dim"])
+        if diff is None:
+            return Group(*parts, Text(shown, STYLES["dim"]).append_text(more))
+        # A result that shows the change has more context than what was asked for.
+        drawn = [styled(shown)] if "\n" in shown else [diff, Text(shown, STYLES["dim"])]
+        if more.plain:
+            drawn.append(more)
+        return Group(*drawn)
 
     def _mark(self) -> tuple[str, str]:
         if self._asking:
@@ -161,25 +168,27 @@ class ToolBlock(Folded):
             return "⊘", "warning"
         if self._result.is_error:
             return "✗", "error"
-        reads = self.call.name == "get_subagent_result"
-        return ("●", "accent") if reads and _AT_WORK.match(self._result.text) else ("✓", "success")
+        if self.call.name == "get_subagent_result" and _AT_WORK.match(self._result.text):
+            return "●", "accent"
+        return "✓", "success"
 
     def _notes(self) -> list[str]:
-        notes = ["waits for your answer"] if self._asking else []
+        notes = []
+        if self._asking:
+            notes.append("waits for your answer")
         if self._effect.denied is not None:
             notes.append("denied")
         elif self._effect.exit_code:
             notes.append(f"exit {self._effect.exit_code}")
         if self._duration >= 1_000:
             notes.append(format_duration(self._duration))
-        if self._result is not None and not self.unfolded:
-            lines = self._result.text.count("\n") + 1
-            notes += [f"{lines:,} lines"] if lines > 1 else []
+        if self._result is not None and not self.unfolded and "\n" in self._result.text:
+            notes.append(f"{self._result.text.count(chr(10)) + 1:,} lines")
         return notes
 
 
 def report(text: str) -> Text:
-    """What an agent found: whole if it is short, else its two ends and how much is between them."""
+    """Return what an agent found: whole if it is short, else its two ends and how much is between them."""
     head, missing, tail = ends(text, REPORT_LINES)
     drawn = Text(head[:SHOWN_CHARACTERS], STYLES["dim"])
     if missing:
@@ -189,17 +198,19 @@ def report(text: str) -> Text:
 
 
 def heading(call: ToolCall) -> str:
-    """`read src/app.py`: the tool and what it is about."""
-    subject = next((str(call.arguments[key]) for key in _SUBJECT if call.arguments.get(key)), "")
-    return f"{one_line(call.name)} {fit(one_line(subject), 100)}".rstrip()
+    """Return `read src/app.py`: the tool and what it is about."""
+    for key in _SUBJECT:
+        if call.arguments.get(key):
+            return f"{one_line(call.name)} {fit(one_line(str(call.arguments[key])), 100)}".rstrip()
+    return one_line(call.name)
 
 
 def arguments(call: ToolCall) -> Text:
-    """What was asked; a command as it would be typed."""
+    """Return what was asked; a command as it would be typed."""
     command = call.arguments.get("command")
     if isinstance(command, str):
         return Text(f"$ {clean(command)}")
     if call.broken is not None:
         return Text(clean(call.broken)[:SHOWN_CHARACTERS], STYLES["error"])
     written = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
-    return Text(clip(clean(written.replace("\\n", "\n  ")), SHOWN_LINES, SHOWN_CHARACTERS)[0])
+    return Text(cut_lines(clean(written.replace("\\n", "\n  ")), SHOWN_LINES, SHOWN_CHARACTERS)[0])

@@ -38,7 +38,8 @@ from retinue.core.format import retry_text
 from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.messages import Thinking as Thought
 from retinue.core.outcome import CUT_OFF, Outcome
-from retinue.faces.tui.board.text import clean, clip, diff
+from retinue.faces.text import optional
+from retinue.faces.tui.board.text import clean, cut_lines, diff
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock, arguments, heading
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.runs.notification_text import announced, notification
@@ -48,17 +49,17 @@ __all__ = ["Answer", "Notice", "Said", "Thinking", "ToolBlock", "arguments", "di
 SAID_LINES = 40
 SAID_CHARACTERS = 8_000
 FLUSH_SECONDS = 0.05
+# Drawing streamed text may take one part of this many of the time: the rest is for the keys.
 SHARE = 4
-"""Drawing streamed text may take one part of this many of the time: the rest is for the keys."""
 
 
 class Said(Static):
     """A person's words. A long paste is shown by its beginning."""
 
-    def __init__(self, text: str, *, queued: bool = False) -> None:
-        shown, missing = clip(clean(text), SAID_LINES, SAID_CHARACTERS)
-        more = f"\n  … {missing:,} more lines" if missing > 0 else ""
-        super().__init__(Text(f"❯ {shown}{more}"), classes="said queued" if queued else "said")
+    def __init__(self, text: str) -> None:
+        shown, missing = cut_lines(clean(text), SAID_LINES, SAID_CHARACTERS)
+        more = optional("\n  … {:,} more lines", max(missing, 0))
+        super().__init__(Text(f"❯ {shown}{more}"), classes="said")
         self.text = text
 
 
@@ -89,13 +90,12 @@ class Answer(Markdown):
             self._drawing = asyncio.create_task(self._draw(), name="streamed text")
 
     async def finish(self, text: str | None = None) -> None:
-        """Everything is drawn when this returns: `text` where it differs from what was streamed."""
+        """Draw everything: `text` where it differs from what was streamed."""
         if self._drawing is not None:
             self._hurry.set()
             await asyncio.gather(self._drawing, return_exceptions=True)
-        wanted = clean(text) if text is not None else None
-        if wanted is not None and wanted != self.source and self.is_attached:
-            await self.update(wanted)
+        if text is not None and clean(text) != self.source and self.is_attached:
+            await self.update(clean(text))
 
     async def _draw(self) -> None:
         while self._pieces and self.is_attached:
@@ -108,8 +108,8 @@ class Answer(Markdown):
                     await self._hurry.wait()
 
 
+# Parts that are kept on the screen; older ones are in the log, and in the viewer.
 MOST_BLOCKS = 300
-"""Parts that are kept on the screen; older ones are in the log, and in the viewer."""
 CUT = 100
 EARLIER = "Earlier parts of the conversation are not shown here; the viewer has all of it."
 
@@ -161,7 +161,7 @@ class ChatLog(VerticalScroll, can_focus=False):
                     self.add(notice)
 
     async def show(self, events: Sequence[Event]) -> None:
-        """An earlier conversation in place of this one; of a very long one its end."""
+        """Show an earlier conversation in place of this one; of a very long one its end."""
         await self.empty()
         with self.app.batch_update():
             if len(events) > MOST_BLOCKS * 3:
@@ -171,7 +171,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self.anchor()
 
     def push(self, event: Event) -> None:
-        """As `take`, later and in order: for whoever must not wait."""
+        """Take an event later, and in order: for callers that must not wait."""
         self._waiting.append(event)
         if not self._busy:
             self._busy = True
@@ -183,15 +183,19 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._cut()
 
     def tell_early(self, news: Sequence[ChildView], *, show_cost: bool) -> None:
-        """Shows ends that the main agent has yet to hear of, each once."""
-        new = [view for view in news if (view.id, view.ended_at) not in self._early]
-        box = NotificationBox.made(notification(new, group=len(new) > 1, show_cost=show_cost)) if new else None
+        """Show completions that the main agent has yet to hear of, each once."""
+        new = {(view.id, view.ended_at): view for view in news}
+        for told in self._early:
+            new.pop(told, None)
+        if not new:
+            return
+        box = NotificationBox.from_text(notification([*new.values()], group=len(new) > 1, show_cost=show_cost))
         if box is not None:
-            self._early |= {(view.id, view.ended_at) for view in new}
+            self._early |= set(new)
             self.add(box)
 
     def fold_all(self) -> bool:
-        """Opens every tool call and thought, or folds them again. Says which."""
+        """Open every tool call and thought, or fold them again. Return which."""
         self.unfolded = not self.unfolded
         for block in self.query(Folded):
             block.fold(not self.unfolded)
@@ -213,14 +217,14 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._busy = False
 
     async def _take_safely(self, event: Event) -> None:
-        """One part that cannot be drawn must not hide what comes after it, nor itself."""
+        """Take one event. A part that cannot be drawn must not hide what comes after it, nor itself."""
         try:
             await self.take(event)
         except Exception as error:  # noqa: BLE001 - said below
             self.add(Notice(f"A part cannot be shown here ({type(error).__name__}: {error}).", "error"))
 
     def _next(self) -> Event:
-        """The next event; pieces of text that wait are taken together."""
+        """Return the next event; pieces of text that wait are taken together."""
         event = self._waiting.popleft()
         if not isinstance(event.body, TextDelta):
             return event
@@ -232,9 +236,10 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     @work(group="cut")
     async def _cut(self) -> None:
-        """The screen stays quick however long the conversation is. What is still at work stays."""
+        """Remove old parts, so that the screen stays quick however long the conversation is."""
         self._cutting = True
         try:
+            # What is still at work stays: its next event must find it.
             at_work = {self._answer, self._thinking, *self._tools.values()}
             with self.app.batch_update():
                 await self.remove_children([each for each in self.children[:-MOST_BLOCKS] if each not in at_work])
@@ -265,7 +270,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         await self._close_answer(message.text)
 
     async def _close_answer(self, text: str | None) -> None:
-        """`text` is the whole answer; what was streamed of it stays where it is None."""
+        """Finish the answer. `text` is the whole of it; where that is None, what was streamed stays."""
         answer, self._answer, self._thinking = self._answer, None, None
         if answer is None and text and text.strip():
             self.add(Answer(text))
@@ -289,12 +294,12 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification" and not self._was_early(message.text):
-            self.add(NotificationBox.made(message.text) or Notice(message.text))
+            self.add(NotificationBox.from_text(message.text) or Notice(message.text))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
 
     def _was_early(self, text: str) -> bool:
-        """Whether everything that a notification tells was shown before: then it is not shown
+        """Return whether everything that a notification tells was shown before: then it is not shown
         again. What it tells is no longer early."""
         told = set(announced(text))
         known = {each for each in self._early if each[0] in told}

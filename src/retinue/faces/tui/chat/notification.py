@@ -9,10 +9,10 @@ Ended agents in the conversation, as a box that opens, and messages that still w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Group
 from rich.text import Text
@@ -21,37 +21,14 @@ from textual.widgets import Static
 from retinue.core.delegation import Status
 from retinue.core.format import format_count, format_duration
 from retinue.core.outcome import CUT_OFF
-from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.text import optional, plural
+from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.text import clean_lines, fit, one_line
 from retinue.faces.tui.chat.folded import Folded
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-
-
-def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Window:
-    """None for a model that neither knows: a share of a guess would be a guess. `overrides` is
-    the setting `models`."""
-    found: dict[str, int | None] = {}
-
-    def window(model: str) -> int | None:
-        if model not in found:
-            found[model] = _window(model, overrides or {})
-        return found[model]
-
-    return window
-
-
-def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
-    from retinue.models.known import known_model
-
-    provider, _, name = model.partition("/")
-    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
-    if isinstance(said, int) and said > 0:
-        return said
-    info = known_model(provider, name) if name else None
-    return info.window if info is not None else None
 
 
 PREVIEW = 80
@@ -98,25 +75,24 @@ class Announcement:
 
 @lru_cache(maxsize=64)
 def announcement(text: str) -> Announcement | None:
-    """None for a message that is about something else."""
-    endings = tuple(_ending(match[1]) for match in _FRAME.finditer(text))
-    if not endings:
+    """Return what a message tells of ended agents; None for one that is about something else."""
+    frames = _FRAME.findall(text)
+    if not frames:
         return None
     head = text[: text.index("<task-notification>")]
-    group = "Background agent group" in head or len(endings) > 1
-    return Announcement(endings, group, "(partial" in head)
+    group = "Background agent group" in head or len(frames) > 1
+    return Announcement(tuple(map(_ending, frames)), group, "(partial" in head)
 
 
 def announcement_lines(
     told: Announcement, cards: dict[str, RunCard] | None = None, *, expanded: bool = False, cost: bool = False
 ) -> list[Text]:
-    """Each agent with its numbers and the beginning of its result; `expanded` with more of it,
+    """Return each agent with its numbers and the beginning of its result; `expanded` with more of it,
     which the card of a run knows better than the message."""
     lines: list[Text] = []
     if told.group:
-        count = len(told.endings)
         more = " · others are still at work" if told.partial else ""
-        lines.append(Text(f"{count} agent{'s' if count != 1 else ''} finished{more}", "bold"))
+        lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{more}", "bold"))
     for ending in told.endings:
         lines += _ending_lines(ending, (cards or {}).get(ending.id), expanded=expanded, cost=cost)
     return lines
@@ -137,25 +113,30 @@ def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost:
         if value:
             lines.append(Text(f"  {name}: {one_line(value)}", STYLES["dim"]))
     if expanded:
-        lines += [Text(f"  note: {one_line(note)}", STYLES["warning"]) for note in ending.notes]
+        for note in ending.notes:
+            lines.append(Text(f"  note: {one_line(note)}", STYLES["warning"]))
     return lines
 
 
 def _result_lines(text: str, expanded: bool) -> list[Text]:
-    rows = [line for line in clean_lines(text.strip("\n")) if expanded or line.strip()]
-    if not rows:
+    rows = clean_lines(text.strip("\n"))
+    if not text.strip():
         return [Text("  ⎿ No output.", STYLES["dim"])]
     if not expanded:
-        first = one_line(rows[0])
-        cut = fit(first, PREVIEW)
-        return [Text(f"  ⎿ {cut}{' …' if cut == first and len(rows) > 1 else ''}", STYLES["dim"])]
-    lines = [Text(("  ⎿ " if not at else "    ") + row) for at, row in enumerate(rows[:EXPANDED_LINES])]
-    more = len(rows) - EXPANDED_LINES
-    return [*lines, Text(f"    … {more:,} more lines", STYLES["dim"])] if more > 0 else lines
+        first, *others = filter(str.strip, rows)
+        cut = fit(one_line(first), PREVIEW)
+        if others and cut == one_line(first):
+            cut += " …"
+        return [Text(f"  ⎿ {cut}", STYLES["dim"])]
+    lines = [Text(f"  ⎿ {rows[0]}")]
+    lines += [Text(f"    {row}") for row in rows[1:EXPANDED_LINES]]
+    if len(rows) > EXPANDED_LINES:
+        lines.append(Text(f"    … {len(rows) - EXPANDED_LINES:,} more lines", STYLES["dim"]))
+    return lines
 
 
 def _whole(ending: Ending, card: RunCard | None) -> str:
-    """The result itself where this process has it: the message has only its beginning."""
+    """Return the result itself where this process has it: the message has only its beginning."""
     if card is not None and card.outcome is not None and card.outcome.ended == ending.status:
         return card.outcome.text or ending.result
     return ending.result
@@ -175,8 +156,9 @@ def _numbers(ending: Ending, card: RunCard | None, cost: bool) -> Text:
     if card is not None and not card.live:
         return stats(card, card.ended_at or 0.0, lambda model: None, cost=cost)
     known = dict(ending.numbers)
-    uses = int(known.get("tool_uses", 0))
-    parts = [f"{uses} tool use{'s' if uses != 1 else ''}"] if uses else []
+    parts = []
+    if known.get("tool_uses"):
+        parts.append(plural(int(known["tool_uses"]), "tool use"))
     if known.get("total_tokens"):
         parts.append(f"{format_count(int(known['total_tokens']))} token")
     if "duration_ms" in known:
@@ -212,7 +194,7 @@ def _plain(text: str) -> str:
 
 
 class NotificationBox(Folded):
-    """`made` gives one for a message that tells of ended agents, None for any other."""
+    """How agents have ended, as a box that opens."""
 
     DEFAULT_CSS = """
     NotificationBox { border: round $secondary; padding: 0 1; margin: 1 0 0 0; height: auto; }
@@ -224,9 +206,12 @@ class NotificationBox(Folded):
         self._told = told
 
     @classmethod
-    def made(cls, text: str) -> NotificationBox | None:
+    def from_text(cls, text: str) -> NotificationBox | None:
+        """Return a box for a message that tells of ended agents, None for any other."""
         told = announcement(text)
-        return None if told is None else cls(told)
+        if told is None:
+            return None
+        return cls(told)
 
     def head(self) -> Text:
         return self._lines(expanded=False)[0]
@@ -235,7 +220,7 @@ class NotificationBox(Folded):
         return Group(*self._lines(expanded=True)[1:])
 
     def redraw(self) -> None:
-        """Folded it is not one line but the beginning of each result."""
+        """Draw all of it, or folded the beginning of each result: not only one line."""
         if self.is_attached:
             self.update(Group(*self._lines(expanded=self.unfolded)))
 
@@ -244,7 +229,8 @@ class NotificationBox(Folded):
         cost = app.retinue.supervisor.settings.show_cost
         lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost)
         for line in lines:
-            line.no_wrap, line.overflow = not expanded, "fold" if expanded else "ellipsis"
+            line.no_wrap = not expanded
+            line.overflow = "fold" if expanded else "ellipsis"
         return lines
 
 
@@ -271,6 +257,6 @@ class Waiting(Static):
 
 def lines(queue: Sequence[str], resend_key: str, width: int) -> list[Text]:
     rows = [Text(fit(f"◦ {one_line(text)}", width), STYLES["dim"]) for text in queue[:MOST]]
-    more = f"+{len(queue) - MOST} more · " if len(queue) > MOST else ""
+    more = optional("+{} more · ", max(len(queue) - MOST, 0))
     hint = f"  {more}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
     return [*rows, Text(fit(hint, width), STYLES["dim"])]

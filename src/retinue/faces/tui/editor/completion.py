@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from retinue.faces.tui.frame import matching
+from retinue.faces.tui.frame import matching_commands
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
@@ -188,7 +188,7 @@ class Completer:
 
     async def __call__(self, wanted: Wanted) -> Sequence[Candidate]:
         if wanted.kind == "command":
-            found = matching(wanted.word)[:MOST]
+            found = matching_commands(wanted.word)[:MOST]
             return [Candidate(f"/{each.name}", f"{each.arguments}  {each.help}".strip()) for each in found]
         agents = self._agents(wanted.word) if wanted.first else []
         files = await self._files.like(wanted.word, MOST - len(agents)) if wanted.word or not agents else []

@@ -8,19 +8,21 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
 from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.agents.remove import OWN, own_files
+from retinue.faces.cli.agents import tools_text
+from retinue.faces.text import optional
+from retinue.faces.tui.board.board import counts
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import STYLES, icon
 from retinue.faces.tui.board.text import one_line
-from retinue.faces.tui.screens.sheet import HEADING, Row, Rows, Sheet, columns, near
+from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
 from retinue.models.resolve import Resolver
 
+# How the id of a row begins that is a file which could not be loaded.
 FAILED = "failed: "
-"""How the id of a row begins that is a file which could not be loaded."""
 _MARKS = {"project": "•", "user": "◦"}
 _WORDS = {
     "edit": "Edit the file",
@@ -36,7 +38,7 @@ Label = Callable[[LoadedAgent], str]
 
 
 def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room: int) -> list[Row]:
-    """The first page. `jobs` is None where nothing is scheduled from this process."""
+    """Return the first page. `jobs` is None where nothing is scheduled from this process."""
     known = list(cards)
     rows: list[tuple[str, str]] = []
     if known:
@@ -49,15 +51,13 @@ def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room
 
 
 def counted(cards: Sequence[RunCard]) -> str:
-    """How many of them work, wait for a slot, and are done."""
-    live = [card for card in cards if card.live]
-    queued = sum(card.status == "queued" for card in live)
-    waiting = f"{queued} queued, " if queued else ""
-    return f"{len(live) - queued} running, {waiting}{len(cards) - len(live)} done"
+    """Return how many of them work, wait for a slot, and are done."""
+    running, queued = counts(cards)
+    return f"{running} running, {optional('{} queued, ', queued)}{len(cards) - running - queued} done"
 
 
 def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
-    """The live ones first, the newest of each first."""
+    """Return the agents as rows: the live ones first, the newest of each first."""
     ordered = sorted(cards, key=lambda card: (not card.live, -(card.began or card.queued_at)))
     rows = []
     for card in ordered:
@@ -69,19 +69,21 @@ def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
 
 
 def mark(entry: LoadedAgent) -> str:
-    """`•` of the project, `◦` of the person, `✕` switched off; nothing for others."""
-    return "✕" if not entry.enabled else _MARKS.get(entry.source, " ")
+    """Return `•` for one of the project, `◦` of the person, `✕` switched off; nothing for others."""
+    if not entry.enabled:
+        return "✕"
+    return _MARKS.get(entry.source, " ")
 
 
 def type_rows(catalog: Catalog, label: Label, room: int) -> list[Row]:
-    """Every agent by name, then the files that are none."""
+    """Return every agent by name, then the files that could not be loaded."""
     winners = sorted(catalog.winners, key=lambda entry: entry.name.casefold())
     wide = min(max((len(entry.name) for entry in winners), default=0), 22)
     rows: list[Row] = []
     for entry in winners:
-        meaning = "dim" if not entry.enabled else ""
+        sign, meaning = ("accent", "") if entry.enabled else ("dim", "dim")
         cells = [
-            (mark(entry), 1, "accent" if entry.enabled else "dim"),
+            (mark(entry), 1, sign),
             (entry.name, wide, meaning),
             (label(entry), 20, "dim"),
             (entry.spec.description, 0, meaning),
@@ -99,24 +101,27 @@ def failed_row(each: FailedFile, room: int) -> Text:
 
 
 def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
-    """What can be done with an agent, as (action, words)."""
+    """Return what can be done with an agent, as (action, words)."""
     own = entry.source in OWN
-    found: list[str] = []
-    if not entry.enabled:
-        found += ["enable", "edit", "delete"] if own else ["enable"]
-    elif own:
-        found += ["edit", "disable"]
-        found += ["reset"] if own_files(catalog, entry) else []
-        found += ["delete"]
-    else:
-        found += ["eject", "disable"]
     if entry.source == "policy":
         found = ["eject"]
+    elif not entry.enabled:
+        found = ["enable"]
+    elif own:
+        found = ["edit", "disable"]
+    else:
+        found = ["eject", "disable"]
+    if own and not entry.enabled:
+        found.append("edit")
+    elif own and own_files(catalog, entry):
+        found.append("reset")
+    if own:
+        found.append("delete")
     return [(action, _WORDS[action]) for action in [*found, "show"]]
 
 
 def model_labels(resolver: Resolver) -> Label:
-    """`inherit`, the model that a file's name means here, or a note that there is none."""
+    """Return a function that says `inherit`, the model that a file's name means here, or that there is none."""
     known: dict[str, str] = {}
 
     def label(entry: LoadedAgent) -> str:
@@ -125,22 +130,25 @@ def model_labels(resolver: Resolver) -> Label:
         if name is None or name == "inherit":
             return "inherit"
         if name not in known:
-            found = next((found for each in (name, *policy.fallbacks) if (found := resolver.find(each))), None)
-            known[name] = found.info.id if found is not None else f"{name} (unavailable)"
+            known[name] = f"{name} (unavailable)"
+            for each in (name, *policy.fallbacks):
+                found = resolver.find(each)
+                if found:
+                    known[name] = found.info.id
+                    break
         return known[name]
 
     return label
 
 
 def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text:
-    """What there is to know before one changes it."""
+    """Return what there is to know about an agent before one changes it."""
     spec, parsed = entry.spec, entry.parsed
-    tools = "all" if parsed.tools is None else ", ".join(parsed.tools) or "none"
     state = "" if entry.enabled else " · switched off"
     text = Text()
     text.append(one_line(spec.description) or "(no description)")
     text.append(f"\n{entry.source}, {parsed.dialect}{state} · {one_line(near(entry.path, cwd))}", STYLES["dim"])
-    text.append(f"\ntools {one_line(tools)} · model {label(entry)}", STYLES["dim"])
+    text.append(f"\ntools {one_line(tools_text(parsed))} · model {label(entry)}", STYLES["dim"])
     if spec.readonly:
         text.append(" · read-only", STYLES["dim"])
     for each in shadows(catalog.entries, entry):
@@ -159,21 +167,12 @@ def about_failed(each: FailedFile, cwd: Path) -> Text:
     return text
 
 
-LOOK_SECONDS = 0.5
-
-
-class AgentsScreen(Sheet[None]):
+class AgentsScreen(ListSheet[None]):
+    DEFAULT_CSS = "AgentsScreen #about { display: none; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f3", "close", show=False), Binding("n", "create", "new agent")]
+    look_seconds = 0.5
     heading = "Agents"
     keys_line = "Enter open · n new agent · Esc back"
-
-    def on_mount(self) -> None:
-        self.query_one(Rows).focus()
-        self._draw()
-        self.set_interval(LOOK_SECONDS, self._draw)
-
-    def on_screen_resume(self) -> None:
-        self._draw()
 
     def on_option_list_option_selected(self, message: Rows.OptionSelected) -> None:
         match message.option_id:
@@ -186,50 +185,36 @@ class AgentsScreen(Sheet[None]):
             case "create":
                 self.action_create()
             case "settings" | "schedules" as name:
-                self.do(self.host.visit(name))
+                self.do(self.host.open_screen(name))
             case _:
                 pass
 
     def action_create(self) -> None:
-        self.do(self._create())
+        from retinue.faces.tui.screens.wizard import create_on
 
-    async def _create(self) -> None:
-        from retinue.faces.tui.screens.wizard import create_agent
+        self.do(create_on(self))
 
-        said = await create_agent(self.host)
-        if said is not None:
-            self.say(said.text, said.kind)
-
-    def _draw(self) -> None:
-        if not self.is_current:
-            return
-        retinue = self.host.retinue
-        scheduling = retinue.supervisor.settings.scheduling_enabled and retinue.schedules.active
-        jobs = len(retinue.schedules.jobs()) if scheduling else None
+    def draw(self) -> None:
+        retinue = self.retinue
+        jobs = None
+        if retinue.supervisor.settings.scheduling_enabled and retinue.schedules.active:
+            jobs = len(retinue.schedules.jobs())
         self.query_one(Rows).fill(menu_rows(self.host.board.agents(), retinue.agents, jobs, self.room))
 
 
-class RunningScreen(Sheet[None]):
+class RunningScreen(ListSheet[None]):
     """Every agent of this session; one that is chosen is watched."""
 
+    DEFAULT_CSS = "RunningScreen #about { display: none; }"
+    look_seconds = 0.5
     heading = "Running agents"
     keys_line = "Enter watch · Esc back"
-
-    def body(self) -> Iterable[Static | Rows]:
-        yield Rows()
-
-    def on_mount(self) -> None:
-        self.query_one(Rows).focus()
-        self._draw()
-        self.set_interval(LOOK_SECONDS, self._draw)
 
     def on_option_list_option_selected(self, message: Rows.OptionSelected) -> None:
         if message.option_id is not None:
             self.host.watch_run(message.option_id)
 
-    def _draw(self) -> None:
-        if not self.is_current:
-            return
+    def draw(self) -> None:
         cards = list(self.host.board.agents())
         self.head(f"Running agents · {counted(cards)}")
         self.query_one(Rows).fill(running_rows(cards, self.room))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.text import Text
 from textual import events, work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
 
+# What is given back, the key that chooses it, and the words.
 Choice = tuple[str, str, str]
-"""What is given back, the key that chooses it, and the words."""
 
 
 class ConfirmScreen(ModalScreen[str | None]):
-    """Gives the chosen value, or None for Esc. The first choice is the one that Enter takes."""
+    """Returns the chosen value, or None for Esc. The first choice is the one that Enter takes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
 
@@ -50,14 +50,21 @@ class ConfirmScreen(ModalScreen[str | None]):
         self.dismiss(message.option_id)
 
     def on_key(self, event: events.Key) -> None:
-        chosen = next((value for value, key, _ in self._choices if key == event.key), None)
-        if chosen is not None:
-            event.stop()
-            self.dismiss(chosen)
+        for value, key, _ in self._choices:
+            if key == event.key:
+                event.stop()
+                self.dismiss(value)
+                return
 
 
+async def confirm(app: App[Any], question: str, detail: str, yes: str) -> bool:
+    """Ask before something is lost. Enter keeps it; `yes` says what y does. From a worker only."""
+    choices = [("no", "n", "Keep it"), ("yes", "y", yes)]
+    return await app.push_screen_wait(ConfirmScreen(question, choices, detail)) == "yes"
+
+
+# What is wrong with an answer; empty when nothing is.
 Check = Callable[[str], str]
-"""What is wrong with an answer; empty when nothing is."""
 
 
 class _Dialog(ModalScreen[str | None]):
@@ -84,7 +91,7 @@ class _Dialog(ModalScreen[str | None]):
     def _top(self) -> ComposeResult:
         yield Static(Text(one_line(self._question)), classes="question")
         if self._detail:
-            yield Static(Text("\n".join(one_line(line) for line in self._detail.splitlines())), classes="detail")
+            yield Static(Text("\n".join(map(one_line, self._detail.splitlines()))), classes="detail")
 
     def _wrong(self, text: str) -> None:
         wrong = self.query_one(".wrong", Static)
@@ -101,7 +108,9 @@ class Pick(_Dialog):
         super().__init__(question, detail)
         self._values = [value for value, _ in rows]
         self._rows: list[Row] = [(str(n), Text(one_line(words), no_wrap=True)) for n, (_, words) in enumerate(rows)]
-        self._start = str(self._values.index(start)) if start in self._values else None
+        self._start = None
+        if start in self._values:
+            self._start = str(self._values.index(start))
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -145,7 +154,9 @@ class Ask(_Dialog):
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         text = message.value.strip()
-        wrong = "Say something, or press Esc." if not text and not self._empty else self._check(text)
+        wrong = self._check(text)
+        if not text and not self._empty:
+            wrong = "Say something, or press Esc."
         if wrong:
             self._wrong(wrong)
         else:
@@ -192,5 +203,5 @@ class Write(_Dialog):
 
 
 def _blinks(screen: _Dialog) -> bool:
-    """Nothing blinks for who wants no motion."""
+    """Return whether the cursor blinks: not for people who want no motion."""
     return cast("RetinueApp", screen.app).motion

@@ -22,6 +22,7 @@ from textual.app import SuspendNotSupported
 from retinue.agents.edit import write_atomically
 from retinue.agents.lint.runner import lint_paths
 from retinue.errors import ConfigurationError
+from retinue.faces.text import optional
 from retinue.faces.tui.screens.dialogs import Write
 from retinue.faces.tui.screens.sheet import near
 
@@ -34,7 +35,7 @@ class NoEditorError(Exception):
 
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
-    """The words of $VISUAL or $EDITOR, else an editor that most machines have."""
+    """Return the words of $VISUAL or $EDITOR, else an editor that most machines have. Raise NoEditorError."""
     for name in ("VISUAL", "EDITOR"):
         text = environment.get(name, "").strip()
         if text:
@@ -52,14 +53,14 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
 
 
 async def edit_file(app: RetinueApp, path: Path) -> str:
-    """Gives, when the editor has ended, what went wrong with it: nothing, as a rule. Raises
+    """Open a file in the editor and return, when it has ended, what went wrong with it: nothing, as a rule. Raise
     NoEditorError when there is none, or the terminal cannot be left to it."""
-    environment = app.retinue.supervisor.project.environment
-    words = editor_command({**os.environ, **environment})
+    words = editor_command({**os.environ, **app.project.environment})
     failure = ""
     try:
         with app.batch_update(), _deaf(), app.suspend():
-            failure = await _run([*words, str(path)])  # never raises: the terminal would stay with the editor
+            # `_run` never raises: the terminal would stay with the editor.
+            failure = await _run([*words, str(path)])
     except SuspendNotSupported:
         raise NoEditorError(f"This terminal cannot be left to {words[0]}.") from None
     app.refresh(layout=True)
@@ -67,7 +68,7 @@ async def edit_file(app: RetinueApp, path: Path) -> str:
 
 
 async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
-    """The same for a text that has no file yet."""
+    """Return a text as it was left in the editor. Raise NoEditorError where it cannot be edited."""
     with tempfile.TemporaryDirectory(prefix="retinue-edit-") as folder:
         path = Path(folder) / f"text{suffix}"
         path.write_text(text, encoding="utf-8")
@@ -78,21 +79,21 @@ async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
 
 
 async def _run(command: list[str]) -> str:
-    """What went wrong; empty when nothing did."""
+    """Run a command and return what went wrong; empty when nothing did."""
     try:
         done = await asyncio.to_thread(subprocess.run, command, check=False)
     except OSError as error:
         return f"{command[0]} could not be started: {error.strerror or error}."
     except asyncio.CancelledError:
         return "The editor was left."
-    return f"{command[0]} ended with exit code {done.returncode}." if done.returncode else ""
+    return optional(f"{command[0]} ended with exit code {{}}.", done.returncode)
 
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Ctrl+C in the editor is the editor's. A handler that does nothing, because the program
-    that is started would inherit being deaf."""
+    """Leave Ctrl+C to the editor."""
     try:
+        # A handler that does nothing, not SIG_IGN, which the program that is started would inherit.
         before = signal.signal(signal.SIGINT, lambda *_: None)
     except ValueError:  # not in the main thread
         yield
@@ -103,39 +104,41 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class Spoken(NamedTuple):
+class Feedback(NamedTuple):
     """A sentence for the person, and what it means: `success`, `warning`, `error` or nothing."""
 
     text: str
     kind: str = ""
 
 
-async def edit_agent(app: RetinueApp, path: Path) -> Spoken:
-    """In $EDITOR, to which the terminal is left; in a dialog where that cannot be. From a worker."""
+async def edit_agent(app: RetinueApp, path: Path) -> Feedback:
+    """Edit the file of an agent in $EDITOR, or in a dialog where the terminal cannot be left to it. From a worker."""
     before = _content(path)
     try:
         complaint = await edit_file(app, path)
     except NoEditorError as error:
         if not await _edit_here(app, path, before, str(error)):
-            return Spoken("Nothing was changed.")
+            return Feedback("Nothing was changed.")
         complaint = ""
     if complaint:
-        return Spoken(complaint, "warning")
+        return Feedback(complaint, "warning")
     if _content(path) == before:
-        return Spoken("Nothing was changed.")
-    return await asyncio.to_thread(checked, path, app.retinue.supervisor.project.cwd)
+        return Feedback("Nothing was changed.")
+    return await asyncio.to_thread(check_file, path, app.project.cwd)
 
 
-def checked(path: Path, cwd: Path, what: str = "Saved") -> Spoken:
-    """What lint says about the file, in a line or two."""
+def check_file(path: Path, cwd: Path, what: str = "Saved") -> Feedback:
+    """Return what lint says about the file, in a line or two."""
+    name = near(path, cwd)
     findings = [each for each in lint_paths([path]).findings if each.severity != "info"]
     if not findings:
-        return Spoken(f"{what}: {near(path, cwd)}", "success")
+        return Feedback(f"{what}: {name}", "success")
     worst = findings[0]
-    more = f" And {len(findings) - 1} more: retinue agents lint {near(path, cwd)}" if len(findings) > 1 else ""
-    where = f"line {worst.line}: " if worst.line else ""
+    text = f"{what}: {name}\n{optional('line {}: ', worst.line)}{worst.reason} {worst.remedy}"
+    if len(findings) > 1:
+        text += f" And {len(findings) - 1} more: retinue agents lint {name}"
     kind = "error" if any(each.severity == "error" for each in findings) else "warning"
-    return Spoken(f"{what}: {near(path, cwd)}\n{where}{worst.reason} {worst.remedy}{more}", kind)
+    return Feedback(text, kind)
 
 
 async def _edit_here(app: RetinueApp, path: Path, before: bytes, why: str) -> bool:

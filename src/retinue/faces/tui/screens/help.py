@@ -1,25 +1,20 @@
-"""A long text to scroll through, drawn only as far as it is on the screen; and the help made with it."""
+"""The help: keys and commands, from the same tables that the app works by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.cells import chop_cells
-from rich.segment import Segment
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
 from textual.widgets import Static
 
+from retinue.faces.text import optional
 from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
 from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
-from retinue.faces.tui.frame import COMMANDS, DOORS, EDITOR, KEYS, Key
+from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, Key
 
 CLOSING = "Esc closes this. Other keys: retinue settings set keys.NAME KEY"
 
@@ -49,11 +44,11 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_text(keys: tuple[Key, ...]) -> Text:
-    screens = [(door.key, "", door.help) for door in DOORS.values() if door.key]
     rows = [(key, "", words) for key, words in EDITOR]
     rows += [(each.key, each.name, each.help) for each in keys]
+    rows += [(entry.key, "", entry.help) for entry in SCREENS.values() if entry.key]
     text = Text()
-    _table(text, "Keys", rows + screens)
+    _table(text, "Keys", rows)
     commands = sorted(COMMANDS.values(), key=lambda each: each.name)
     _table(text, "Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
     _table(text, "In a message", [("@name words", "", "say it to that agent"), ("@path", "", "name a file")])
@@ -68,51 +63,5 @@ def _table(text: Text, title: str, rows: list[tuple[str, str, str]]) -> None:
     width = max(len(first) for first, _, _ in rows)
     for first, name, words in rows:
         text.append(f"  {first:<{width}}  ", "bold")
-        text.append(f"{words}{f'  ({name})' if name else ''}\n")
+        text.append(f"{words}{optional('  ({})', name)}\n")
     text.append("\n")
-
-
-class Reading(ScrollView, can_focus=False):
-    """Shows finished lines. One that is too long goes on in the next row; nothing is left out."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines: Sequence[Text] = ()
-        self._rows: list[Text] = []
-
-    def show(self, lines: Sequence[Text]) -> None:
-        """The same sequence again costs nothing."""
-        if lines is not self._lines:
-            self._lines = lines
-            self._fold()
-            self.scroll_home(animate=False)
-
-    def on_resize(self) -> None:
-        self._fold()
-
-    def _fold(self) -> None:
-        width = max(self.scrollable_content_region.width, 1)
-        self._rows = [row for line in self._lines for row in folded(line, width)]
-        self.virtual_size = Size(width, len(self._rows))
-        self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        at, width, style = y + self.scroll_offset.y, self.size.width, self.rich_style
-        if at >= len(self._rows):
-            return Strip.blank(width, style)
-        row = self._rows[at]
-        console = self.app.console
-        own = console.get_style(row.style, default="")  # what render leaves out of a plain line
-        drawn = Strip(Segment.apply_style(row.render(console), own), row.cell_len)
-        return drawn.adjust_cell_length(width, style).apply_style(style)
-
-
-def folded(line: Text, width: int) -> list[Text]:
-    """The line as rows of at most `width` cells."""
-    if line.cell_len <= width:
-        return [line]
-    ends, at = [], 0
-    for piece in chop_cells(line.plain, width):
-        at += len(piece)
-        ends.append(at)
-    return list(line.divide(ends[:-1]))

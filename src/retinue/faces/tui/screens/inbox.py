@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from typing import ClassVar
 
-from msgspec.structs import replace
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
@@ -20,19 +19,19 @@ from textual.widgets import Static
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError
-from retinue.faces.cli.inbox import body, who
-from retinue.faces.cli.inbox import shown as one_line
+from retinue.faces.cli.inbox import body, closed_text, interrupted_text, kind_text, shown, when_text, who
+from retinue.faces.text import INBOX_MARKS, optional
 from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import DIFF_STYLES
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
-from retinue.faces.tui.screens.help import Reading
-from retinue.faces.tui.screens.sheet import Rows, Sheet, columns
-from retinue.log.inbox import InboxRow, how_closed, items, waiting_ids
+from retinue.faces.tui.screens.sheet import LongText, Rows, Sheet, columns
+from retinue.log.inbox import InboxRow, items, waiting_ids
 
+# Of one item; more than that nobody reads before answering.
 LINES = 1_000
-"""Of one item; more than that nobody reads before answering."""
 
+# The choice, the key that gives it, and the words for it.
 Answer = tuple[str, str, str]
-"""The choice, the key that gives it, and the words for it."""
 MESSAGE = "deny-message"
 
 _ANSWERS: tuple[Answer, ...] = (
@@ -51,109 +50,107 @@ _LONG = {
     "deny": "Deny",
     MESSAGE: "Deny, with a message to the agent",
 }
-_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
 _RISKS = {"low": "dim", "medium": "warning", "high": "error"}
 
 
 def answers(item: InboxItem) -> list[Answer]:
-    """Those that the item takes. None for a question: it takes words."""
+    """Return the answers that the item takes: no keys for a question, which takes words."""
     if item.kind == "question" or item.state != "waiting":
         return []
-    return [each for each in _ANSWERS if each[0] in item.options or (each[0] == MESSAGE and "deny" in item.options)]
+    taken = set(item.options)
+    if "deny" in taken:
+        taken.add(MESSAGE)
+    return [each for each in _ANSWERS if each[0] in taken]
 
 
-def spelt_out(item: InboxItem) -> list[Answer]:
-    """The same, in whole words, for a dialog."""
+def spell_out(item: InboxItem) -> list[Answer]:
+    """Return the same, in whole words, for a dialog."""
     return [(choice, key, _LONG[choice]) for choice, key, _ in answers(item)]
 
 
 def keys_line(item: InboxItem | None) -> str:
-    """The keys that work now."""
+    """Return the keys that work now."""
     rest = "PgDn read on · v watch run · h all · Esc back"
     if item is None:
         return "h also what was answered · Esc back"
     if item.state != "waiting":
         return rest
     if item.kind == "question":
-        numbers = f"1–{min(len(item.options), 9)} choose · " if item.options else ""
+        numbers = optional("1–{} choose · ", min(len(item.options), 9))
         return f"{numbers}Enter answer in words\n{rest}"
     return " · ".join(f"{key} {words}" for _, key, words in answers(item)) + f"\n{rest}"
 
 
 def row(each: InboxRow, now: float, room: int) -> Text:
-    """`? edit src/a.py · Explore · high · 12s`."""
+    """Return `? edit src/a.py · Explore · high · 12s`."""
     item = each.item
-    kind = item.risk if item.kind == "approval" else item.kind
-    meaning = _RISKS[item.risk] if item.kind == "approval" else "accent"
+    kind, meaning = str(item.kind), "accent"
+    if item.kind == "approval":
+        kind, meaning = item.risk, _RISKS[item.risk]
     age = format_wait(max(now - item.created_at, 0.0))
-    mark = "!" if each.interrupted else _MARKS[item.state]
+    mark = "!" if each.interrupted else INBOX_MARKS[item.state]
     cells = [(mark, 1, meaning), (kind, 8, meaning), (age, 7, "dim"), (item.agent, 16, "")]
-    return columns([*cells, (one_line(item.title), 0, "bold")], room)
+    return columns([*cells, (shown(item.title), 0, "bold")], room)
 
 
 def about(each: InboxRow, now: float) -> Text:
-    """Who asks what, since when, and why it is asked."""
+    """Return who asks what, since when, and why it is asked."""
     item = each.item
     text = Text()
-    text.append(one_line(item.title, 1_000), "bold")
-    text.append(f"\n{one_line(who(item), 130)} · run {item.run_id[:8]} · {_when(item, now)}", STYLES["dim"])
+    text.append(shown(item.title, 1_000), "bold")
+    run = f"run {item.run_id[:8]} · {kind_text(item)} · {when_text(item, now)}"
+    text.append(f"\n{shown(who(item), 130)} · {run}", STYLES["dim"])
     if item.state != "waiting":
-        text.append(f"\n{how_closed(item)}", STYLES["dim"])
-        if item.answer is not None and item.answer.message:
-            text.append(f": {one_line(item.answer.message)}", STYLES["dim"])
+        text.append(f"\n{closed_text(item)}", STYLES["dim"])
     elif each.interrupted:
-        text.append(
-            f"\nIts run is interrupted; it takes the answer when resumed: retinue runs resume {item.run_id[:8]}",
-            STYLES["warning"],
-        )
+        told = interrupted_text(item)
+        text.append(f"\n{told[0].upper()}{told[1:]}", STYLES["warning"])
     if item.reason:
-        text.append(f"\n{one_line(item.reason, 1_000)}", STYLES["warning"])
+        text.append(f"\n{shown(item.reason, 1_000)}", STYLES["warning"])
     return text
 
 
 def detail(item: InboxItem) -> list[Text]:
-    """The exact call with its diff, the options of a question, and what an answer beyond this
+    """Return the exact call with its diff, the options of a question, and what an answer beyond this
     call would allow."""
-    lines = body(replace(item, reason=""), LINES)
-    shown = _exact(lines)
+    lines = _color_diff(body(item, LINES, reason=False))
     if item.kind == "question":
-        shown += [Text(f"{number}. {one_line(option)}") for number, option in enumerate(item.options, 1)]
+        for number, option in enumerate(item.options, 1):
+            lines.append(Text(f"{number}. {shown(option)}"))
     if item.rule:
-        shown += [Text(), Text(f"r, a and A allow: {one_line(item.rule)}", STYLES["dim"])]
-    return shown
+        lines += [Text(), Text(f"r, a and A allow: {shown(item.rule)}", STYLES["dim"])]
+    return lines
 
 
-def _when(item: InboxItem, now: float) -> str:
-    parts = [f"{item.risk} risk" if item.kind == "approval" else item.kind]
-    parts.append(f"asked {format_wait(max(now - item.created_at, 0.0))} ago")
-    if item.expires_at is not None and item.state == "waiting":
-        parts.append(f"'{one_line(item.default) or 'no answer'}' in {format_wait(max(item.expires_at - now, 0.0))}")
-    return " · ".join(parts)
-
-
-def _exact(lines: list[str]) -> list[Text]:
-    """The call; a diff in the colours of one, its signs kept for those who see none."""
+def _color_diff(lines: list[str]) -> list[Text]:
+    """Return the lines of a call, those of a diff in its colours. The signs stay for people who see none."""
     is_diff = any(line.startswith(("@@", "+++ ", "--- ")) for line in lines)
-    return [Text(line.expandtabs(4), _colour(line) if is_diff else "") for line in lines]
+    drawn = []
+    for line in lines:
+        style = ""
+        if is_diff:
+            style = _style(line)
+        drawn.append(Text(line.expandtabs(4), style))
+    return drawn
 
 
-def _colour(line: str) -> str:
+def _style(line: str) -> str:
     if line.startswith(("+++", "---", "@@")):
         return STYLES["accent"]
-    return STYLES["success"] if line.startswith("+") else STYLES["error"] if line.startswith("-") else ""
+    return STYLES[DIFF_STYLES.get(line[:1], "")]
 
 
 BY = "terminal app"
 LOOK_SECONDS = 0.25
 OTHER = "other"
+# How often what an item says of its run is read again, if nothing else changes.
 READ_SECONDS = 5.0
-"""How often what an item says of its run is read again, if nothing else changes."""
+# Items that are listed; others follow as these are answered.
 MOST = 60
-"""Items that are listed; others follow as these are answered."""
 
 
 class InboxScreen(Sheet[None]):
-    """`opened_itself`: it came up because something arrived, and goes when nothing waits."""
+    """What waits. Where `opened_itself`, it came up because something arrived, and goes when nothing waits."""
 
     DEFAULT_CSS = """
     InboxScreen #items { height: auto; max-height: 7; min-height: 1; }
@@ -186,7 +183,7 @@ class InboxScreen(Sheet[None]):
     def body(self) -> Iterable[Widget]:
         yield Rows(id="items")
         yield Static(id="about")
-        yield Reading(id="reading")
+        yield LongText(id="reading")
 
     def on_mount(self) -> None:
         self.query_one(Rows).focus()
@@ -206,25 +203,26 @@ class InboxScreen(Sheet[None]):
         item = self._item
         if item is None or event.character is None:
             return
-        choice = next((choice for choice, key, _ in answers(item) if key == event.character), None)
-        number = int(event.character) if event.character in "123456789" else 0
-        if choice is None and item.kind == "question" and 0 < number <= len(item.options):
-            choice = item.options[number - 1]
+        choices = {key: choice for choice, key, _ in answers(item)}
+        if item.kind == "question":
+            choices = dict(zip("123456789", item.options, strict=False))
+        choice = choices.get(event.character)
         if choice is not None and item.state == "waiting":
             event.stop()
             if self._settled:
                 self.do(self._give(item, choice))
         elif event.is_printable and event.character not in "hv ":
-            self._shown_at = time.monotonic()  # someone types words, and means none of them as an answer
+            # Someone types words, and means none of the letters as an answer.
+            self._shown_at = time.monotonic()
 
     def action_answer(self) -> None:
-        """Enter: all answers, to choose one, or words."""
+        """Show all answers, to choose one, or take words."""
         item = self._item
         if item is not None and item.state == "waiting" and self._settled:
             self.do(self._choose(item))
 
     def action_read(self, pages: int) -> None:
-        reading = self.query_one(Reading)
+        reading = self.query_one(LongText)
         reading.scroll_relative(y=pages * max(reading.size.height - 1, 1), animate=False)
 
     def action_history(self) -> None:
@@ -241,16 +239,18 @@ class InboxScreen(Sheet[None]):
     @property
     def _item(self) -> InboxItem | None:
         each = self._listed.get(self.query_one(Rows).chosen or "")
-        return each.item if each is not None else None
+        if each is None:
+            return None
+        return each.item
 
     @property
     def _settled(self) -> bool:
-        """Whether whoever pressed the key has seen what it answers."""
+        """Return whether the person who pressed the key has seen what it answers."""
         return not self._answering and time.monotonic() - self._shown_at >= self.settle_seconds
 
     def _look(self) -> None:
-        """Shows what has changed in the inbox of the log, by whichever process."""
-        reader = self.host.retinue.supervisor.project.log.reader
+        """Show what has changed in the inbox of the log, by whichever process."""
+        reader = self.project.log.reader
         ids, second = waiting_ids(reader), int(time.monotonic())
         if ids == self._ids and second == self._second:
             return
@@ -263,7 +263,8 @@ class InboxScreen(Sheet[None]):
         if self._opened_itself and not waiting and not self._answering and self.is_current:
             self.dismiss()
             return
-        self.head(f"Inbox · {waiting} waiting" if waiting else "Inbox · nothing waits for an answer")
+        count = optional("{} waiting", waiting) or "nothing waits for an answer"
+        self.head(f"Inbox · {count}")
         self._draw()
 
     def _draw(self) -> None:
@@ -273,29 +274,38 @@ class InboxScreen(Sheet[None]):
 
     def _read(self) -> None:
         each = self._listed.get(self.query_one(Rows).chosen or "")
-        key = each.item.id if each is not None else None
-        item = each.item if each is not None else None
-        self.query_one("#about", Static).update(about(each, self.now()) if each is not None else "")
+        if each is None:
+            self.query_one("#about", Static).update("")
+            self._show(None)
+        else:
+            self.query_one("#about", Static).update(about(each, self.now()))
+            self._show(each.item)
+
+    def _show(self, item: InboxItem | None) -> None:
         self.keys(keys_line(item))
-        if key != self._shown:
-            self._shown, self._shown_at = key, time.monotonic()
-            self.query_one(Reading).show(detail(item) if item is not None else ())
+        key = item.id if item is not None else None
+        if key == self._shown:
+            return
+        self._shown, self._shown_at = key, time.monotonic()
+        lines = detail(item) if item is not None else ()
+        self.query_one(LongText).show(lines)
 
     # Answering
 
     async def _choose(self, item: InboxItem) -> None:
         if item.kind != "question":
-            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, spelt_out(item)))
+            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, spell_out(item)))
         elif item.options:
-            rows = [*((option, f"{n}. {option}") for n, option in enumerate(item.options, 1)), (OTHER, "Other words…")]
-            chosen = await self.app.push_screen_wait(Pick(item.title, rows))
-            chosen = await self._words(item) if chosen == OTHER and OTHER not in item.options else chosen
+            rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]
+            chosen = await self.app.push_screen_wait(Pick(item.title, [*rows, (OTHER, "Other words…")]))
+            if chosen == OTHER and OTHER not in item.options:
+                chosen = await self._ask_for_words(item)
         else:
-            chosen = await self._words(item)
+            chosen = await self._ask_for_words(item)
         if chosen is not None:
             await self._give(item, chosen)
 
-    async def _words(self, item: InboxItem) -> str | None:
+    async def _ask_for_words(self, item: InboxItem) -> str | None:
         return await self.app.push_screen_wait(Ask(item.title, detail="Your answer goes to the agent as it is."))
 
     async def _give(self, item: InboxItem, choice: str) -> None:
@@ -307,10 +317,11 @@ class InboxScreen(Sheet[None]):
                 if said is None:
                     return
                 choice, message = "deny", said
-            inbox, redact = self.host.retinue.inbox, self.host.retinue.supervisor.project.redactor
-            given = choice if choice in item.options else redact(choice)
+            given = choice
+            if choice not in item.options:
+                given = self.project.redactor(choice)
             try:
-                await inbox.answer(item.id, given, message, by=BY)
+                await self.retinue.inbox.answer(item.id, given, message, by=BY)
                 self.say(f"{choice}: {item.title}", "success")
             except AnsweredError as error:
                 self.say(error.message, "warning")

@@ -15,7 +15,8 @@ from textual.css.query import NoMatches
 from retinue.core.events import Event, InboxClosed, InboxOpened
 from retinue.core.permission import InboxItem
 from retinue.errors import RetinueError
-from retinue.faces.cli.inbox import shown as one_line
+from retinue.faces.cli.inbox import shown
+from retinue.faces.text import optional
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.log.inbox import items, waiting_ids
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
 LOOK_SECONDS = 0.5
+# How often items are read again although none came or went: they may expire.
 READ_SECONDS = 5.0
-"""How often items are read again although none came or went: they may expire."""
 
 
 class InboxWatch:
-    """A part of the app (`parts.PLACES`)."""
+    """What the app does about the inbox. It hears every event of the feed, and is closed with the app."""
 
     def __init__(self, app: RetinueApp) -> None:
         self._app = app
@@ -44,26 +45,27 @@ class InboxWatch:
         if isinstance(event.body, InboxOpened | InboxClosed):
             self._app.call_after_refresh(self.look)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._timer.stop()
         self._project.inbox_service.attended -= 1
 
     def look(self) -> None:
-        """Whatever process an item is of, it is in the log."""
+        """Show what waits, of every process: all of it is in the log."""
         try:
             ids, now = waiting_ids(self._project.log.reader), time.monotonic()
             if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
-            waiting = [each.item for each in items(self._project.log.reader)] if ids else []
+            rows = items(self._project.log.reader) if ids else ()
         except RetinueError:  # a log that cannot be read is reported by those who write runs
             return
         self._ids, self._read_at = ids, now
+        waiting = [each.item for each in rows]
         new = [item for item in waiting if item.id not in self._known]
         self._known = {item.id for item in waiting}
         self._app.facts["inbox"] = len(waiting)
         self._app.banner.show("inbox", banner(waiting))
         if any(self._is_ours(item) for item in new) and self._may_open():
-            self._app.run_worker(self._app.visit("inbox", True), name="inbox", exclusive=False)
+            self._app.run_worker(self._app.open_screen("inbox", True), name="inbox", exclusive=False)
 
     def _is_ours(self, item: InboxItem) -> bool:
         node = self._app.retinue.supervisor.members.get(item.run_id)
@@ -79,9 +81,9 @@ class InboxWatch:
 
 
 def banner(waiting: list[InboxItem]) -> str:
-    """`? edit src/a.py (Explore) waits for an answer, and 2 more · F2`."""
+    """Return `? F2 to answer · Explore: edit src/a.py, and 2 more`."""
     if not waiting:
         return ""
     first = waiting[0]
-    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-    return f"? F2 to answer · {one_line(first.agent, 30)}: {one_line(first.title, 120)}{more}"
+    more = optional(", and {} more", len(waiting) - 1)
+    return f"? F2 to answer · {shown(first.agent, 30)}: {shown(first.title, 120)}{more}"

@@ -9,21 +9,19 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from retinue.capabilities.schedule.times import FORMS, parse_schedule, zone_of
-from retinue.core.format import format_wait
 from retinue.errors import LaunchError, RetinueError, UnknownJobError
-from retinue.faces.cli.schedule import last_status
+from retinue.faces.cli.schedule import last_status, sign
+from retinue.faces.text import optional, relative
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
-from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
-from retinue.faces.tui.screens.sheet import Row, Rows, Sheet, columns
+from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
+from retinue.faces.tui.screens.sheet import ListSheet, Row, Rows, columns
 from retinue.log.schedules import ScheduledJob, slots
 
 Status = Callable[[ScheduledJob], str | None]
-_AT_WORK = ("running", "queued", "starting", "waiting")
+
 _RESULTS = {
     "fired": "✓ started",
     "missed": "– passed over: nothing ran here",
@@ -32,37 +30,24 @@ _RESULTS = {
 
 
 def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int) -> list[Row]:
-    """✓ will fire, ! failed last, ⋯ at work, ✗ switched off or over."""
+    """Return the jobs as rows: ✓ will fire, ! failed last, ⋯ at work, ✗ switched off or over."""
     rows = []
     for job in jobs:
-        sign, meaning = mark(job, status(job))
-        due = relative(job.next_at, now) if job.enabled and job.next_at is not None else "–"
-        cells = [(sign, 1, meaning), (due, 11, ""), (job.agent, 16, "dim"), (job.text, 16, "dim"), (job.name, 0, "")]
+        mark, meaning = sign(job, status(job))
+        due = "–"
+        if job.enabled and job.next_at is not None:
+            due = relative(job.next_at, now)
+        cells = [(mark, 1, meaning), (due, 11, ""), (job.agent, 16, "dim"), (job.text, 16, "dim"), (job.name, 0, "")]
         rows.append((job.id, columns(cells, room)))
     return rows
 
 
-def mark(job: ScheduledJob, status: str | None) -> tuple[str, str]:
-    if not job.enabled or job.next_at is None:
-        return "✗", "dim"
-    if status in _AT_WORK:
-        return "⋯", "accent"
-    return ("!", "error") if status == "error" else ("✓", "success")
-
-
-def relative(at: float | None, now: float) -> str:
-    if at is None:
-        return ""
-    away = at - now
-    return f"in {format_wait(away)}" if away >= 0 else f"{format_wait(-away)} ago"
-
-
 def about(job: ScheduledJob, status: str | None, slots: list[tuple[float, str, str | None]], now: float) -> Text:
-    """What it does, when, and how its last times went."""
+    """Return what a job does, when, and how its last times went."""
     text = Text()
     text.append(one_line(job.name), "bold")
     text.append(f"\n{one_line(job.prompt)}")
-    zone = f" ({job.zone})" if job.zone else ""
+    zone = optional(" ({})", job.zone)
     state = "" if job.enabled else " · switched off"
     text.append(f"\n{job.id} · {job.kind} {one_line(job.text)}{zone} · missed: {job.missed}{state}", STYLES["dim"])
     text.append(f"\n{job.runs} runs, {job.skipped} passed over", STYLES["dim"])
@@ -74,13 +59,13 @@ def about(job: ScheduledJob, status: str | None, slots: list[tuple[float, str, s
         text.append(f"\n{one_line(job.last_error)}", STYLES["error"])
     for slot, result, run_id in slots:
         when = datetime.fromtimestamp(slot, zone_of(job.zone)).strftime("%d %b %H:%M:%S")
-        run = f" as run {run_id[:8]}" if run_id else ""
+        run = optional(" as run {:.8}", run_id)
         text.append(f"\n{when}  {_RESULTS.get(result, result)}{run}", STYLES["dim"])
     return text
 
 
 def when_problem(text: str, now: float) -> str:
-    """Why a text is no schedule; empty when it is one. What is accepted is said beside it."""
+    """Return why a text is no schedule; empty when it is one. What is accepted is said beside it."""
     try:
         parse_schedule(text, now)
     except RetinueError as error:
@@ -88,14 +73,11 @@ def when_problem(text: str, now: float) -> str:
     return ""
 
 
-LOOK_SECONDS = 1.0
 SLOTS = 5
 
 
-class SchedulesScreen(Sheet[None]):
-    DEFAULT_CSS = """
-    SchedulesScreen #about { height: 9; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
-    """
+class SchedulesScreen(ListSheet[None]):
+    look_seconds = 1.0
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a,n", "add", "add"),
         Binding("r", "run_now", "run now"),
@@ -108,25 +90,9 @@ class SchedulesScreen(Sheet[None]):
         "a add · r run now · Space on/off · d remove · v last run · Esc back"
     )
 
-    def body(self) -> Iterable[Static | Rows]:
-        yield Rows()
-        with VerticalScroll(id="about", can_focus=False):
-            yield Static()
-
-    def on_mount(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._jobs: dict[str, ScheduledJob] = {}
-        self.query_one(Rows).focus()
-        self._draw()
-        self.set_interval(LOOK_SECONDS, self._draw)
-
-    def on_screen_resume(self) -> None:
-        self._draw()
-
-    def on_resize(self) -> None:
-        self._draw()
-
-    def on_option_list_option_highlighted(self) -> None:
-        self._about()
 
     def on_option_list_option_selected(self) -> None:
         self.action_watch()
@@ -162,31 +128,26 @@ class SchedulesScreen(Sheet[None]):
         return self._jobs.get(self.query_one(Rows).chosen or "")
 
     def _status(self, job: ScheduledJob) -> str | None:
-        return last_status(self.host.retinue.supervisor, job)
+        return last_status(self.retinue.supervisor, job)
 
-    def _draw(self) -> None:
-        if not self.is_current:
-            return
-        schedules = self.host.retinue.schedules
+    def draw(self) -> None:
+        schedules = self.retinue.schedules
         self._jobs = {job.id: job for job in schedules.jobs()}
         firing = "" if schedules.active else " · not fired from this session (schedulingEnabled)"
         self.head(f"Scheduled jobs · {len(self._jobs)}{firing}")
         self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room))
-        self._about()
 
-    def _about(self) -> None:
-        job, box = self._job, self.query_one("#about Static", Static)
+    def about(self) -> Text | str:
+        job = self._job
         if job is None:
-            box.update("No jobs. a adds one: an agent, what it is to do, and when.")
-            return
-        past = slots(self.host.retinue.supervisor.project.log.reader, job.id, SLOTS)
-        box.update(about(job, self._status(job), past, self.now()))
+            return "No jobs. a adds one: an agent, what it is to do, and when."
+        return about(job, self._status(job), slots(self.project.log.reader, job.id, SLOTS), self.now())
 
     # What is done
 
     async def _add(self) -> None:
-        """Esc at any step adds nothing."""
-        entries = sorted(self.host.retinue.agents.agents, key=lambda entry: entry.name.casefold())
+        """Ask for a new job step by step, and add it. Esc at any step adds nothing."""
+        entries = sorted(self.retinue.agents.agents, key=lambda entry: entry.name.casefold())
         rows = [(entry.name, f"{entry.name} — {entry.spec.description}") for entry in entries]
         agent = await self.app.push_screen_wait(Pick("Which agent?", rows))
         if agent is None:
@@ -201,31 +162,30 @@ class SchedulesScreen(Sheet[None]):
         name = await self.app.push_screen_wait(Ask("What is the job called?", detail="Empty: by its agent", empty=True))
         if name is None:
             return
-        job = await self.host.retinue.schedules.add(
+        job = await self.retinue.schedules.add(
             agent, task.strip(), when, name=name, session_id=self.host.session.main_id
         )
-        self._draw()
+        self.redraw()
         self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room), job.id)
         self.say(f"{job.name}: next {relative(job.next_at, self.now())}.", "success")
 
     async def _run(self, job: ScheduledJob) -> None:
-        fired = await self.host.retinue.schedules.run_now(job.id)
+        fired = await self.retinue.schedules.run_now(job.id)
         if fired.run_id is None:
             raise LaunchError(fired.error or f"{job.name} could not be started.")
-        self._draw()
+        self.redraw()
         self.say(f"{job.name} started as run {fired.run_id[:8]}. v watches it.", "success")
 
     async def _switch(self, job: ScheduledJob) -> None:
-        now = await self.host.retinue.schedules.enable(job.id, not job.enabled)
-        self._draw()
-        self.say(f"{now.name} is {'on' if now.enabled else 'off'}.", "success")
+        now = await self.retinue.schedules.enable(job.id, not job.enabled)
+        self.redraw()
+        state = "on" if now.enabled else "off"
+        self.say(f"{now.name} is {state}.", "success")
 
     async def _remove(self, job: ScheduledJob) -> None:
-        choices = [("no", "n", "Keep it"), ("yes", "y", "Remove it")]
-        question = ConfirmScreen(f"Remove {job.name}?", choices, "Runs it has started go on.")
-        if await self.app.push_screen_wait(question) != "yes":
+        if not await confirm(self.app, f"Remove {job.name}?", "Runs it has started go on.", "Remove it"):
             return
         with suppress(UnknownJobError):  # someone else was first
-            await self.host.retinue.schedules.remove(job.id)
-        self._draw()
+            await self.retinue.schedules.remove(job.id)
+        self.redraw()
         self.say(f"{job.name} was removed.", "success")

@@ -14,7 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.core.delegation import LIVE
 from retinue.core.format import format_cost, format_wait
+from retinue.faces.text import MARKS, optional, plural
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.log.rows import RunRow
 
@@ -23,11 +25,10 @@ if TYPE_CHECKING:
 
 MOST = 200
 HINT = "Enter goes on with it · type to search · Esc closes"
-MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", None: "■"}
 
 
 class SessionsScreen(ModalScreen[str | None]):
-    """Opens the chosen conversation itself; gives its id."""
+    """Opens the chosen conversation itself, and returns its id."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "close"),
@@ -68,7 +69,10 @@ class SessionsScreen(ModalScreen[str | None]):
 
     def action_move(self, step: int) -> None:
         options = self.query_one(OptionList)
-        (options.action_cursor_down if step > 0 else options.action_cursor_up)()
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
 
     def _fill(self) -> None:
         words = self.query_one(Input).value.lower().split()
@@ -89,17 +93,23 @@ class SessionsScreen(ModalScreen[str | None]):
 
 
 def conversations(rows: list[RunRow]) -> list[RunRow]:
-    """What a person has talked to: main runs, newest first."""
+    """Return what a person has talked to: main runs, newest first."""
     found = [row for row in rows if row.depth == 0 and row.parent_id is None]
     return sorted(found, key=lambda row: row.updated_at, reverse=True)
 
 
 def line(row: RunRow, now: float, width: int) -> Text:
-    """`✓ 5m ago  12 turns  ~$0.02  what was asked`."""
-    live = row.state not in ("ended", "interrupted")
-    mark = "●" if live else MARKS.get(row.ended, "✗") if row.state == "ended" else "■"
-    when = f"{format_wait(max(now - row.updated_at, 0)).partition(' ')[0]} ago"
-    notes = [when, f"{row.turns} turn{'s' if row.turns != 1 else ''}", format_cost(row.usage.cost_usd)]
-    notes += [f"in process {row.pid}"] if live and row.pid else []
-    head = f"{mark} {'  '.join(note for note in notes if note)}"
-    return Text(fit(f"{head}  {one_line(row.task)}", width), no_wrap=True)
+    """Return `✓ 5m ago  12 turns  ~$0.02  what was asked`."""
+    live = row.state in LIVE
+    if live:
+        mark = "●"
+    elif row.state == "ended" and row.ended:
+        mark = MARKS.get(row.ended, "✗")
+    else:
+        mark = "■"
+    when = format_wait(max(now - row.updated_at, 0)).partition(" ")[0]
+    notes = [f"{mark} {when} ago", plural(row.turns, "turn"), format_cost(row.usage.cost_usd)]
+    if live:
+        notes.append(optional("in process {}", row.pid))
+    notes.append(one_line(row.task))
+    return Text(fit("  ".join(filter(None, notes)), width), no_wrap=True)

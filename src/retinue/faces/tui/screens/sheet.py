@@ -1,7 +1,6 @@
-"""A screen that takes the whole terminal: a heading, what it is about, and the keys that work.
+"""What screens are made of: whole sheets with a heading and their keys, lists, and long texts.
 
-Everything that is drawn is `Text`, never markup: names and words of agents draw nothing but
-themselves.
+Everything that is drawn is `Text`, never markup: names and words of agents draw nothing but themselves.
 """
 
 from __future__ import annotations
@@ -10,11 +9,17 @@ from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.geometry import Size
 from textual.screen import Screen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -22,20 +27,23 @@ from textual.widgets.option_list import Option
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.frame import sentence
 
 if TYPE_CHECKING:
+    from retinue.faces.api import Retinue
     from retinue.faces.tui.app import RetinueApp
+    from retinue.runs.project import Project
 
 Result = TypeVar("Result")
+# What is given when it is chosen, and the line that is shown.
 Row = tuple[str, Text]
-"""What is given when it is chosen, and the line that is shown."""
 
+# How the id of a row begins that only separates others.
 HEADING = "head: "
-"""How the id of a row begins that only separates others."""
 
 
 class Rows(OptionList):
-    """A list that can be filled again without losing the place. j and k work, too."""
+    """A list that can be filled again without losing the place. j and k move in it as the arrow keys do."""
 
     DEFAULT_CSS = """
     Rows { text-wrap: nowrap; text-overflow: ellipsis; }
@@ -55,17 +63,16 @@ class Rows(OptionList):
         return self.get_option_at_index(self.highlighted).id
 
     def fill(self, rows: Sequence[Row], start: str | None = None) -> None:
-        """Shows `rows`, with the same one chosen as before, or its neighbour if it is gone."""
+        """Show `rows`, with the same one chosen as before, or its neighbour if it is gone."""
         if start is None and [(each.id, each.prompt) for each in self.options] == list(rows):
             return
         wanted, place = start or self.chosen, self.highlighted or 0
         self.set_options(Option(line, id=key, disabled=key.startswith(HEADING)) for key, line in rows)
-        usable = [index for index, (key, _) in enumerate(rows) if not key.startswith(HEADING)]
-        same = next((index for index, (key, _) in enumerate(rows) if key == wanted), None)
-        if same is not None:
-            self.highlighted = same
+        usable = {key: index for index, (key, _) in enumerate(rows) if not key.startswith(HEADING)}
+        if wanted in usable:
+            self.highlighted = usable[wanted]
         elif usable:
-            self.highlighted = min(usable, key=lambda index: abs(index - place))
+            self.highlighted = min(usable.values(), key=lambda index: abs(index - place))
 
 
 class Sheet(Screen[Result]):
@@ -98,15 +105,23 @@ class Sheet(Screen[Result]):
         return cast("RetinueApp", self.app)
 
     @property
+    def retinue(self) -> Retinue:
+        return self.host.retinue
+
+    @property
+    def project(self) -> Project:
+        return self.host.project
+
+    @property
     def room(self) -> int:
-        """How many cells a line of a list may have."""
+        """Return how many cells a line of a list may have."""
         return max(self.app.size.width - 5, 10)
 
     def near(self, path: Path | str) -> str:
-        return near(path, self.host.retinue.supervisor.project.cwd)
+        return near(path, self.project.cwd)
 
     def now(self) -> float:
-        return self.host.retinue.supervisor.clock.now()
+        return self.retinue.supervisor.clock.now()
 
     def head(self, text: str) -> None:
         self.query_one("#heading", Static).update(Text(fit(one_line(text), max(self.app.size.width - 2, 0))))
@@ -115,14 +130,14 @@ class Sheet(Screen[Result]):
         self.query_one("#keys", Static).update(Text(text))
 
     def say(self, text: str, kind: str = "") -> None:
-        """What became of the last key, until the next. `kind` is a meaning of `STYLES`."""
+        """Show what became of the last key, until the next. `kind` is a meaning of `STYLES`."""
         said = self.query_one("#said", Static)
         said.display = bool(text)
-        said.update(Text("\n".join(one_line(line) for line in text.splitlines()), STYLES.get(kind, "")))
+        said.update(Text("\n".join(map(one_line, text.splitlines())), STYLES.get(kind, "")))
 
     @work
     async def do(self, task: Awaitable[None]) -> None:
-        """Work that may ask, wait or fail; what goes wrong is said here."""
+        """Do work that may ask, wait or fail; what goes wrong is said here."""
         try:
             await task
         except RetinueError as error:
@@ -133,29 +148,122 @@ class Sheet(Screen[Result]):
         self.dismiss()
 
 
+class ListSheet(Sheet[Result]):
+    """A sheet with a list, and below it what there is to know about the row that is chosen.
+
+    Subclasses fill the list in `draw`, which is called when the sheet opens, comes back or is resized and, where
+    `look_seconds` is set, as often as that. They describe the chosen row in `about`.
+    """
+
+    DEFAULT_CSS = """
+    ListSheet #about { height: 9; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
+    """
+    look_seconds: ClassVar[float] = 0.0
+
+    def body(self) -> Iterable[Widget]:
+        yield Rows()
+        with VerticalScroll(id="about", can_focus=False):
+            yield Static()
+
+    def draw(self) -> None:
+        raise NotImplementedError
+
+    def about(self) -> Text | str:
+        return ""
+
+    def on_mount(self) -> None:
+        self.query_one(Rows).focus()
+        self.redraw()
+        if self.look_seconds:
+            self.set_interval(self.look_seconds, self.redraw)
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_option_list_option_highlighted(self) -> None:
+        self._describe()
+
+    def redraw(self) -> None:
+        # Under a dialog nothing changes: the list must not move while a person answers about one of its rows.
+        if self.is_current:
+            self.draw()
+            self._describe()
+
+    def _describe(self) -> None:
+        self.query_one("#about Static", Static).update(self.about())
+
+
+class LongText(ScrollView, can_focus=False):
+    """A long text to scroll through, drawn only as far as it is on the screen. A line that is too long goes on in the
+    next row; nothing is left out."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: Sequence[Text] = ()
+        self._rows: list[Text] = []
+
+    def show(self, lines: Sequence[Text]) -> None:
+        """Show these lines. The same sequence again costs nothing."""
+        if lines is not self._lines:
+            self._lines = lines
+            self._fold()
+            self.scroll_home(animate=False)
+
+    def on_resize(self) -> None:
+        self._fold()
+
+    def _fold(self) -> None:
+        width = max(self.scrollable_content_region.width, 1)
+        self._rows = []
+        for line in self._lines:
+            self._rows += fold(line, width)
+        self.virtual_size = Size(width, len(self._rows))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        at, width, style = y + self.scroll_offset.y, self.size.width, self.rich_style
+        if at >= len(self._rows):
+            return Strip.blank(width, style)
+        row = self._rows[at]
+        console = self.app.console
+        # `render` leaves the style of the whole line out where the line has no other.
+        own = console.get_style(row.style, default="")
+        drawn = Strip(Segment.apply_style(row.render(console), own), row.cell_len)
+        return drawn.adjust_cell_length(width, style).apply_style(style)
+
+
+def fold(line: Text, width: int) -> list[Text]:
+    """Return the line as rows of at most `width` cells."""
+    if line.cell_len <= width:
+        return [line]
+    ends, at = [], 0
+    for piece in chop_cells(line.plain, width):
+        at += len(piece)
+        ends.append(at)
+    return list(line.divide(ends[:-1]))
+
+
 def near(path: Path | str, cwd: Path) -> str:
-    """A path as people say it: from the project, or from their home."""
+    """Return a path as people say it: from the project, or from their home."""
     for base, sign in ((cwd, ""), (Path.home(), "~/")):
         if Path(path).is_relative_to(base):
             return f"{sign}{Path(path).relative_to(base)}"
     return str(path)
 
 
-def sentence(error: RetinueError) -> str:
-    return f"{error.message} {error.remedy}".strip()
-
-
 def columns(cells: Sequence[tuple[str, int, str]], room: int, gap: int = 2) -> Text:
-    """One line of cells as (text, width, meaning); the last takes what room is left."""
+    """Return one line of cells as (text, width, meaning); the last takes what room is left."""
     line, left = Text(no_wrap=True), room
-    for number, (text, width, meaning) in enumerate(cells):
-        last = number == len(cells) - 1
-        shown = fit(one_line(text), left if last else min(width, max(left, 0)))
+    for text, width, meaning in cells[:-1]:
+        shown = fit(one_line(text), min(width, max(left, 0)))
         line.append(shown, STYLES.get(meaning, ""))
-        if not last:
-            blank = max(width - Text(shown).cell_len, 0) + gap
-            line.append(" " * blank)
-            left -= width + gap
+        line.append(" " * (max(width - cell_len(shown), 0) + gap))
+        left -= width + gap
+    for text, _, meaning in cells[-1:]:
+        line.append(fit(one_line(text), left), STYLES.get(meaning, ""))
     line.rstrip()
     line.truncate(room)
     return line

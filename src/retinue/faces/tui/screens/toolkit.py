@@ -10,6 +10,7 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,17 +24,20 @@ from textual.widgets import OptionList, Static
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.errors import RetinueError
+from retinue.faces.cli.agents import fate_text
 from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
+from retinue.faces.text import clean, optional
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
+from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.sheet import Sheet
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
+# Words, and what they mean: a key of `STYLES`, or nothing.
 Line = tuple[str, str]
-"""Words, and what they mean: a key of `STYLES`, or nothing."""
 Make = Callable[["Project", list[str]], Awaitable[list[Line]]]
 
 PATIENCE_SECONDS = 30.0
@@ -50,32 +54,29 @@ class Report:
 
 
 async def doctor(project: Project, words: list[str]) -> list[Line]:
-    """What this installation can enforce and what is missing; words narrow it to categories."""
+    """Report what this installation can enforce and what is missing; words narrow it to categories."""
     installation = Installation(project.cwd, project.environment)
     return doctor_lines(await asyncio.to_thread(lambda: list(examine(installation, words))))
 
 
 def doctor_lines(found: Iterable[DoctorFinding]) -> list[Line]:
     lines: list[Line] = []
-    findings = list(found)
-    for category, group in groupby(findings, key=lambda finding: finding.category):
+    grades: Counter[str] = Counter()
+    for category, group in groupby(found, key=lambda finding: finding.category):
         lines.append((f"[{category.upper()}]", "accent"))
         for finding in group:
+            grades[finding.grade] += 1
             sign, meaning = _GRADES.get(finding.grade, ("[FAIL]", "error"))
             lines.append((f"{sign} {one_line(f'{finding.name}: {finding.detail}')}", meaning))
             if finding.remedy:
                 lines.append((f"       {one_line(finding.remedy)}", "dim"))
         lines.append(("", ""))
-    counts = {
-        word: sum(finding.grade == grade for finding in findings)
-        for word, grade in (("failed", "failure"), ("warnings", "warning"), ("passed", "ok"))
-    }
-    lines.append((", ".join(f"{count} {word}" for word, count in counts.items()) + ".", ""))
-    return lines
+    sums = f"{grades['failure']} failed, {grades['warning']} warnings, {grades['ok']} passed."
+    return [*lines, (sums, "")]
 
 
 async def agents(project: Project, words: list[str]) -> list[Line]:
-    """Who there is, by where they come from."""
+    """Report the agents, by where they come from."""
     return agent_lines(project.catalog())
 
 
@@ -95,29 +96,35 @@ def agent_lines(catalog: Catalog) -> list[Line]:
 
 def _agent(entry: LoadedAgent) -> Line:
     rights = "readonly" if entry.spec.readonly else "read/write"
-    off = " · disabled" if not entry.enabled else ""
-    return f"{entry.name} ({rights}{off}): {one_line(entry.spec.description)}", "dim" if off else ""
+    description = one_line(entry.spec.description)
+    if not entry.enabled:
+        return f"{entry.name} ({rights} · disabled): {description}", "dim"
+    return f"{entry.name} ({rights}): {description}", ""
 
 
 async def agent(project: Project, words: list[str]) -> list[Line]:
-    """Everything about one agent: its fields and what became of each, its instructions."""
+    """Report everything about one agent: its fields and what became of each, its instructions."""
     catalog = project.catalog()
     entry = catalog.find(" ".join(words))
     spec, parsed = entry.spec, entry.parsed
+    state = "" if entry.enabled else ", disabled"
     lines: list[Line] = [(entry.name, "accent"), (one_line(spec.description), "")]
-    lines.append((f"{entry.source}, {parsed.dialect}{'' if entry.enabled else ', disabled'}: {entry.path}", "dim"))
-    lines += [(f"replaces {each.path} ({each.source})", "dim") for each in shadows(catalog.entries, entry)]
-    lines += [(f"{each.severity}: {one_line(f'{each.message} {each.remedy}')}", "warning") for each in entry.problems]
+    lines.append((f"{entry.source}, {parsed.dialect}{state}: {entry.path}", "dim"))
+    for each in shadows(catalog.entries, entry):
+        lines.append((f"replaces {each.path} ({each.source})", "dim"))
+    for problem in entry.problems:
+        lines.append((f"{problem.severity}: {one_line(f'{problem.message} {problem.remedy}')}", "warning"))
     lines += [("", ""), ("Fields", "accent")]
     for key, fate in parsed.fates.items():
-        to = f" → {fate.to}" if fate.to and fate.to != key else ""
-        lines.append((one_line(f"{key}: {fate.fate}{to}" + (f" ({fate.why})" if fate.why else "")), ""))
-    lines += [("", ""), ("Instructions", "accent"), *((one_line(line), "") for line in spec.prompt.splitlines())]
+        lines.append((one_line(f"{key}: {fate_text(key, fate)}"), ""))
+    lines += [("", ""), ("Instructions", "accent")]
+    for line in spec.prompt.splitlines():
+        lines.append((one_line(line), ""))
     return lines
 
 
 async def lsp(project: Project, words: list[str]) -> list[Line]:
-    """Language servers: which are here, and which run."""
+    """Report which language servers are here, and which run."""
     from retinue.capabilities.lsp.catalog import server_kinds
 
     if "lsp" not in project.tools:
@@ -131,14 +138,17 @@ async def lsp(project: Project, words: list[str]) -> list[Line]:
     kinds = server_kinds(project.settings.settings.lsp_servers)
     found = await asyncio.to_thread(lambda: [kind.program(project.environment.get("PATH")) for kind in kinds])
     for kind, program in zip(kinds, found, strict=True):
-        state = "; ".join(running.get(kind.name, ())) or (f"installed: {program}" if program else "not installed")
-        meaning = "success" if kind.name in running else "" if program else "dim"
+        state, meaning = optional("installed: {}", program), ""
+        if kind.name in running:
+            state, meaning = "; ".join(running[kind.name]), "success"
+        elif not program:
+            state, meaning = "not installed", "dim"
         lines.append((one_line(f"{kind.name}: {state}"), meaning))
     return lines
 
 
 def program(word: str, *usual: str) -> Make:
-    """A report that is a command of its own, run in another process: `retinue WORD …`, with
+    """Return a report that is a command of its own, run in another process: `retinue WORD …`, with
     `usual` where nothing else is asked for."""
 
     async def make(project: Project, words: list[str]) -> list[Line]:
@@ -158,9 +168,11 @@ def program(word: str, *usual: str) -> Make:
             )
         except subprocess.TimeoutExpired:
             return [(f"retinue {word} takes too long; run it in a terminal of its own.", "warning")]
-        lines: list[Line] = [(_plain(line), "") for line in done.stdout.splitlines()]
         meaning = "error" if done.returncode else "dim"
-        return [*lines, *((_plain(line), meaning) for line in done.stderr.splitlines())]
+        lines: list[Line] = []
+        for output, style in ((done.stdout, ""), (done.stderr, meaning)):
+            lines += [(clean(line.expandtabs(4)), style) for line in output.splitlines()]
+        return lines
 
     return make
 
@@ -189,31 +201,30 @@ REPORTS: dict[str, Report] = {
 _ASIDE = {"agent": Report("agent", "everything about one agent", agent)}
 
 
-def chosen(text: str) -> tuple[Report, list[str]]:
-    """`logs --limit 5` as a report and its words; anything unknown is help."""
+def parse_report(text: str) -> tuple[Report, list[str]]:
+    """Return `logs --limit 5` as a report and its words; anything unknown is help."""
     try:
         word, *rest = shlex.split(text) or ["doctor"]
     except ValueError:
         word, *rest = text.split() or ["help"]
     report = REPORTS.get(word) or _ASIDE.get(word)
-    return (report, rest) if report is not None else (REPORTS["help"], [])
+    if report is None:
+        return REPORTS["help"], []
+    return report, rest
 
 
-async def made(report: Report, project: Project, words: list[str]) -> list[Line]:
-    """The lines; never raises."""
+async def make_report(report: Report, project: Project, words: list[str]) -> list[Line]:
+    """Return the lines of a report. Never raise: what goes wrong is a line."""
     try:
         lines = await report.make(project, words) or [("Nothing to report.", "dim")]
     except RetinueError as error:
-        return [(f"{error.message} {error.remedy}".strip(), "error")]
+        return [(sentence(error), "error")]
     except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
         return [(f"Toolkit command failed: {type(error).__name__}: {error}", "error")]
     more = len(lines) - MOST_LINES
-    return [*lines[:MOST_LINES], (f"… {more} more lines: run it in a terminal", "dim")] if more > 0 else lines
-
-
-def _plain(line: str) -> str:
-    """Without what a terminal would obey; columns stay where they are."""
-    return "".join(letter if letter.isprintable() else " " for letter in line.expandtabs(4))
+    if more > 0:
+        lines[MOST_LINES:] = [(f"… {more} more lines: run it in a terminal", "dim")]
+    return lines
 
 
 class ToolkitScreen(Sheet[None]):
@@ -238,7 +249,7 @@ class ToolkitScreen(Sheet[None]):
 
     def __init__(self, text: str = "doctor") -> None:
         super().__init__()
-        self._report, self._words = chosen(text)
+        self._report, self._words = parse_report(text)
 
     def body(self) -> Iterable[Static | OptionList]:
         with VerticalScroll(id="report"):
@@ -259,7 +270,9 @@ class ToolkitScreen(Sheet[None]):
 
     def action_turn(self, step: int) -> None:
         names = list(REPORTS)
-        at = names.index(self._report.name) if self._report.name in names else -1
+        at = -1
+        if self._report.name in REPORTS:
+            at = names.index(self._report.name)
         self.action_open(names[(at + step) % len(names)])
 
     def action_scroll(self, lines: int) -> None:
@@ -269,7 +282,7 @@ class ToolkitScreen(Sheet[None]):
         self.query_one("#report").scroll_page_down(animate=False)
 
     async def _look(self, report: Report, words: list[str]) -> None:
-        lines = await made(report, self.host.retinue.supervisor.project, words)
+        lines = await make_report(report, self.project, words)
         if not self.is_mounted or (report, words) != (self._report, self._words):
             return  # another one was chosen meanwhile
         text = Text("\n").join(Text(line, STYLES.get(meaning, "")) for line, meaning in lines)

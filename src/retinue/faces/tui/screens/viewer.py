@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events, work
 from textual.app import ComposeResult
@@ -22,13 +22,14 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, TextDelta
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.marks import FRAME_SECONDS
+from retinue.faces.tui.board.marks import FRAME_SECONDS, known_windows
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import Row
 from retinue.faces.tui.board.viewer import Action, Viewer, bindings
 from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
-from retinue.faces.tui.chat.notification import known_windows
+from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.panels import FleetPanel, LinesPanel
+from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 
+Found = TypeVar("Found")
 BATCH = 500
+# How often a run that is at rest elsewhere is asked whether someone took it up again.
 LOOK_AGAIN_SECONDS = 1.0
-"""How often a run that is at rest elsewhere is asked whether someone took it up again."""
 
 
 class Lost:
@@ -51,49 +53,54 @@ class Lost:
 
 
 class RunSource:
-    """One run of the project of `crew`. Nothing here blocks the event loop."""
+    """One run of the project of `supervisor`. Nothing here blocks the event loop."""
 
     def __init__(self, supervisor: Supervisor, run_id: str) -> None:
         self._supervisor = supervisor
-        self._folder: Path = supervisor.project.state
+        self._folder = supervisor.project.state
         self.run_id = run_id
         self._after = 0
 
     @property
     def node(self) -> RunNode | None:
-        """The run, if it is one of this process."""
+        """Return the run, if it is one of this process."""
         return self._supervisor.members.get(self.run_id)
 
     async def row(self) -> RunRow:
-        """How it stands in the log. Raises UnknownRunError."""
-        return await asyncio.to_thread(_row, self._folder, self.run_id)
+        """Return how it stands in the log. Raise UnknownRunError."""
+        return await asyncio.to_thread(self._read, lambda reader: reader.run(self.run_id))
 
     async def events(self) -> AsyncGenerator[Event | Lost, None]:
-        """Everything from its first event on, then what happens, also after it is taken up
+        """Yield everything from its first event on, then what happens, also after it is taken up
         again. Ends only when it is closed, or with the log."""
         while True:
             async for written in self._written():
                 yield written
-            async with aclosing(self._here() if self.node is not None else self._elsewhere()) as stream:
+            live = self._here() if self.node is not None else self._elsewhere()
+            async with aclosing(live) as stream:
                 async for event in stream:
                     yield event
             if not self._supervisor.opened:
                 return
 
     async def steer(self, text: str) -> str:
-        """Says what became of it."""
+        """Say something to the run. Return what became of it."""
         node = self.node
-        if node is not None and node.live:
-            when = "when it starts" if node.status == "queued" else "after its current tool calls"
-            said = self._supervisor.steer(node, text)
-            return f"It reads this {when}." if said else "Not delivered: it has just ended."
-        return await self._order("steer", self._supervisor.project.redactor(text))
+        if node is None or not node.live:
+            return await self._order("steer", self._supervisor.project.redactor(text))
+        if not self._supervisor.steer(node, text):
+            return "Not delivered: it has just ended."
+        when = "when it starts" if node.status == "queued" else "after its current tool calls"
+        return f"It reads this {when}."
 
     async def stop(self) -> str:
+        """Stop the run. Return what became of it."""
         node = self.node
-        if node is not None and node.live:
-            return "It is stopping." if self._supervisor.stop(node, "Stopped by the user.") else "It has just ended."
-        return await self._order("stop")
+        if node is None or not node.live:
+            return await self._order("stop")
+        if not self._supervisor.stop(node, "Stopped by the user."):
+            return "It has just ended."
+        return "It is stopping."
 
     async def _order(self, kind: CommandKind, text: str = "") -> str:
         from retinue.log.commands import RunCommand, send
@@ -103,9 +110,10 @@ class RunSource:
         return answers[0].text
 
     async def _written(self) -> AsyncGenerator[Event, None]:
-        """What is in the log and was not given yet, page by page."""
+        """Yield what is in the log and was not yielded yet, page by page."""
         while True:
-            found = await asyncio.to_thread(_events, self._folder, self.run_id, self._after)
+            read = partial(LogReader.events, run_id=self.run_id, after=self._after, limit=BATCH)
+            found = await asyncio.to_thread(self._read, read)
             for event in found:
                 self._after = event.seq
                 yield event
@@ -113,7 +121,7 @@ class RunSource:
                 return
 
     async def _here(self) -> AsyncGenerator[Event | Lost, None]:
-        """Live, until the run has ended; then it waits for its next leg."""
+        """Yield events as they happen until the run has ended; then wait for its next attempt."""
         log = self._supervisor.project.log
         await log.flush()
         subscription = log.subscribe(run_id=self.run_id)
@@ -122,10 +130,10 @@ class RunSource:
             for event in log.reader.events(self.run_id, self._after):
                 self._after = event.seq
                 yield event
-            partial = log.reader.partial(self.run_id)
-            if partial and self.node is not None:
+            begun = log.reader.partial(self.run_id)
+            if begun and self.node is not None:
                 place = self.node.handle.place
-                yield Event(place.run_id, place.parent_id, place.root_id, self._after, time.time(), TextDelta(partial))
+                yield Event(place.run_id, place.parent_id, place.root_id, self._after, time.time(), TextDelta(begun))
             async for event in subscription:
                 if event.seq > self._after or (event.seq == self._after and isinstance(event.body, TRANSIENT)):
                     self._after = event.seq
@@ -134,7 +142,7 @@ class RunSource:
             subscription.close()
 
     async def _elsewhere(self) -> AsyncGenerator[Event | Lost, None]:
-        """As the log grows, while another process runs it. At rest it is looked at now and then:
+        """Yield events as the log grows, while another process runs it. At rest it is looked at now and then:
         someone may take it up again, here or there."""
         from retinue.log.follow import follow
 
@@ -152,19 +160,10 @@ class RunSource:
             at_rest = True
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
-
-def _events(folder: Path, run_id: str, after: int) -> list[Event]:
-    from retinue.log.query import LogReader
-
-    with LogReader.open(folder) as reader:
-        return reader.events(run_id, after, BATCH)
-
-
-def _row(folder: Path, run_id: str) -> RunRow:
-    from retinue.log.query import LogReader
-
-    with LogReader.open(folder) as reader:
-        return reader.run(run_id)
+    def _read(self, read: Callable[[LogReader], Found]) -> Found:
+        """Return what `read` finds with a reader of its own: one of another thread cannot be shared."""
+        with LogReader.open(self._folder) as reader:
+            return read(reader)
 
 
 WHEEL_ROWS = 3
@@ -203,9 +202,7 @@ class ViewerScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
         self._settings = app.retinue.supervisor.settings
-        self.viewer.keys = bindings(
-            {name: key for name, key in self._settings.keys.items() if name.startswith("viewer.")}
-        )
+        self.viewer.keys = bindings(self._settings.keys)
         self._window = known_windows(self._settings.models)
         self._motion = app.motion
         self._source = RunSource(app.retinue.supervisor, self.story.card.id)
@@ -217,14 +214,15 @@ class ViewerScreen(ModalScreen[None]):
         self._pin(None)
 
     def _look(self) -> None:
-        """Draws what is new; for the clock and the spinner of a quiet run now and then is enough,
-        since every change of an overlay makes Textual draw what lies below it again."""
+        """Draw what is new."""
+        # For the clock and the spinner of a quiet run now and then is enough: every change of an overlay makes
+        # Textual draw what lies below it again.
         quiet = self.story.version == self._painted
         if not quiet or (self.story.card.live and time.monotonic() - self._painted_at >= QUIET_SECONDS):
             self.paint()
 
     def paint(self) -> None:
-        """What there is to see now."""
+        """Draw what there is to see now."""
         self._painted, self._painted_at = self.story.version, time.monotonic()
         holder = self.query_one("#viewer").size
         if not holder.width:
@@ -265,7 +263,7 @@ class ViewerScreen(ModalScreen[None]):
         self.paint()
 
     def _typed(self, event: events.Key) -> None:
-        """What the line did not take: Escape, and letters that were already on their way here
+        """Handle what the line did not take: Escape, and letters that were already on their way here
         when it got the focus."""
         if event.key == "escape":
             event.stop()
@@ -330,7 +328,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @work(exclusive=True, group="viewer")
     async def _follow(self) -> None:
-        """Takes events as they come. A log that cannot be read is said where one looks."""
+        """Take events as they come. A log that cannot be read is said where one looks."""
         try:
             row = await self._source.row()
             card = self.story.card
@@ -338,14 +336,14 @@ class ViewerScreen(ModalScreen[None]):
             async with aclosing(self._source.events()) as stream:
                 async for event in stream:
                     if isinstance(event, Lost):
-                        self.story.lost(event.at)
+                        self.story.mark_lost(event.at)
                     else:
                         self.story.take(event)
         except RetinueError as error:
-            self._note = f"{error.message} {error.remedy}".strip()
+            self._note = sentence(error)
         self.paint()
 
     def _pin(self, run_id: str | None) -> None:
-        """Its row in the fleet stays while it is looked at."""
+        """Keep the row of the run in the fleet while the run is looked at."""
         for panel in self.app.screen_stack[0].query(FleetPanel):
             panel.fleet.pinned = run_id

@@ -18,12 +18,14 @@ from retinue.agents.create import agents_folder, check_name, file_name, write_ne
 from retinue.agents.manage import TURNS, WrittenAgent, brief, look
 from retinue.agents.write import LEVELS, AgentDraft, spec_of, starter, write_agent
 from retinue.errors import UsageError
+from retinue.faces.text import optional
 from retinue.faces.tui.board.marks import FRAMES, STILL
 from retinue.faces.tui.board.text import one_line
+from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.agents_types import PLACES
-from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
-from retinue.faces.tui.screens.external_editor import Spoken, checked
-from retinue.faces.tui.screens.sheet import Sheet, near, sentence
+from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
+from retinue.faces.tui.screens.external_editor import Feedback, check_file
+from retinue.faces.tui.screens.sheet import ListSheet, Sheet, near
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -36,7 +38,7 @@ FRAME_SECONDS = 0.1
 
 
 class GenerateScreen(Sheet[WrittenAgent | None]):
-    """Gives what was found in the file when the writing agent had ended; None when stopped."""
+    """Returns what was found in the file when the writing agent had ended; None when stopped."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f2", "inbox", show=False)]
     shows_inbox: ClassVar[bool] = True
@@ -65,32 +67,33 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
             self.dismiss(None)
 
     def action_inbox(self) -> None:
-        self.do(self.host.visit("inbox"))
+        self.do(self.host.open_screen("inbox"))
 
     async def _write(self) -> None:
-        retinue = self.host.retinue
-        known = [tool for tool in GENERATE_TOOLS if tool in retinue.supervisor.project.tools]
+        known = [tool for tool in GENERATE_TOOLS if tool in self.project.tools]
         task = brief(self._name_wanted, self._described, self._path, known)
         before = _stamp(self._path)
-        self._run = await retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
+        self._run = await self.retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
         outcome = await self._run.wait()
         if self._stopped:
             self.dismiss(None)
             return
         if _stamp(self._path) == before:
-            why = outcome.failure.message if outcome.failure is not None else one_line(outcome.text)[:300]
-            self.dismiss(
-                WrittenAgent(self._path, f"{self.near(self._path)} was not written. {WRITER} said: {why or 'nothing.'}")
-            )
+            why = one_line(outcome.text)[:300] or "nothing."
+            if outcome.failure is not None:
+                why = outcome.failure.message
+            self.dismiss(WrittenAgent(self._path, f"{self.near(self._path)} was not written. {WRITER} said: {why}"))
             return
         self.dismiss(await asyncio.to_thread(look, self._path, self._name_wanted))
 
     def _draw(self) -> None:
         self._frame += 1
-        card = self.host.board.cards.get(self._run.id) if self._run is not None else None
         sign = FRAMES[self._frame % len(FRAMES)] if self.host.motion else STILL
-        doing = card.activity() if card is not None else "starting…"
-        turn = f"turn {card.turns} of {TURNS}" if card is not None and card.turns else ""
+        doing, turn = "starting…", ""
+        if self._run is not None and self._run.id in self.host.board.cards:
+            card = self.host.board.cards[self._run.id]
+            doing = card.activity()
+            turn = optional(f"turn {{}} of {TURNS}", card.turns)
         lines = [f"{sign} {WRITER} writes {self.near(self._path)}", f"  {one_line(doing)}", f"  {turn}"]
         waiting = self.host.facts.get("inbox")
         if waiting:
@@ -99,7 +102,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Changes when the file does."""
+    """Return something that changes when the file does."""
     try:
         found = path.stat()
     except OSError:
@@ -125,12 +128,20 @@ MODELS = (
 THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in LEVELS))
 
 
-class _Left(Exception):  # noqa: N818 - not an error: the person went away
-    """Esc."""
+class _Cancelled(Exception):  # noqa: N818 - not an error: the person went away
+    """Esc at any step."""
 
 
-async def create_agent(app: RetinueApp) -> Spoken | None:
-    """Asks, writes, and says what came of it; None when the person left. From a worker."""
+async def create_on(sheet: ListSheet[None]) -> None:
+    """Create an agent, and say on `sheet` what came of it."""
+    said = await create_agent(sheet.host)
+    if said is not None:
+        sheet.say(said.text, said.kind)
+        sheet.redraw()
+
+
+async def create_agent(app: RetinueApp) -> Feedback | None:
+    """Ask, write, and return what came of it; None when the person left. From a worker only."""
     try:
         way = await _pick(app, "A new agent", WAYS)
         user = await _pick(app, "Where does it live?", PLACES) == "user"
@@ -138,15 +149,17 @@ async def create_agent(app: RetinueApp) -> Spoken | None:
         path = agents_folder("retinue", _cwd(app), user=user) / file_name(name, "retinue")
         replace = path.exists() or path.is_symlink()
         if replace:
-            await _agree(app, path)
+            question = f"Replace {near(path, _cwd(app))}?"
+            if not await confirm(app, question, "Its content is lost.", "Replace it"):
+                raise _Cancelled
         if way == "generate":
             return await _generated(app, name, path)
         return await _written(app, name, path, replace)
-    except _Left:
+    except _Cancelled:
         return None
 
 
-async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spoken:
+async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Feedback:
     description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
     tools = await _pick(app, "Which tools may it use?", TOOLS)
     if tools == CUSTOM:
@@ -160,60 +173,56 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spo
         Write("Its instructions", starter(name, description), detail="What it is for, how it works, what it reports.")
     )
     if prompt is None:
-        raise _Left
+        raise _Cancelled
     draft = AgentDraft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
     made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
-    return _effective(app, name, await asyncio.to_thread(checked, made.path, _cwd(app), "Written"), made.path)
+    return _effective(app, name, await asyncio.to_thread(check_file, made.path, _cwd(app), "Written"), made.path)
 
 
-async def _generated(app: RetinueApp, name: str, path: Path) -> Spoken:
+async def _generated(app: RetinueApp, name: str, path: Path) -> Feedback:
 
     described = await app.push_screen_wait(
         Write("What should it do?", detail="In your words: its work, its limits, what it should report.")
     )
     if described is None or not described.strip():
-        raise _Left
+        raise _Cancelled
     written = await app.push_screen_wait(GenerateScreen(name, described, path))
     if written is None:
-        raise _Left
+        raise _Cancelled
     if written.problem:
-        return Spoken(written.problem, "error")
-    return _effective(app, name, await asyncio.to_thread(checked, written.path, _cwd(app), "Written"), written.path)
+        return Feedback(written.problem, "error")
+    return _effective(app, name, await asyncio.to_thread(check_file, written.path, _cwd(app), "Written"), written.path)
 
 
-def _effective(app: RetinueApp, name: str, said: Spoken, path: Path) -> Spoken:
-    """A file may be there and another one count."""
+def _effective(app: RetinueApp, name: str, said: Feedback, path: Path) -> Feedback:
+    """Return `said`, with a note where the file is there but another one counts."""
     winner = app.retinue.agents.find(name).path
     if winner == str(path):
         return said
-    return Spoken(f"{said.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning")
+    return Feedback(
+        f"{said.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning"
+    )
 
 
 async def _pick(app: RetinueApp, question: str, rows: tuple[tuple[str, str], ...]) -> str:
     chosen = await app.push_screen_wait(Pick(question, rows))
     if chosen is None:
-        raise _Left
+        raise _Cancelled
     return chosen
 
 
 async def _ask(app: RetinueApp, question: str, detail: str, *, name: bool = True) -> str:
-    said = await app.push_screen_wait(Ask(question, detail=detail, check=_name_problem if name else lambda text: ""))
+    dialog = Ask(question, detail=detail)
+    if name:
+        dialog = Ask(question, detail=detail, check=_name_problem)
+    said = await app.push_screen_wait(dialog)
     if said is None:
-        raise _Left
+        raise _Cancelled
     return said
 
 
-async def _agree(app: RetinueApp, path: Path) -> None:
-    choices = [("no", "n", "Keep it"), ("yes", "y", "Replace it")]
-    if (
-        await app.push_screen_wait(ConfirmScreen(f"Replace {near(path, _cwd(app))}?", choices, "Its content is lost."))
-        != "yes"
-    ):
-        raise _Left
-
-
 def _cwd(app: RetinueApp) -> Path:
-    return app.retinue.supervisor.project.cwd
+    return app.project.cwd
 
 
 def _name_problem(text: str) -> str:
