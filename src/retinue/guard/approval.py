@@ -47,6 +47,7 @@ has answered."""
 
 
 def new_item_id() -> str:
+    # Short enough to be typed: `retinue inbox answer 3f9a…`.
     return os.urandom(5).hex()
 
 
@@ -82,6 +83,7 @@ async def cancelled(errands: list[asyncio.Task[None]]) -> None:
     """Cancel them all and wait: a terminal takes its question back, and says so."""
     for errand in errands:
         errand.cancel()
+    # asyncio.wait refuses an empty set.
     if errands:
         await asyncio.wait(errands)
 

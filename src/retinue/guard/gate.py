@@ -161,6 +161,7 @@ class PermissionGate:
         """Ask whether what the walls stopped may run outside of them. Return None where that is no
         question: somebody said no to the same command before, or the mode does not ask."""
         command = str(use.arguments.get("command", ""))
+        # A model that repeats the command would otherwise ask the same person again and again.
         if command in self._kept_inside or self.permissions.mode in ("plan", "dontAsk"):
             return None
         answer = await self._ask_outside(tool, use, context)
@@ -184,6 +185,7 @@ class PermissionGate:
         from retinue.guard.approval import approval
 
         inbox_service, rule = self._inbox_service(), decision.rule
+        # An answer to the same question may have come while no process ran the run.
         if not inbox_service.reachable and not self.asker.leftovers:
             from retinue.guard.inbox_service import NOBODY
 
@@ -280,6 +282,7 @@ class GatedTool:
         output = await self._start(use, verdict, context)
         if not isinstance(output, ToolOutput):
             return output
+        # A person has already allowed all that rules leave; there is no wider sandbox to offer.
         if output.effect.stopped and verdict.clearance != "person" and not confined:
             output, verdict = await self._outside(use, verdict, output, context)
         if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:

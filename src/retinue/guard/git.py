@@ -128,6 +128,7 @@ class Git(Struct, frozen=True):
 
     def at(self, folder: Path) -> Git:
         """git in another checkout of the same repository. The same one is not asked for its settings again."""
+        # The settings were read through another spelling of the same path.
         if os.path.realpath(folder) == os.path.realpath(self.folder):
             return replace(self, folder=folder)
         return Git(folder, self.environment, consented=self.consented)
@@ -203,6 +204,7 @@ class Git(Struct, frozen=True):
 
     def _overrides(self) -> dict[str, str]:
         """Return what the repository names, set to what the user's own files say, or to nothing."""
+        # A repository of our own has only settings that we made.
         if self.git_dir is not None or self.consented:
             return {}
         own = {said.name: said.value for said in self.settings() if said.scope not in _OF_THE_REPOSITORY}
@@ -286,6 +288,7 @@ def command_line(arguments: Sequence[str], settings: Sequence[str] = ()) -> list
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Return `environment` without what would lead git elsewhere or make it wait for a person."""
+    # git starts other programs, which must not see keys of model servers.
     known = without_keys(environment)
     kept = {name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT}
     kept.setdefault("PATH", os.environ.get("PATH", os.defpath))

@@ -208,6 +208,7 @@ class _Look:
             fetched_by = kind == "transport" and fetches
             if kind == "read" or filters or fetched_by:
                 self.read.append(line)
+            # A submodule names its own checkout this way, which is harmless.
             elif name != "core.worktree" or os.path.realpath(home / value) != os.path.realpath(top):
                 self.checkout.append(line)
 
@@ -302,6 +303,7 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
     """Return the folders of an index that are repositories of their own. Raise when it cannot be read."""
     if size == 0:
         return ()
+    # What is too much to look at counts as a program.
     if size > _MOST_INDEX_BYTES:
         raise ValueError(path)
     data = Path(path).read_bytes()
@@ -366,6 +368,7 @@ def _named(content: bytes) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for line in text.replace("\\\n", " ").split("\n"):
         head = _SECTION.match(line)
+        # A line may hold a section and a key, or several sections.
         while head is not None:
             section = head[1].lower()
             if head[2] is not None:

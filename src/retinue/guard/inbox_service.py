@@ -213,6 +213,7 @@ class InboxService:
         try:
             with asked.asker.controls.waiting(call_id):
                 async with asked.asker.resting():
+                    # Another call may wait for the same item: cancelling this one must not end the question.
                     return await asyncio.shield(asked.task)
         finally:
             asked.users -= 1
@@ -238,6 +239,7 @@ class InboxService:
             self._watch()
             result = await asked.done
         except asyncio.CancelledError:
+            # The item must be withdrawn even when the run is being stopped.
             await asyncio.shield(self._withdrawn(asked))
             raise
         finally:
@@ -318,6 +320,7 @@ class InboxService:
             return
         with suppress(StateError):
             version = self._log.reader.version()
+            # Other processes write the log all the time; asking for its version costs microseconds.
             if version != self._version:
                 self._version = version
                 for result in closed(self._log.reader, list(self._asked)):

@@ -143,6 +143,7 @@ class Redactor:
 
     def body(self, body: Body, encoded: bytes) -> Body:
         """`body` without secrets; the very same object if there are none. `encoded` is its JSON."""
+        # They hold numbers only, and there are many of them.
         if isinstance(body, (TurnStarted, TurnEnded)):
             return body
         if not self.suspects(encoded):
@@ -284,6 +285,7 @@ def sanitise(
     in this order, because a path can be part of a secret and never the other way round."""
     environment = process_environment() if environment is None else environment
     text = (redact or Redactor(environment))(text)
+    # A path may be part of a secret, never the other way round.
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
     return _shortened_tracebacks(_shortened(_without_homes(text, environment)))
 

@@ -100,6 +100,7 @@ def _step(folder: int, name: str, directory: SafeDir, at: int, mode: int | None)
     except FileNotFoundError:
         if mode is None:
             raise
+        # Someone else may make it at the same moment; opening it below checks what it is.
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=folder)
         return _step(folder, name, directory, at, None)
@@ -143,6 +144,7 @@ def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
             raise _explained(error, inside.path / names[-1]) from error
     try:
         found = os.fstat(descriptor)
+        # Reading a pipe or a device could wait forever.
         if not stat.S_ISREG(found.st_mode):
             raise LinkedError(inside.path / names[-1], "is not a regular file")
         return _whole(descriptor, min(most, found.st_size + 1), most)

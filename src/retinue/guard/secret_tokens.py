@@ -130,6 +130,7 @@ def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def _is_name(text: bytes, begin: int, end: int) -> bool:
     """A name in source is made of letters. A token is not, or begins where the word does."""
+    # A digit makes a long word suspicious.
     if not text[begin:end].translate(None, b"_-").isalpha():
         return False
     escaped = begin > 0 and text[begin - 1] == _BACKSLASH

@@ -269,6 +269,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_telling(value: str) -> bool:
+    # Hiding an ordinary word would hide it everywhere in the log.
     if len(value) < 8 or value[0] in "/.~" or any(character.isspace() for character in value):
         return False
     mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)

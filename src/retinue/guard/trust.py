@@ -115,6 +115,7 @@ class Trust:
             self._known, self._signature = {}, None
             return self._known
         signature = (status.st_mtime_ns, status.st_size, status.st_ino)
+        # Another process may have changed the file: its stamp tells without reading it.
         if signature != self._signature:
             self._known, self._signature = _decode(read_object(self.file).data), signature
         return self._known
@@ -147,6 +148,7 @@ def _key(path: Path) -> str:
     """Return where the file is meant to be. Links in the project's own part of the path are not
     followed: one that leads to a file of another project does not bring consent along."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
+    # The part from the last dotted folder on (`.retinue/…`) belongs to the project.
     dotted = [at for at, part in enumerate(whole.parts) if part.startswith(".")]
     cut = dotted[-1] if dotted else len(whole.parts) - 1
     return str(Path(os.path.realpath(Path(*whole.parts[:cut])), *whole.parts[cut:]))

@@ -191,6 +191,7 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return value is False
     if name == "providers":
         return isinstance(value, Mapping) and any(_leads_away(str(name), entry) for name, entry in value.items())
+    # Leaving the wider confinement of the user's own settings weakens it.
     if name == "sandbox.mode":
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":

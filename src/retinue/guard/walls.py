@@ -123,6 +123,7 @@ class FileMasks(Struct):
             except OSError:
                 continue
             count += found.count
+            # Failing closed: a file that was not looked at could be one that a rule hides.
             if count > MOST_ENTRIES:
                 raise TooManyFilesError(
                     f"The workspace holds more than {MOST_ENTRIES:,} files, too many to look for those that rules deny."
@@ -270,6 +271,7 @@ class RunWalls:
     def renew(self) -> None:
         """Make new boxes from here on: the rights of the run have changed. The old ones stay until
         the end, for what still runs in them."""
+        # A command in the background may still run in one of them.
         self._earlier += self._boxes.values()
         self._boxes.clear()
 

@@ -68,6 +68,7 @@ class ModelTurn:
     async def next(self) -> Body | None:
         try:
             if self._stream is None:
+                # A run that was stopped meanwhile sends nothing, and nothing is missing from its usage.
                 self.sent = self._interrupt.ending is None
                 self._stream = self._model.stream(self._request)
             try:
@@ -282,6 +283,7 @@ def _is_json(arguments: Mapping[str, Any]) -> bool:
 
 
 def _renamed(call: ToolCall, used: set[str]) -> ToolCall:
+    # Providers refuse a conversation in which two calls share an id.
     name, number = call.id or "call", 1
     while name in used or not name:
         number += 1

@@ -65,6 +65,7 @@ def _check_object(
         for key in required:
             if key not in value:
                 found.append(f"{_join(position, key)} is required and missing")
+    # Patterns of names are left to the tool.
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     for key, item in value.items():
         if key in properties:

@@ -70,11 +70,13 @@ class Compactor:
         before = conversation.tokens
         made = await self._shorter(conversation, reason)
         if made is None or self._interrupt.ending is not None:
+            # Trying again before the conversation has grown would cost a request each turn.
             self._not_before = before * 1.1
             return None
         method, messages = made
         saved = estimate(conversation.messages) - estimate(messages)
         after = max(round(before - saved * conversation.scale), 1)
+        # A conversation that cannot get smaller than the threshold must not be compacted every turn.
         self._not_before = after * 1.25
         conversation.replace(messages, after)
         return Compacted(reason, method, before, after, tuple(messages))
@@ -100,6 +102,7 @@ class Compactor:
         summary = await self._summary(gone, [*kept, *tail])
         note = summary or prompt("dropped", count=_turns(gone), calls=shrink.calls_made(gone, max(int(target), 400)))
         shorter = [*kept, user("\n\n".join(filter(None, (note, self._reminder()))), "summary"), *tail]
+        # A summary can be longer than what it replaces.
         if estimate(shorter) >= estimate(conversation.messages):
             return None
         return ("summarised" if summary else "pruned"), shorter

@@ -76,6 +76,7 @@ class Interrupt:
         try:
             return await anext(stream)
         except asyncio.CancelledError:
+            # Someone else may have cancelled the task as well: then that counts.
             if self._cancelled and task.cancelling() - 1 <= others:
                 raise Interrupted from None
             raise
@@ -286,6 +287,7 @@ class Controls:
         return wanted
 
     def _put(self, box: deque[UserMessage], message: UserMessage) -> bool:
+        # A run that is being stopped reads nothing more: saying "delivered" would be a lie.
         if self._ended or self._stop is not None:
             return False
         box.append(message)

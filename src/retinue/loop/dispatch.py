@@ -99,6 +99,7 @@ class Dispatch:
                 self._give_up()
             elif self._may_start():
                 call = self._queue.popleft()
+                # A refused call was never announced, so it has no events.
                 if self._is_over_the_limit(call):
                     continue
                 self._announced = call
@@ -251,6 +252,7 @@ class Dispatch:
             self._running.clear()
             for task in tasks:
                 task.cancel()
+            # A tool that ignores its cancellation is left behind.
             await asyncio.wait(tasks, timeout=self._job.cancel_seconds)
 
 

@@ -242,6 +242,7 @@ def _line(error: Any) -> str:
             position += f"[{step}]"
         else:
             position += f".{step}"
+    # The message quotes the value, which can be megabytes long.
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
@@ -280,6 +281,7 @@ def error_in_disguise(message: AssistantMessage) -> Failure | None:
     """Return a gateway's error that arrived as the model's words. Only the exact shapes gateways use
     count, and only as the whole text: an answer may well be about timeouts or rate limits."""
     text = message.text
+    # No gateway sends so long an error, and parsing it would cost time.
     if len(text) > 4_000:
         return None
     if _ERROR_LINE.match(text) or _is_error_envelope(text):

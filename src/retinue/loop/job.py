@@ -125,5 +125,6 @@ class Job(Struct, frozen=True, kw_only=True):
                 f"Two tools share the name {', '.join(twice)}.",
                 remedy="A model calls tools by name: rename or drop one of them.",
             )
+        # A provider would refuse an empty conversation.
         if not self.messages and not self.history:
             raise LaunchError("There is nothing to do.", remedy="Give the run a task.")

@@ -118,6 +118,7 @@ class Watch:
         passed = now - self._last
         if self._timer is not None:
             planned = max(self._due - self._last, 0.0)
+            # A tick that came much too late means that the process did not run.
             passed = min(passed, 2 * planned + _TOLERANCE)
         for countdown in self._active:
             if not countdown._pauses:
@@ -295,6 +296,7 @@ class Repeats:
         this_turn: set[str] = set()
         for index, (call, result) in enumerate(zip(calls, message.results, strict=True)):
             key = _key(call)
+            # Submissions have their own count, and equal calls of a turn were made without seeing a result.
             if call.name == SUBMIT or key in this_turn:
                 continue
             this_turn.add(key)

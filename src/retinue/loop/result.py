@@ -116,6 +116,7 @@ def first_part(text: str) -> Cut | None:
     if total <= MOST_LINES and size <= MOST_BYTES:
         return None
     kept = "\n".join(text.split("\n", MOST_LINES)[:MOST_LINES])
+    # Cutting bytes may split a character, which is then left out.
     kept = kept.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore")
     shown = kept.count("\n") + 1
     sizes = f"{format_bytes(len(kept.encode('utf-8', 'replace')))} of {format_bytes(size)}"

@@ -156,6 +156,7 @@ def _stub(result: ToolResult, repeatable: bool) -> ToolResult:
         what += f" and {images} image(s)"
     if documents:
         what += f" and {documents} document(s)"
+    # An error is short and tells what not to try again.
     if repeatable and not result.is_error:
         return replace(result, content=(Text(f"[Output removed to save space: {what}. {_AGAIN}]"),))
     advice = "" if result.is_error else f" {_DONE}"

@@ -161,6 +161,7 @@ class _Reader:
         # It stays, so that the check can say why it is not there.
         if key in self._spec.unavailable and item:
             return True
+        # A reading call does no harm without the parameter, and an empty value asks for nothing.
         harmless = self._spec.effects <= READ_ONLY or not item
         return not harmless and fold_name(key) in _RESTRAINTS
 

@@ -204,6 +204,7 @@ class Steps:
             self._failure = error_in_disguise(message)
             if self._failure is not None:
                 message = replace(message, content=(), stop="error", failure=self._failure)
+        # After an overflow the conversation is shortened and the turn is tried again.
         if self._failure is None or self._failure.kind != "context_overflow":
             self._conversation.answered(message)
         self._tally.answered(message, ask.shown)

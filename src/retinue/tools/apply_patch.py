@@ -109,6 +109,7 @@ class ApplyPatchTool(BuiltinTool):
         done: list[str] = []
         effect = ToolEffect()
         for change in changes:
+            # Files before a failure stay changed, as separate edits would: the result names them.
             output = await self._apply(change, call_id, context)
             effect = _joined(effect, output.effect)
             if output.is_error:
@@ -160,6 +161,7 @@ def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     with spot(confined) as where:
         found = where.stat()
         data = read_whole(where, confined)
+    # The move writes the text anew, so it must be the version that the run has seen.
     check_fresh(confined, context, data)
     try:
         text = data.decode()

@@ -44,6 +44,7 @@ PATH_NAMES = ("file_path", "filePath", "filepath", "file", "filename", "absolute
 FOLDER_NAMES = ("directory", "dir", "dir_path", "folder", "cwd", "root", *PATH_NAMES)
 
 _TRUE = frozenset({"true", "yes", "1", "on"})
+# An empty text is what some models send for a flag they leave out.
 _FALSE = frozenset({"false", "no", "0", "off", ""})
 
 
@@ -93,12 +94,14 @@ class Arguments:
         value = self.find(name, *others)
         if value is None or value == "":
             return None
+        # True is a number to Python, but never what a model means by one.
         if isinstance(value, bool):
             raise self.wrong(name, "a number", value)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             raise self.wrong(name, "a number", value) from None
+        # NaN is unequal to itself.
         if number != number or number in (float("inf"), float("-inf")):
             raise self.wrong(name, "a number", value)
         return number

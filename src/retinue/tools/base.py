@@ -79,6 +79,7 @@ class BuiltinTool(ABC):
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ToolError as error:
             return failed(str(error))
+        # A file that vanished or a full disk is an answer for the model, not a defect of the tool.
         except OSError as error:
             return failed(explain(error, f"{self.name} failed on {error.filename or 'the file system'}"))
 

@@ -77,6 +77,7 @@ class BashTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         command = given.text("command")
+        # The system would cut the command there, after it was judged as a whole.
         if "\0" in command:
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
         if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
@@ -252,6 +253,7 @@ def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped
         notes.append(f"[killed by {_signal(-code)}]")
         code = 128 - code
     elif code > 0:
+        # Models take silence for success: every other code is spelled out.
         notes.append(f"[exit code {code}{_shell_signal(code)}]")
     if timing.took >= LONG_SECONDS and not ended.timed_out:
         notes.append(f"[took {timing.took:.0f} s]")
@@ -260,6 +262,7 @@ def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped
     if stopped:
         notes.append(f"[{stopped}]")
     text = "\n".join(filter(None, [shown, *notes])) or "(no output)"
+    # A command that ended with an error has still run: only a timeout is a failure of the call.
     effect = ToolEffect("finished", command=command, exit_code=code, stopped=stopped or None)
     if ended.timed_out:
         effect = replace(effect, status="failed")

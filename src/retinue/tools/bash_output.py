@@ -94,6 +94,7 @@ class BackgroundCommands:
         number = len(self._commands) + 1
         outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = BackgroundCommand(number, command, outputs / f"shell-{number}.txt")
+        # Made before the command starts, so that a model can look at it at once.
         made.path.touch(mode=0o600)
         work = run_program(argv, cwd=cwd, environment=environment, receive=made.receive, seconds=None, owner=owner)
         made.task = asyncio.create_task(work)
@@ -133,6 +134,7 @@ async def stop_commands(context: ToolContext) -> tuple[str, ...]:
     """End the background commands of a run that ends. Return what they were, for the outcome."""
     if not isinstance(context.commands, BackgroundCommands) or not context.commands.every():
         return ()
+    # A run that is cancelled must not leave its commands behind.
     stopped = await asyncio.shield(context.commands.close())
     return tuple(f"Still running in the background when the run ended, and stopped: {each}" for each in stopped)
 

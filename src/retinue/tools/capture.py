@@ -85,6 +85,7 @@ def cut_bytes(text: str, most: int) -> str:
     if len(data) <= most:
         return text
     end = most
+    # Bytes of the form 10xxxxxx continue a character.
     while end > 0 and data[end] & 0xC0 == 0x80:
         end -= 1
     return data[:end].decode("utf-8", "surrogatepass")
@@ -163,6 +164,7 @@ class Capture:
         """Take a piece of output and return what it adds to the display."""
         self.bytes += len(data)
         self.lines += data.count(b"\n")
+        # Cleaning costs far more than copying: past the cap only the newest bytes are kept, as they are.
         if self._stored >= FILE_BYTES:
             self._raw_tail = (self._raw_tail + data)[-4 * _TAIL :]
             return ""

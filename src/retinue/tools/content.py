@@ -68,6 +68,7 @@ def binary_kind(head: bytes) -> str | None:
     an encoding that uses them."""
     if wide_encoding(head) is not None:
         return None
+    # A PDF may hold no NUL byte and still is nothing to read as text.
     if b"\0" not in head and not head.startswith(b"%PDF-"):
         return None
     for magic, label in _BINARIES:
@@ -190,6 +191,7 @@ def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes
         elif cell.get("cell_type") == "code":
             # The output belongs to the source that was replaced.
             cell["outputs"], cell["execution_count"] = [], None
+    # One space and a final newline are how Jupyter itself writes notebooks.
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 
 

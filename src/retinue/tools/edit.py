@@ -101,6 +101,7 @@ def hint(text: str, edit: Edit) -> str:
         return (
             f" Lines {start + 1}-{start + len(wanted)} differ only in whitespace or quotes. The file has:\n{actual}\n"
         )
+    # Copied from the output of read, which numbers its lines.
     if re.match(r"\s*\d+\t", edit.old):
         return " It seems to include the line numbers that read shows; leave them out."
     return _nearest(lines, edit.old)
@@ -284,6 +285,7 @@ def _changed(
         raise ToolError(f"{confined.shown} is {kind}; edit works on text.")
     check_fresh(confined, context, data)
     reason: ToolError | None = None
+    # A file with stray bytes was shown to the model in one of these forms.
     for form in forms_of(data):
         text = form.decode(data)
         try:

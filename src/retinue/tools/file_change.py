@@ -48,6 +48,7 @@ def rewrite(
     if executable:
         made = 0o777
     mode = made
+    # Looked at before the folder is locked: making the folders above must wait until the change is accepted.
     fresh = _existing(confined) is None
     # Before any folder is made: a refusal leaves no trace.
     new = b""
@@ -179,11 +180,13 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
     if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
         with suppress(OSError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
+    # After the owner, because changing the owner clears the set-uid bits.
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
 @contextmanager
 def _locked(where: FolderEntry, confined: Confined) -> Iterator[None]:
+    # The flock is best effort; within this process the order is certain.
     with _LOCKS[hash(confined.real) % len(_LOCKS)], _flocked(where):
         yield
 
@@ -206,6 +209,7 @@ def _flocked(where: FolderEntry) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
+            # Another run holds the folder: it needs milliseconds.
             except BlockingIOError:
                 if time.monotonic() > give_up:
                     break

@@ -215,6 +215,7 @@ class _Rights(Struct, frozen=True):
             return "this run may not start agents"
         if not self.readonly or spec.effects <= READ_ONLY or _starts_readonly(spec):
             return None
+        # Only a shell can be confined; a tool that writes is simply not for this run.
         if "execute" not in spec.effects:
             return "the agent is read-only"
         if not spec.confinable or "spawn" in spec.effects:
@@ -238,6 +239,7 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
     known = tuple(filter(available.__contains__, canonical(name)))
     if known:
         return known
+    # The tool of a program or a server that somebody wrote in another case.
     plain = base_name(name).lower()
     found = tuple(each for each in available if each.lower() == plain)
     if found:

@@ -80,6 +80,7 @@ def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bo
     glob = compile_glob(pattern)
     matches = sorted(path for path in paths if start.accepts(path, glob))
     lines: list[str] = []
+    # A plain word is a question about names, not a glob.
     if not matches and not set("*?[{!/") & set(pattern):
         wider = compile_glob(f"*{pattern}*")
         matches = sorted(filter(wider, paths))

@@ -46,6 +46,7 @@ class FunctionTool(Struct, frozen=True):
         if self.wants_context:
             given["context"] = context
         try:
+            # A plain function may block: it gets a thread.
             if inspect.iscoroutinefunction(self.function):
                 value = await self.function(**given)
             else:

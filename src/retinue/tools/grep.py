@@ -160,6 +160,7 @@ async def matching_lines(
     printed = bytearray()
 
     def receive(data: bytes) -> None:
+        # Lines are bounded in length by rg, but not in number.
         if len(printed) < _READ_BYTES:
             printed.extend(data)
 
@@ -195,6 +196,7 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
         separator = mark.decode()
         shown = text.decode("utf-8", "replace").rstrip("\r").replace("\0", "\ufffd")
         lines.append(f"{start.show(relative(path))}{separator}{int(number)}{separator}{shown}")
+    # A separator without a match behind it was cut off at the limit.
     while lines and lines[-1] == "--":
         lines.pop()
     return lines, matches

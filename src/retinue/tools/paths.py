@@ -121,6 +121,7 @@ def _resolve(text: str, context: ToolContext) -> str:
     if "\0" in text:
         raise ToolError("The path holds a NUL character. Send a plain path.")
     try:
+        # An unpaired surrogate in JSON becomes a character that the system cannot name.
         os.fsencode(text)
     except UnicodeEncodeError:
         raise ToolError("The path holds characters that no file name can have. Send a plain path.") from None
@@ -267,6 +268,7 @@ def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
     descriptor = os.open(where.name, _READ, dir_fd=where.folder)
     try:
         opened = os.fstat(descriptor)
+        # Looked at again: the name may lead to something else by now.
         refuse_irregular(opened, confined)
     except ToolError:
         os.close(descriptor)

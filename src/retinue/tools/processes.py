@@ -163,6 +163,7 @@ async def _run(
         # This task itself was cancelled, as happens when the loop is torn down.
         if not over:
             tree.kill()
+        # Pipes that daemons hold open would keep the event loop from ending.
         transport.close()
 
 

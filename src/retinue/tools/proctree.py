@@ -61,6 +61,7 @@ class ProcessTree:
             while alive := self.members():
                 self._send(tuple(set(alive) - asked), signal.SIGTERM)
                 asked.update(alive)
+                # Members that ignore the signal are killed below.
                 if time.monotonic() > give_up:
                     break
                 await asyncio.sleep(_POLL)
@@ -102,6 +103,7 @@ class ProcessTree:
         and the newest process. Looking only there keeps the check at microseconds."""
         newest = _newest_pid()
         young = time.monotonic() - self._since < _LONG
+        # The common case: a short command, and few processes since.
         if young and self.pid <= newest <= self.pid + _NEAR:
             return list(range(self.pid, newest + 1))
         everyone = _all_pids()

@@ -52,6 +52,7 @@ class Reaching:
             return None
         if house and (text == "~" or text.startswith("~/")):
             text = house + text[1:]
+        # Links are resolved here, and the inner tool then refuses any that appear later.
         path = os.path.realpath(root / text)
         found = _inside(path, self._folders)
         if found is None and self._beyond is not None and not path.startswith(f"{root}{os.sep}"):

@@ -281,6 +281,7 @@ def _content(
         return _image(confined, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
     if start.startswith(_PDF) and context.takes_documents() and size <= DOCUMENT_BYTES:
         return _document(confined, start + rest.read(DOCUMENT_BYTES), context, effect)
+    # A model that cannot read PDFs gets their text, where a converter is installed.
     if start.startswith(_PDF) and context.convert is not None:
         return None
     kind = binary_kind(start[:SNIFFED])
@@ -295,6 +296,7 @@ def _content(
         found = window_of(start, first, limit)
     else:
         found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
+    # Only a file that was read to its end may be rewritten without reading it again.
     if found.digest is not None:
         context.seen[confined.real] = found.digest
     return ok(_render(confined, found, codec), effect)

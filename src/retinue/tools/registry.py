@@ -27,6 +27,7 @@ _built: dict[str, Tool] = {}
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in tools. The seven keep their places: providers cache the list of tools."""
     known = {*_SEVEN, *COMPANION_NAMES, *_MADE_FOR_ONE_RUN}
+    # Any other prompt belongs to a tool that somebody has added.
     prompts = {name.removesuffix(".md") for name in os.listdir(_PROMPTS)}  # noqa: PTH208 - before the first request
     return (*_SEVEN, *sorted(prompts - known))
 

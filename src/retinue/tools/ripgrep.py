@@ -37,6 +37,7 @@ def _locations() -> Iterator[Path]:
     import sysconfig
 
     yield Path(sysconfig.get_path("scripts")) / _PROGRAM
+    # A virtual environment on top of another one has the scripts elsewhere.
     yield from _recorded()
     on_path = shutil.which(_PROGRAM)
     if on_path:
@@ -99,6 +100,7 @@ async def ripgrep(
     message = errors.decode("utf-8", "replace").strip()
     if ended.code == 2 and message:
         raise ToolError(advice(message))
+    # A signal, or a program that is not ripgrep.
     if ended.code not in (0, 1, 2):
         raise ToolError(f"ripgrep failed (exit {ended.code}). {message[:500]}")
     return ended.code

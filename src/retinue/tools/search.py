@@ -98,6 +98,7 @@ def _unfold(pattern: str) -> list[str]:
     while waiting:
         if len(waiting) + len(done) > _BRACES:
             raise ToolError(f"{pattern!r} has too many alternatives in braces. Use a simpler pattern.")
+        # From the end, so that the alternatives come out in the order they were written.
         current = waiting.pop()
         match = re.search(r"\{([^{}]*)\}", current)
         if match is None:
@@ -236,6 +237,7 @@ class Unchanged:
 
     def __init__(self, start: Start) -> None:
         self._root = str(start.confined.root)
+        # The clock of a file system may lag behind: a doubtful folder counts as changed.
         self._since = time.time() - self._COARSE
         self._known: dict[str, bool] = {}
         self._start = str(start.folder)

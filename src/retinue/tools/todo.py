@@ -61,6 +61,7 @@ class TodoTool(BuiltinTool):
             raise ToolError(f"todo: {len(entries)} entries are too many. Keep at most {MOST}: put several into one.")
         if context.companion is None:
             raise ToolError("todo is not available here.")
+        # All entries are checked before any is kept: the list is replaced as a whole.
         todos = tuple(starmap(_todo, enumerate(entries, 1)))
         context.companion.write_todos(todos)
         return ok(_summary(todos))

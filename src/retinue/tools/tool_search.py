@@ -74,6 +74,7 @@ class Deferred:
             exact = served_alias(word) or ""
             if word in self._tools:
                 exact = word
+            # An exact name must not also load what merely ends like it.
             if exact in self._tools:
                 found[exact] = self._tools[exact]
                 continue

@@ -103,6 +103,7 @@ class WriteTool(BuiltinTool):
             _refuse_link(given.text("path"), confined, context)
             return ok(f"Deleted {confined.shown}", await in_thread(lambda: remove(confined, context)))
         content = given.find("content")
+        # Other systems append with the same tool: replacing the file instead would lose its content.
         if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
             raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
         if content is None:
@@ -157,6 +158,7 @@ def _new(confined: Confined, context: ToolContext, content: str, old: bytes | No
             )
         check_fresh(confined, context, old)
     form = _form(old)
+    # The model was shown plain line ends, and may have sent either kind.
     if form.crlf:
         content = content.replace("\r\n", "\n")
     try:

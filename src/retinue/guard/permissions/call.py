@@ -57,6 +57,7 @@ class JudgedCall:
     @cached_property
     def script(self) -> Script:
         texts = [self.arguments[name] for name in _COMMANDS if isinstance(self.arguments.get(name), str)]
+        # With two spellings of the command, a rule could look at one and the tool run the other.
         if len(texts) != 1:
             return Script(doubts=("it names no command, or more than one",))
         found = analyse(texts[0])
@@ -99,6 +100,7 @@ class JudgedCall:
         found = dict.fromkeys([self.folders.cwd])
         for move in moves:
             found |= dict.fromkeys(self.folders.absolute(move, base) for base in tuple(found))
+            # Each `cd` may fail, so the number of folders doubles.
             if not is_known(move) or len(found) > _STAYING:
                 found[HOLE] = None
                 break
@@ -192,6 +194,7 @@ def host_of(url: str) -> str:
     host = host.rstrip(".").lower()
     if not host or not is_known(host) or not host.isprintable() or " " in host or "%" in host:
         return HOLE
+    # Letters that look alike must not pass for another host.
     if not host.isascii():
         try:
             return host.encode("idna").decode("ascii")

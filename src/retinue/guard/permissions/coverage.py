@@ -84,6 +84,7 @@ def _existing(folder: Path, names: Iterable[str], named: Sequence[str]) -> list[
 
 def protected(path: str, folders: RunFolders, base: str | None = None) -> str | None:
     """Return the protected name in `path`, or None. What is not known of the path may be one."""
+    # A link with a harmless name may lead to a protected file.
     for form in folders.forms(path, base):
         found = _in_form(form)
         if found is not None:
@@ -123,6 +124,7 @@ def _may_be(part: str, *, last: bool) -> str | None:
     with a dot."""
     if not part.strip(HOLE):
         return "a path that is known only when it runs"
+    # The shell does not match hidden files with a pattern that begins with `*`.
     if part.startswith(GLOB) and HOLE not in part:
         return None
     names = (*_FOLDERS, *_FILES) if last else _FOLDERS
@@ -180,6 +182,7 @@ def _of_step(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | N
     name = step.name
     if name in _DELETING:
         return _deletion(name, step.words[1:], operands(step), folders, bases)
+    # Moving a folder away empties it as a deletion does; the last operand is the target.
     if name == "mv":
         return _deletion(name, (), operands(step)[:-1] or operands(step), folders, bases)
     if name in ("find", "gfind") and "-delete" in step.words:
@@ -240,6 +243,7 @@ def _deletion(
 
 
 def _vital(target: str, base: str, folders: RunFolders, workspace: bool) -> str | None:
+    # Unknown targets of recursive deletions were asked about before.
     if HOLE in target or HOLE in base:
         return None
     folder, everything = target, False

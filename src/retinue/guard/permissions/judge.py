@@ -167,6 +167,7 @@ class _Judgement:
 
     def _judge_command(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         script = call.script
+        # A read-only sandbox stops whatever rules of the mode would ask about.
         if call.confined and doubtful is None:
             return self._walled(call, "It runs inside the read-only walls.")
         vital = critical(script, call.folders, call.bases)
@@ -244,6 +245,7 @@ class _Judgement:
                     return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
             return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
+        # A tool without effects that nobody knows may still do anything.
         quiet = call.effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")

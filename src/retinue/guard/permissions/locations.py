@@ -232,10 +232,12 @@ def _compiled(pattern: str, allow: bool) -> Pattern[str]:
         pattern = f"/{pattern}" if allow else f"**/{pattern}"
     if pattern in ("**", "*", "/**", "/*", "."):
         return re.compile(r".*", re.DOTALL)
+    # In a gitignore file these would be an exception and a comment.
     if pattern[:1] in "!#":
         pattern = "\\" + pattern
     source, include = GitIgnoreSpecPattern.pattern_to_regex(pattern)
     if source is None or not include:
+        # A pattern that means nothing matches nothing.
         return re.compile(r"(?!)")
     return re.compile(source, re.DOTALL if allow else re.DOTALL | re.IGNORECASE)
 

@@ -116,6 +116,7 @@ def _command(pattern: str, step: Step) -> Match:
     if step.inner:
         # They are judged by themselves.
         return best
+    # What it starts is not known for certain, so no more than perhaps.
     if step.name in CARRIERS and not is_search(step):
         return max(MAYBE, _started(pattern, step))
     if not carries_code(step.words) and any(_names(pattern, word) for word in step.words[1:]):
@@ -248,6 +249,7 @@ def _touched(rule: Rule, call: JudgedCall) -> Match:
             best = max(best, _match_touch(rule, call, path))
             if best == YES:
                 return YES
+    # The sandbox hides the files from the command, whatever it tries.
     if call.masked:
         return NO
     if best == NO and rule.specifier is not None and (call.script.doubts or (reading and _reaches(rule, call))):

@@ -77,6 +77,7 @@ def read_answer(text: str) -> tuple[Verdict, str]:
     line = text.strip()
     word, _, reason = line.partition(":")
     verdict = _ANSWERS.get(word.strip().upper())
+    # A model that argues has not given a clear answer.
     if verdict is None or "\n" in line:
         return "ask", ""
     return verdict, " ".join(reason.split())[:200].rstrip(".")
@@ -205,6 +206,7 @@ class Wary:
     def decide(self, use: ToolUse) -> Decision:
         decision = self._inner.decide(use)
         source = self._taint.source
+        # Inside read-only walls nothing can be sent anywhere.
         inside = decision.verdict == "allow" and decision.by == "walls"
         if decision.verdict != "allow" or inside or source is None or not reaches_outward(use):
             return decision

@@ -220,6 +220,7 @@ class PermissionPolicy:
     def decide(self, use: ToolUse) -> Decision:
         """Never raises. After an internal error the call is asked about, or denied where nobody may be asked."""
         try:
+            # Most calls only read: they are answered without loading the judge.
             if not self._restricting and use.effects and use.effects <= QUIET and use.tool in TOOLS:
                 return _READS
             from retinue.guard.permissions.judge import judge

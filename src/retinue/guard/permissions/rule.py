@@ -68,6 +68,7 @@ def match(pattern: str, text: str) -> Match:
 @lru_cache(maxsize=512)
 def _automaton(pattern: str) -> tuple[dict[str, int], int, int]:
     """Return where in the pattern each letter stands, as bits; where the stars stand; its length."""
+    # Several stars mean the same as one, and would cost time.
     while "**" in pattern:
         pattern = pattern.replace("**", "*")
     letters: dict[str, int] = {}
@@ -194,6 +195,7 @@ def _names(name: str, kind: Kind, specifier: str | None) -> tuple[frozenset[str]
             return "allows by a pattern of names, which only deny and ask rules may; name the tools"
         return frozenset(), name.lower()
     tools = frozenset(canonical(name)) or frozenset({name})
+    # A rule about editing a file is a rule about writing it, whatever the tool is called.
     if "edit" in tools or (specifier is not None and kind != "allow" and tools & WRITING):
         tools |= WRITING
     if tools == {"read"} and specifier is not None:

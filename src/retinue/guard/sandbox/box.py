@@ -40,6 +40,7 @@ class Box:
         here = machine()
         if here is None:
             raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
+        # Nothing would be left to confine.
         if policy.change == "listed" and any(os.path.realpath(path) == "/" for path in policy.writable):
             raise ConfigurationError(
                 "The whole file system cannot be the workspace of a confined program.",
@@ -129,6 +130,7 @@ class Box:
     def close(self) -> None:
         """Remove the scratch folder. Called at the end of the run, when none of its programs lives."""
         self._check_workspaces()
+        # A box that started no program has made nothing.
         if "_scratch" in self.__dict__:
             self._scratch.remove()
             for made in ("_scratch", "_plan", "_plan_file"):

@@ -95,6 +95,7 @@ class Machine(Struct, frozen=True):
 @cache
 def machine() -> Machine | None:
     """The machine this runs on; None where confinement is not known to work."""
+    # The filter compares halves of 64-bit arguments in this order.
     if sys.platform != "linux" or sys.maxsize < 2**32 or sys.byteorder != "little":
         return None
     return machine_called(os.uname().machine)
@@ -169,6 +170,7 @@ def why_not() -> str | None:
     if not has_seccomp():
         return "the kernel has no seccomp"
     abi = landlock_abi()
+    # Older versions let a program empty a file that it may not write.
     if abi >= _TRUNCATION:
         return None
     if abi == 0:

@@ -131,6 +131,7 @@ def _base() -> Path:
     base = Path(os.path.realpath(tempfile.gettempdir())) / f"retinue-{user}"
     base.mkdir(mode=0o700, exist_ok=True)
     found = base.lstat()
+    # /tmp belongs to everybody: the name may have been taken by someone else.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or stat.S_IMODE(found.st_mode) & 0o077:
         raise StateError(
             f"{base} is not a private folder of this user.",
@@ -171,6 +172,7 @@ def _remove(location: Path) -> None:
             if folder.is_dir() and not folder.is_symlink():
                 folder.chmod(0o700)
 
+    # Each pass opens folders that a program has closed.
     for _ in range(3):
         if not os.path.lexists(location):
             return

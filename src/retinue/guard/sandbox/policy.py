@@ -164,6 +164,7 @@ def _start(plan: dict[str, Any]) -> list[str]:
 def _binds(plan: dict[str, Any]) -> list[str]:
     argv: list[str] = []
     for source, target, kind in plan["mounts"]:
+        # Bubblewrap makes its own /dev, and fails on paths that are gone.
         if kind == "early device" or not os.path.lexists(target):
             continue
         location = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
@@ -189,6 +190,7 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
     """
     if not code:
         return ""
+    # Programs report why they gave up at the end of their output.
     tail = shown[-4000:]
     signs = _STOPPED if listed else _KEPT
     lines = [line.strip() for line in tail.splitlines() if signs.search(line)]

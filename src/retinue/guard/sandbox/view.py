@@ -129,6 +129,7 @@ class View:
             return self._empty_folder
         kinds = [(name, _is_dir(f"{path}/{name}")) for name in inner]
         location = self._void / sha256(repr((kinds, links)).encode()).hexdigest()[:16]
+        # Another hidden folder had the same content.
         if location.exists():
             return location.name
         _made(location)
@@ -249,6 +250,7 @@ def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
     mounts: list[Mount] = []
     placed: dict[str, str] = {}
     for target, (source, kind) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
+        # Parents come first, so the nearest mount around a path has been decided.
         around = _enclosing(target, placed)
         early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
         needed = early or (kind != "shown" and around != "cover")

@@ -130,6 +130,7 @@ class AgentTool(DelegationTool):
 
     async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext) -> ToolOutput:
         """Return the result of a foreground run: everything it said, and the id that resumes it."""
+        # The result is in this text, so no notification may bring it again.
         self.delegation.consume(view.id)
         head = [*identity(view), *notes((*view.notes, *extra)), ""]
         note = status_note(view)

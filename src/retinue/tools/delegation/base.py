@@ -135,6 +135,7 @@ def _store(path: Path, text: str) -> None:
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text.encode("utf-8", "replace"))
+        # The name is fixed, so another call of the parent may be reading the old file.
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

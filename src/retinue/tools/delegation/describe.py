@@ -65,6 +65,7 @@ def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = N
     """
     given = tuple(specs)
     session = None if available is None else frozenset(available)
+    # Specs are large and frozen: comparing identities is quicker than comparing contents.
     key = (tuple(map(id, given)), session)
     if key not in _made:
         if len(_made) >= _REMEMBERED:

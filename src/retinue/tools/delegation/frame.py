@@ -126,10 +126,12 @@ the text must hold one (looking for them is a hundred times cheaper), and the pa
 def as_data(text: str) -> str:
     """Return `text` as a parent may read it: no frame tag is left in it, and a first line warns of
     instruction-shaped patterns if there are any."""
+    # Line ends first: a carriage return could hide the beginning of a tag from the search.
     text = _plain(text)
     first, newline, rest = text.partition("\n")
     if newline and first.startswith(MARKER):
         body = _harmless(rest)
+        # A text that was framed before keeps its warning instead of getting a second one.
         if first == _marker(body):
             return f"{first}\n{body}"
     body = _harmless(text)

@@ -167,6 +167,7 @@ def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[
 
 def _meant(word: str, children: Sequence[ChildView]) -> list[ChildView]:
     exact = [view for view in children if word in (view.id, view.handle)]
+    # A short beginning could clear the wrong agent.
     if exact or len(word) < SHORTEST:
         return exact[:1]
     return [view for view in children if view.id.startswith(word)]

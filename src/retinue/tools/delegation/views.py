@@ -257,6 +257,7 @@ async def _matches(peek: Peek, source: Sequence[str], context: ToolContext) -> t
     shown = one_line(peek.regex, 120)
     try:
         return await _search(peek.regex, source, context), f", matching /{shown}/"
+    # A model that meant plain text gets its lines instead of an error.
     except (ToolError, OSError, ValueError):
         literal = peek.regex
         numbers = [number for number, line in enumerate(source, 1) if literal in line]
@@ -266,6 +267,7 @@ async def _matches(peek: Peek, source: Sequence[str], context: ToolContext) -> t
 async def _search(pattern: str, source: Sequence[str], context: ToolContext) -> list[int]:
     if not source:
         return []
+    # ripgrep takes its pattern as an argument, which the system would cut there.
     if "\0" in pattern:
         raise ToolError("no line holds a NUL character")
     path = context.outputs / f"peek-{secrets.token_hex(6)}.txt"

@@ -35,6 +35,7 @@ def analyse(command: str) -> Script:
     reader = _Reader()
     try:
         steps = reader.steps(command, 0)
+    # Deep nesting may exhaust the stack before our own limit is reached.
     except (UnreadableError, RecursionError) as error:
         return Script(doubts=(str(error) or "it is nested too deeply",))
     return Script(tuple(steps), tuple(reader.opened), tuple(reader.moves))

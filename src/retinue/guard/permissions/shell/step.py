@@ -166,6 +166,7 @@ def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, st
     operands, at = wrapper.operands, 1
     while at < len(words):
         word = words[at]
+        # What follows are operands and the command, never options.
         if word == "--":
             at += 1 + operands
             break

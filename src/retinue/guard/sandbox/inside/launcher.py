@@ -120,6 +120,7 @@ def end_with_parent() -> None:
     """End everything of a command when Retinue itself is killed."""
     parent = posix.getppid()
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    # Retinue ended between the two calls, and the kernel will send no signal any more.
     if posix.getppid() != parent:
         posix._exit(FAILED)
 
@@ -195,6 +196,7 @@ def drop_capabilities(kept: int) -> None:
         if not kept >> capability & 1:
             attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
     for allowed in (kept, kept & held_capabilities(), 0):
+        # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
     raise WallError("capabilities cannot be given up")

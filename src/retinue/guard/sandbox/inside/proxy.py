@@ -128,6 +128,7 @@ def connect(host: str, port: int, hosts: "list[str]") -> socket.socket:
     named = host in ("localhost", "127.0.0.1", "::1")
     last = OSError(f"{host} has no address")
     for family, kind, protocol, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        # A name may be pointed at this machine after it was put on the list.
         if not named and str(where[0]).startswith(("127.", "0.", "169.254.", "::1", "fe80:", "::ffff:127.")):
             last = OSError(f"{host} leads back to this machine")
             continue
