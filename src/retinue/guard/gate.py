@@ -358,9 +358,7 @@ def _by_hook(said: HookResult) -> Denied:
 
 
 def _hooks(said: HookResult) -> str:
-    if said.handlers:
-        return f"hook {', '.join(said.handlers)}"
-    return "hook"
+    return f"hook {', '.join(said.handlers)}" if said.handlers else "hook"
 
 
 def _payload(use: ToolUse) -> dict[str, Any]:

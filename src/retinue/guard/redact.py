@@ -79,9 +79,7 @@ class RedactedStream:
 
     def finish(self) -> str:
         held, self._held, self._swallow = self._held, "", False
-        if held:
-            return self._redact(held)
-        return ""
+        return self._redact(held) if held else ""
 
     def _force(self, held: str) -> str:
         shown = self._redact(held)
@@ -137,9 +135,7 @@ class Redactor:
         """`text` without secrets; the very same object if there are none."""
         data = text.encode("utf-8", "surrogatepass")
         clean = self._clean(data)
-        if clean is data:
-            return text
-        return clean.decode("utf-8", "surrogatepass")
+        return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
     def body(self, body: Body, encoded: bytes) -> Body:
         """`body` without secrets; the very same object if there are none. `encoded` is its JSON."""
@@ -313,9 +309,7 @@ def _shortened(text: str) -> str:
             if frames > FRAMES_KEPT:
                 continue
         kept.append(line)
-    if frames > FRAMES_KEPT:
-        return "\n".join(kept)
-    return text
+    return "\n".join(kept) if frames > FRAMES_KEPT else text
 
 
 def _shortened_tracebacks(text: str) -> str:

@@ -73,23 +73,9 @@ _FORMATS = (
 )
 _BEFORE_DOT = 28
 """How far a token can begin before its long part."""
-_BEGINNINGS = (
-    *(
-        b"ghp_",
-        b"gho_",
-        b"ghu_",
-        b"ghs_",
-        b"ghr_",
-        b"github_pat_",
-        b"gl",
-        b"sk-",
-        b"sk_",
-        b"rk_",
-        b"pk_",
-        b"AIza",
-        b"xox",
-    ),
-    *(b"hf_", b"npm_", b"pypi-", b"gsk_", b"xai-", b"AKIA", b"ASIA", b"whsec_", b"GOCSPX-", b"pplx-", b"dckr_"),
+_BEGINNINGS = tuple(
+    b"ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ gl sk- sk_ rk_ pk_ AIza xox hf_ npm_ pypi- gsk_ xai- AKIA ASIA"
+    b" whsec_ GOCSPX- pplx- dckr_".split()
 )
 _WORDS = bytes(120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256))
 _LONG = b"x" * SHORTEST_TOKEN

@@ -105,20 +105,9 @@ def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, f
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
     inside = _NAMES_ONE + _INSIDE + rb"{%d,}+" % length
     plain = _NAMES_ONE + plain
-    pattern = rb"%b%b(?:(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))|%b%b[:=]%b%b(?P<hide>%b))" % (
-        marker,
-        more,
-        _GAP,
-        _GAP,
-        _QUOTE,
-        inside,
-        plain,
-        _QUOTE,
-        _GAP,
-        _GAP,
-        _QUOTE,
-        inside,
-    )
+    value = rb"(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))" % (_GAP, _GAP, _QUOTE, inside, plain)
+    member = rb"%b%b[:=]%b%b(?P<hide>%b)" % (_QUOTE, _GAP, _GAP, _QUOTE, inside)
+    pattern = rb"%b%b(?:%b|%b)" % (marker, more, value, member)
     return SecretRule(pattern, head, folded)
 
 

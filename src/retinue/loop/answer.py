@@ -118,9 +118,7 @@ class ModelTurn:
         text = part.partial or "".join(self._text)
         self._text.clear()
         self.shown = text or self.shown
-        if part.partial == text:
-            return part
-        return replace(part, partial=text)
+        return part if part.partial == text else replace(part, partial=text)
 
     def _whole(self, message: AssistantMessage) -> AssistantMessage:
         """Return the message; a failed one that forgot what had been streamed gets it back."""
@@ -130,9 +128,7 @@ class ModelTurn:
 
     def _cut(self) -> AssistantMessage:
         ending = self._interrupt.ending
-        failure = None
-        if ending is not None:
-            failure = ending.failure
+        failure = ending.failure if ending is not None else None
         return AssistantMessage(self._said(), "aborted", model=self._model.info.full_name, failure=failure)
 
     def _fail(self, failure: Failure) -> None:
@@ -289,6 +285,4 @@ def _renamed(call: ToolCall, used: set[str]) -> ToolCall:
         number += 1
         name = f"{call.id or 'call'}-{number}"
     used.add(name)
-    if name == call.id:
-        return call
-    return replace(call, id=name)
+    return call if name == call.id else replace(call, id=name)

@@ -145,9 +145,7 @@ def _listing(options: Sequence[Any]) -> str:
 
 
 def _join(position: str, key: Any) -> str:
-    if position:
-        return f"{position}.{key}"
-    return str(key)
+    return f"{position}.{key}" if position else str(key)
 
 
 def _name(position: str) -> str:
@@ -185,9 +183,7 @@ def reason(
 
 def schema_of(spec: ToolSpec) -> Mapping[str, Any]:
     """Return the schema of all that a tool accepts, which may be more than models are shown."""
-    if spec.spellings is None:
-        return spec.parameters
-    return spec.spellings.schema
+    return spec.parameters if spec.spellings is None else spec.spellings.schema
 
 
 def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:

@@ -98,9 +98,7 @@ class Interrupt:
                 finally:
                     waker.cancel()
                     await asyncio.gather(waker, return_exceptions=True)
-            if task.done():
-                return task.result()
-            return None
+            return task.result() if task.done() else None
         finally:
             if not task.done():
                 task.cancel()
@@ -158,9 +156,7 @@ class Controls:
         """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
         None when it cannot be told."""
         message = user(text, origin)
-        if self._put(self._steers, message):
-            return message
-        return None
+        return message if self._put(self._steers, message) else None
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
         """Say `text` when the agent would otherwise be done."""

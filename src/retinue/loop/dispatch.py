@@ -201,9 +201,7 @@ class Dispatch:
 
     def _give_up(self) -> None:
         """Start nothing more; what runs is cancelled, unless it may finish beside the answer."""
-        text = refusals.AFTER_ANSWER
-        if self.answer is None:
-            text = refusals.NOT_RUN
+        text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
         for call in self._queue:
             self._results[call.id] = self._result(call, failed(text))
         self._queue.clear()

@@ -186,9 +186,7 @@ class Submission:
             if call.name == SUBMIT and result.is_error:
                 self._attempts += 1
                 self._last = result.text
-        if self._attempts >= ATTEMPTS:
-            return self._failure()
-        return None
+        return self._failure() if self._attempts >= ATTEMPTS else None
 
     def read(self, text: str) -> ToolOutput | None:
         """Return an answer in text that is the result, as JSON and nothing else; None for any other text."""
@@ -200,9 +198,7 @@ class Submission:
             value = orjson.loads(text)
         except ValueError:
             return None
-        if self._problem(value):
-            return None
-        return ToolOutput((Text("Accepted."),), value=value)
+        return None if self._problem(value) else ToolOutput((Text("Accepted."),), value=value)
 
     def remind(self) -> UserMessage | Ending:
         """Remind a run that ends without a result: once, and the reminder counts as an attempt."""
@@ -246,9 +242,7 @@ def _line(error: Any) -> str:
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
-    if position:
-        return f"{position.lstrip('.')}: {message}"
-    return message
+    return f"{position.lstrip('.')}: {message}" if position else message
 
 
 def _is_plain_object(schema: Mapping[str, Any] | bool) -> TypeGuard[Mapping[str, Any]]:

@@ -249,9 +249,7 @@ class Turns:
 
     def _abort(self) -> Ending:
         limit = self.wrapped or "turns"
-        what = "tool-call limit"
-        if limit == "turns":
-            what = "turn limit"
+        what = "turn limit" if limit == "turns" else "tool-call limit"
         message = f"The run hit its {what} and did not come to an end within {self._grace} more turns."
         return Ending("aborted", Failure("limit", message, "Raise the limit, or give it a smaller task."), limit)
 

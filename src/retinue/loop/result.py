@@ -154,9 +154,7 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
 
 
 def _exit_code(report: RunReport) -> int:
-    if report.output_limit:
-        return 1
-    return report.outcome.exit_code
+    return 1 if report.output_limit else report.outcome.exit_code
 
 
 def _code(report: RunReport) -> ErrorCode:

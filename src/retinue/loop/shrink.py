@@ -95,9 +95,7 @@ def transcript(messages: Sequence[Message], characters: int) -> str:
     for older, newer in _CUTS:
         lines: list[str] = []
         for index, message in enumerate(messages):
-            most = newer
-            if index < half:
-                most = older
+            most = older if index < half else newer
             lines += _lines(message, most)
         text = "\n\n".join(lines)
         if len(text) <= characters:

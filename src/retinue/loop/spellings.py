@@ -140,9 +140,7 @@ class _Reader:
 
     @property
     def _ignored(self) -> frozenset[str]:
-        if self._spellings is not None:
-            return self._spellings.ignored
-        return frozenset()
+        return self._spellings.ignored if self._spellings is not None else frozenset()
 
     def _name(self, key: str, known: Mapping[str, Any], position: str) -> str:
         """Return the parameter that `key` stands for, or `key`."""
@@ -214,9 +212,7 @@ def _as(value: Any, kind: str, schema: Mapping[str, Any]) -> Any:
             return _list(value, schema.get("items"))
         case "object":
             found = _json(value)
-            if isinstance(found, Mapping):
-                return found
-            return None
+            return found if isinstance(found, Mapping) else None
     return None
 
 
@@ -264,6 +260,4 @@ def _json(value: Any) -> Any:
 
 
 def _join(position: str, key: str) -> str:
-    if position:
-        return f"{position}.{key}"
-    return key
+    return f"{position}.{key}" if position else key

@@ -160,9 +160,7 @@ class Steps:
             return "overflow"
         if self._controls.take_compact():
             return "manual"
-        if self._compactor.is_due(self._conversation):
-            return "threshold"
-        return None
+        return "threshold" if self._compactor.is_due(self._conversation) else None
 
     def _cannot_go_on(self) -> bool:
         self.ending = self.ending or self._interrupt.ending or over_budget(self._job.limits, self._tally.usage)

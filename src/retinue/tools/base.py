@@ -56,9 +56,7 @@ class BuiltinTool(ABC):
     @classmethod
     def declared_effects(cls) -> frozenset[EffectKind]:
         """Return the most the tool may do."""
-        if cls.effects is not None:
-            return cls.effects
-        return TOOLS[cls.name]
+        return cls.effects if cls.effects is not None else TOOLS[cls.name]
 
     @classmethod
     def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:

@@ -111,9 +111,7 @@ class BashTool(BuiltinTool):
             raise ToolError(f"The shell could not be started: {error}") from None
         finally:
             capture.close()
-        stopped = ""
-        if confinement is not None:
-            stopped = confinement.explain(shown, ended.code)
+        stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
         timing = Timing(time.monotonic() - began, seconds, most, can_stay=context.commands is not None)
         return _output(command, shown, ended, timing, stopped)
 
@@ -148,9 +146,7 @@ def _line(words: list[Any]) -> Any:
         return words[2]
     import shlex
 
-    if len(words) == 1:
-        return words[0]
-    return shlex.join(words)
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def _take(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -226,9 +222,7 @@ class Timing(Struct, frozen=True):
 
     @property
     def limit(self) -> str:
-        if self.at_most:
-            return "the most one call may take"
-        return "its timeout"
+        return "the most one call may take" if self.at_most else "its timeout"
 
     @property
     def remedy(self) -> str:
@@ -278,6 +272,4 @@ def _signal(number: int) -> str:
 
 def _shell_signal(code: int) -> str:
     """Shells report a child's death by signal N as 128 + N."""
-    if 128 < code < 160:
-        return f", {_signal(code - 128)}"
-    return ""
+    return f", {_signal(code - 128)}" if 128 < code < 160 else ""

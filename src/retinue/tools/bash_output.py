@@ -62,9 +62,7 @@ class BackgroundCommand:
             self._unread.append(self._cleaner.feed(b"", final=True))
         text = "".join(self._unread)
         self._unread.clear()
-        if text:
-            return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip()
-        return ""
+        return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip() if text else ""
 
     def state(self) -> str:
         """Return its state in a few words."""

@@ -92,9 +92,7 @@ def cut_bytes(text: str, most: int) -> str:
 
 
 def byte_length(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def line_count(text: str) -> int:
@@ -122,16 +120,12 @@ def join_parts(head: str, gap: str, tail: str) -> str:
 def trim_head(text: str) -> str:
     """Return `text` without its last, probably broken line, unless that is most of it."""
     end = text.rfind("\n")
-    if end > len(text) // 2:
-        return text[: end + 1]
-    return text
+    return text[: end + 1] if end > len(text) // 2 else text
 
 
 def trim_tail(text: str) -> str:
     start = text.find("\n")
-    if 0 <= start < len(text) // 2:
-        return text[start + 1 :]
-    return text
+    return text[start + 1 :] if 0 <= start < len(text) // 2 else text
 
 
 SHOWN = 30_000

@@ -102,9 +102,7 @@ class TextForm(Struct, frozen=True):
     def decode(self, data: bytes) -> str:
         """Return the text, with plain newlines if all of its line ends are CRLF."""
         text = data[len(self.mark) :].decode(self.codec, self.errors)
-        if self.crlf:
-            return text.replace("\r\n", "\n")
-        return text
+        return text.replace("\r\n", "\n") if self.crlf else text
 
 
 def forms_of(data: bytes) -> tuple[TextForm, ...]:

@@ -41,9 +41,7 @@ def apply(text: str, edits: list[Edit], shown: str) -> str:
     """Return `text` after all edits, each applied to what the one before it left. Raise ToolError,
     naming the edit, when one does not match exactly once (or at all, with `every`)."""
     for number, edit in enumerate(edits, 1):
-        label = ""
-        if len(edits) > 1:
-            label = f"Edit {number} of {len(edits)}: "
+        label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
         found = fit_ends(edit, text)
         first = text.find(found.old)
         if first < 0:
@@ -63,15 +61,11 @@ def fit_ends(edit: Edit, text: str) -> Edit:
     if "\r\n" not in edit.old and edit.old in text:
         return edit
     wide = Edit(plain.old.replace("\n", "\r\n"), plain.new.replace("\n", "\r\n"), edit.every)
-    if wide.old in text:
-        return wide
-    return plain
+    return wide if wide.old in text else plain
 
 
 def _none_made(edits: list[Edit]) -> str:
-    if len(edits) > 1:
-        return " None of the edits was made."
-    return ""
+    return " None of the edits was made." if len(edits) > 1 else ""
 
 
 def _ambiguous(text: str, old: str, shown: str) -> str:
@@ -188,9 +182,7 @@ class EditTool(BuiltinTool):
             return ok(f"Made the change of a cell ({cell.mode}) in {confined.shown}.", made.effect)
         edits = _edits(given)
         diff, effect = await in_thread(lambda: _edit_file(confined, context, edits))
-        count = "the edit"
-        if len(edits) > 1:
-            count = f"{len(edits)} edits"
+        count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
         return ok(f"Made {count} in {confined.shown}:\n{diff}", effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:

@@ -44,16 +44,12 @@ def rewrite(
     """Replace the content of `confined` by what `change` makes of it. `change` gets None for a
     file that does not exist, and raises ToolError to leave everything as it is. A file that
     exists keeps its mode; a new one can be made `executable`."""
-    made = 0o666
-    if executable:
-        made = 0o777
+    made = 0o777 if executable else 0o666
     mode = made
     # Looked at before the folder is locked: making the folders above must wait until the change is accepted.
     fresh = _existing(confined) is None
     # Before any folder is made: a refusal leaves no trace.
-    new = b""
-    if fresh:
-        new = change(None)
+    new = change(None) if fresh else b""
     ledger = context.ledger
     with _leased(confined, context), spot(confined, create=fresh) as where, _locked(where, confined):
         found = where.stat()
@@ -114,15 +110,11 @@ def check_fresh(confined: Confined, context: ToolContext, current: bytes) -> Non
 
 def changed_by(confined: Confined, context: ToolContext, now: str) -> str | None:
     """Return which other run wrote the content with the hash `now`, where that is known."""
-    if context.ledger is None:
-        return None
-    return context.ledger.changed_by(confined.path, now)
+    return None if context.ledger is None else context.ledger.changed_by(confined.path, now)
 
 
 def _leased(confined: Confined, context: ToolContext) -> AbstractContextManager[object]:
-    if context.ledger is None:
-        return nullcontext()
-    return context.ledger.lease(confined.path)
+    return nullcontext() if context.ledger is None else context.ledger.lease(confined.path)
 
 
 def _touched(confined: Confined, old: bytes | None, after: str) -> TouchedPath:

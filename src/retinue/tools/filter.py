@@ -22,16 +22,8 @@ from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias
 _EVERY = frozenset({"*", "all"})
 _SHOWN = 5
 _NOT_FOR_SUBAGENTS = frozenset(
-    {
-        "askuserquestion",
-        "endconversation",
-        "enterplanmode",
-        "exitplanmode",
-        "schedulewakeup",
-        "taskoutput",
-        "waitformcpservers",
-        "workflow",
-    }
+    "askuserquestion endconversation enterplanmode exitplanmode schedulewakeup taskoutput waitformcpservers"
+    " workflow".split()
 )
 
 
@@ -122,9 +114,7 @@ def _some(names: Sequence[str]) -> str:
 
 def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:
     """Return what an agent with a memory folder still needs: to read it, and to write it if it may."""
-    wanted = ["read", "write", "edit"]
-    if readonly:
-        wanted = ["read"]
+    wanted = ["read"] if readonly else ["read", "write", "edit"]
     return tuple(name for name in wanted if name not in present)
 
 
@@ -182,9 +172,7 @@ class _Asked:
             self.unrecognised.append(name)
 
     def notes(self, agent: str, absent: Mapping[str, str]) -> list[str]:
-        by = ""
-        if agent:
-            by = f' requested by agent "{agent}"'
+        by = f' requested by agent "{agent}"' if agent else ""
         notes = [f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised]
         notes += [f"{name} is not available to subagents" for name in self.unavailable]
         missing: list[str] = []

@@ -87,9 +87,7 @@ def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bo
         lines.append(f"[no name is exactly {pattern}; these contain it]")
     if not matches:
         return f"Nothing matches {pattern!r} in {start.name}. {skipped_files(hidden)} not looked at."
-    end = ""
-    if pattern.endswith("/"):
-        end = "/"
+    end = "/" if pattern.endswith("/") else ""
     lines += [start.show(path) + end for path in matches[:limit]]
     if len(matches) > limit:
         lines.append(f"[{limit} of {len(matches):,} found; narrow the pattern or path, or raise limit]")

@@ -53,9 +53,7 @@ class FunctionTool(Struct, frozen=True):
                 value = await asyncio.to_thread(self.function, **given)
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its result
             return failed(f"{self.spec.name} failed: {type(error).__name__}: {error}")
-        if isinstance(value, ToolOutput):
-            return value
-        return ok(_text(value))
+        return value if isinstance(value, ToolOutput) else ok(_text(value))
 
 
 @overload
@@ -84,9 +82,7 @@ def tool(
             target, ToolSpec(name or target.__name__, said, parameters, frozenset(effects)), wants_context
         )
 
-    if function is not None:
-        return make(function)
-    return make
+    return make(function) if function is not None else make
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:

@@ -227,15 +227,9 @@ MOST = 2000
 CHARACTERS = 30_000
 
 _MODES = {
-    "content": "content",
-    "files": "files",
-    "count": "count",
-    "files_with_matches": "files",
-    "filenames": "files",
-    "paths": "files",
-    "lines": "content",
-    "matches": "content",
-    "counts": "count",
+    **dict.fromkeys(("content", "lines", "matches"), "content"),
+    **dict.fromkeys(("files", "files_with_matches", "filenames", "paths"), "files"),
+    **dict.fromkeys(("count", "counts"), "count"),
 }
 _ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
 """What ripgrep calls a type, where that is not the end of its files' names."""
@@ -327,9 +321,7 @@ def _nothing(query: GrepQuery, start: Start) -> str:
 
 def skipped_files(hidden: bool) -> str:
     """Return which files a search has skipped, as the subject of a sentence."""
-    if hidden:
-        return "Ignored files were"
-    return "Ignored and hidden files were"
+    return "Ignored files were" if hidden else "Ignored and hidden files were"
 
 
 def _listing(lines: list[str], limit: int, found: Counts) -> str:
@@ -351,8 +343,6 @@ def _content(lines: list[str], matches: int, found: Counts) -> str:
         kept.append(line)
     if matches >= found.total and len(kept) == len(lines):
         return "\n".join(kept)
-    seen = f"first {matches:,}"
-    if len(kept) < len(lines):
-        seen = f"first {len(kept):,} lines"
+    seen = f"first {len(kept):,} lines" if len(kept) < len(lines) else f"first {matches:,}"
     total = f"{found.total:,} matching lines in {len(found.files):,} files"
     return "\n".join([*kept, f"[{seen} of {total}; {_NARROW}]"])

@@ -58,9 +58,7 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
         if path in map(os.path.realpath, context.transcripts()):
             return Confined(Path(path).parent, path, _shown(path, context))
     allowed = ", ".join(map(str, context.roots))
-    where = f"{text} is"
-    if path != text:
-        where = f"{text!r} leads to {path}, which is"
+    where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
     if context.instead is not None and (below := _below(path, context.instead[0])) is not None:
         right = context.instead[1] / below
         raise ToolError(f"{where} in the main checkout, which this run must not touch. Use its copy: {right}")
@@ -85,9 +83,7 @@ def shown(path: Path, context: ToolContext) -> str:
 
 def _shown(path: str, context: ToolContext) -> str:
     below = _below(path, context.root)
-    if below is None:
-        return visible(path)
-    return visible(below or ".")
+    return visible(path) if below is None else visible(below or ".")
 
 
 def visible(name: str) -> str:
@@ -100,9 +96,7 @@ def visible(name: str) -> str:
 
 
 def _printable(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    return letter.encode("unicode_escape").decode()
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
 
 
 def _below(path: str, root: Path) -> str | None:
@@ -112,9 +106,7 @@ def _below(path: str, root: Path) -> str | None:
     if whole == start:
         return ""
     start = start.rstrip(os.sep) + os.sep
-    if whole.startswith(start):
-        return path[len(start) :]
-    return None
+    return path[len(start) :] if whole.startswith(start) else None
 
 
 def _resolve(text: str, context: ToolContext) -> str:
@@ -129,9 +121,7 @@ def _resolve(text: str, context: ToolContext) -> str:
         text = (context.environment.get("HOME") or str(Path.home())) + text[1:]
     path = os.path.join(context.root, text)  # noqa: PTH118
     # Path.resolve raises on loops.
-    if _is_plain(path, context.root):
-        return path
-    return os.path.realpath(path)
+    return path if _is_plain(path, context.root) else os.path.realpath(path)
 
 
 def _is_plain(path: str, root: Path) -> bool:
@@ -158,9 +148,7 @@ def _straight_below(path: str, root: Path) -> str | None:
     if os.sep != "/" or not path.startswith(start):
         return None
     below = path[len(start) :]
-    if _DETOURS.isdisjoint(below.split("/")):
-        return below
-    return None
+    return below if _DETOURS.isdisjoint(below.split("/")) else None
 
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -253,9 +241,7 @@ def read_little(confined: Confined, most: int) -> bytes | None:
     try:
         data = os.read(descriptor, most)
         whole = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
-        if whole:
-            return data
-        return None
+        return data if whole else None
     finally:
         os.close(descriptor)
 

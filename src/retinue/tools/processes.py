@@ -119,9 +119,7 @@ async def _run(
     descriptors: Sequence[int],
     cancelled: asyncio.Future[None],
 ) -> ProcessEnd:
-    stderr = asyncio.subprocess.PIPE
-    if merge:
-        stderr = asyncio.subprocess.STDOUT
+    stderr = asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
             lambda: watcher,

@@ -36,9 +36,7 @@ class AskParentTool(BuiltinTool):
         reply = await context.companion.ask(question, _options(given), call_id)
         match reply.kind:
             case "answered":
-                if reply.by:
-                    return ok(f"Answer of {reply.by}: {reply.text}")
-                return ok(reply.text)
+                return ok(f"Answer of {reply.by}: {reply.text}") if reply.by else ok(reply.text)
             case "passed-on":
                 return ok("Your question was passed on. Go on with your work; the answer comes as a message.")
             case "nobody":
@@ -66,9 +64,7 @@ def _options(given: Arguments) -> tuple[str, ...]:
 
 def _field(entry: Any, name: str) -> Any:
     """Return a field of an entry that is an object; any other entry is the value itself."""
-    if isinstance(entry, dict):
-        return entry.get(name, "")
-    return entry
+    return entry.get(name, "") if isinstance(entry, dict) else entry
 
 
 class AskUserTool(AskParentTool):
@@ -113,9 +109,7 @@ class ExitPlanTool(BuiltinTool):
         if reply.text.startswith("Approved."):
             # The walls of a read-only run were those of plan mode.
             context.confinement = None
-        if reply.by:
-            return ok(f"{reply.text} ({reply.by})")
-        return ok(reply.text)
+        return ok(f"{reply.text} ({reply.by})") if reply.by else ok(reply.text)
 
 
 class FinalPlanTool(ExitPlanTool):

@@ -79,9 +79,7 @@ class Reaching:
         output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
         if output.is_error:
             return output
-        said = ""
-        if self._after is not None:
-            said = self._after(path)
+        said = self._after(path) if self._after is not None else ""
         content = list(output.content)
         if said:
             content.append(Text(said))
@@ -99,9 +97,7 @@ class ReachingWriter(Reaching):
             folder, path = found
             arguments, context = _with_path(arguments, path), replace(context, roots=(folder,))
         preview = getattr(self.inner, "preview", None)
-        if preview is not None:
-            return str(await preview(arguments, context))
-        return ""
+        return str(await preview(arguments, context)) if preview is not None else ""
 
 
 def label(tool: Tool) -> str:

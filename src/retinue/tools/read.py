@@ -120,9 +120,7 @@ class _Builder:
                 position = self._pass_over(chunk, position)
                 continue
             end = chunk.find(b"\n", position)
-            stop = end
-            if end < 0:
-                stop = len(chunk)
+            stop = len(chunk) if end < 0 else end
             self.length += stop - position
             self.part += chunk[position : min(stop, position + LINE_BYTES + 1 - len(self.part))]
             if end < 0:
@@ -399,6 +397,4 @@ def _similar(confined: Confined) -> str:
         return " Its folder does not exist either; find can look for the name."
     lower = {name.lower(): name for name in sorted(names, reverse=True)}
     close = difflib.get_close_matches(confined.path.name.lower(), lower, n=3, cutoff=0.6)
-    if close:
-        return f" Similar names there: {', '.join(map(lower.__getitem__, close))}"
-    return ""
+    return f" Similar names there: {', '.join(map(lower.__getitem__, close))}" if close else ""

@@ -175,9 +175,7 @@ def _class(body: str) -> str:
         re.compile(f"[{safe}]")
     except re.error:  # a range that runs backwards: its characters one by one
         safe = re.escape(members)
-    if negated:
-        return f"[^/{safe}]"
-    return f"[{safe}]"
+    return f"[^/{safe}]" if negated else f"[{safe}]"
 
 
 class Start(Struct, frozen=True):
@@ -192,9 +190,7 @@ class Start(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
-        if self.confined.shown == ".":
-            return "the working directory"
-        return self.confined.shown
+        return "the working directory" if self.confined.shown == "." else self.confined.shown
 
     def show(self, path: str) -> str:
         return self.prefix + visible(path)
@@ -218,9 +214,7 @@ def start_of(text: str | None, context: ToolContext) -> Start:
 
 def _stat(confined: Confined) -> os.stat_result | None:
     if not confined.parts:
-        if confined.root.exists():
-            return confined.root.lstat()
-        return None
+        return confined.root.lstat() if confined.root.exists() else None
     try:
         with spot(confined) as where:
             return where.stat()

@@ -147,6 +147,4 @@ class ToolSearchTool:
 
 def _first_line(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
-    if len(line) <= _SHOWN:
-        return line
-    return f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

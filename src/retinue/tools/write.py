@@ -150,9 +150,7 @@ def _new(confined: Confined, context: ToolContext, content: str, old: bytes | No
     if old is not None:
         if confined.real not in context.seen:
             who = changed_by(confined, context, content_hash(old))
-            by = ""
-            if who:
-                by = f" (it was written by {who})"
+            by = f" (it was written by {who})" if who else ""
             raise ToolError(
                 f"{confined.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
             )
@@ -186,7 +184,5 @@ def _report(confined: Confined, content: str, change: Change) -> str:
         did = "Created"
     elif change.old == change.new:
         did = "Unchanged:"
-    kept = ""
-    if _form(change.old).crlf:
-        kept = "; kept its CRLF line ends"
+    kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
     return f"{did} {confined.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"

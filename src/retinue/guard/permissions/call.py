@@ -62,9 +62,7 @@ class JudgedCall:
             return Script(doubts=("it names no command, or more than one",))
         found = analyse(texts[0])
         doubts = tuple(self._surprises(found))
-        if doubts:
-            return replace(found, doubts=(*found.doubts, *doubts))
-        return found
+        return replace(found, doubts=(*found.doubts, *doubts)) if doubts else found
 
     def _surprises(self, script: Script) -> Iterator[str]:
         """Yield what the files in the folders of a command would make of it."""

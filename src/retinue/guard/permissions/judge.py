@@ -56,9 +56,7 @@ _NEVER_WIDE = (
 def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
     """Return the narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
-        if coverage is not None:
-            return _of_command(call, coverage)
-        return None
+        return _of_command(call, coverage) if coverage is not None else None
     if call.writes and call.tool in WRITING:
         if len(call.paths) == 1:
             return f"Edit({_pattern(call.paths[0], call)})"
@@ -77,9 +75,7 @@ def _of_command(call: JudgedCall, coverage: Coverage) -> str | None:
     tools = {True: "Edit", False: "Read"}
     for file in coverage.open_files:
         rules.add(f"{tools[file.writes]}({_pattern(file.path, call)})")
-    if len(rules) == 1:
-        return rules.pop()
-    return None
+    return rules.pop() if len(rules) == 1 else None
 
 
 def _of_step(step: Step) -> str | None:
@@ -289,9 +285,7 @@ class _Judgement:
 def _about(rule: Rule, doubts: Sequence[str]) -> str:
     """Return why a rule may be about a call."""
     found = f"it may be what the rule {rule.text} is about"
-    if doubts:
-        return f"{doubts[0]}, so {found}"
-    return found
+    return f"{doubts[0]}, so {found}" if doubts else found
 
 
 def _allows_all(rule: Rule) -> bool:

@@ -89,9 +89,7 @@ class RunFolders(Struct, frozen=True):
         if self.copied is None:
             return None
         rest = below(path, self.copied[0])
-        if rest is None:
-            return None
-        return f"{self.copied[1]}/{rest}".rstrip("/")
+        return None if rest is None else f"{self.copied[1]}/{rest}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
         """Return whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
@@ -119,9 +117,7 @@ def below(path: str, folder: str) -> str | None:
     if path == folder:
         return ""
     start = folder if folder.endswith("/") else folder + "/"
-    if path.startswith(start):
-        return path[len(start) :]
-    return None
+    return path[len(start) :] if path.startswith(start) else None
 
 
 def real_path(path: str, folders: dict[str, str]) -> str:
@@ -173,9 +169,7 @@ def match_path(rule: Rule, folders: RunFolders, path: str, base: str | None = No
 
 def _match_forms(rule: Rule, folders: RunFolders, forms: Iterable[str]) -> Match:
     answers = [_match_form(rule, folders, form) for form in forms]
-    if rule.kind == "allow":
-        return min(answers)
-    return max(answers)
+    return min(answers) if rule.kind == "allow" else max(answers)
 
 
 def _match_form(rule: Rule, folders: RunFolders, path: str) -> Match:
@@ -273,9 +267,7 @@ def _widened(pattern: str) -> str:
 def _joined(base: str, path: str, home: str) -> str:
     """Return the path absolute and without `..`, by text alone."""
     joined = _join(base, path, home)
-    if joined.startswith(HOLE):
-        return joined
-    return os.path.normpath(joined)
+    return joined if joined.startswith(HOLE) else os.path.normpath(joined)
 
 
 def _join(base: str, path: str, home: str) -> str:

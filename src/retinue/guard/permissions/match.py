@@ -110,9 +110,7 @@ def _command(pattern: str, step: Step) -> Match:
     if any(makes_programs_load_code(name) for name, _ in step.assigned):
         return MAYBE
     if step.name == "git":
-        if step.opaque:
-            return MAYBE
-        return best
+        return MAYBE if step.opaque else best
     if step.inner:
         # They are judged by themselves.
         return best
@@ -291,9 +289,7 @@ def goes_through(step: Step) -> bool:
 
 def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
     if rule.specifier is None:
-        if path.startswith("/dev/"):
-            return NO
-        return YES
+        return NO if path.startswith("/dev/") else YES
     return max(match_path(rule, call.folders, path, base) for base in call.bases)
 
 

@@ -67,9 +67,7 @@ def question(use: ToolUse, decision: Decision) -> str | None:
     """Return the call as data; None for one that is too long to be judged as a whole."""
     call = {"tool": use.tool, "arguments": use.arguments, "why asked": decision.reason}
     text = json.dumps(call, ensure_ascii=False, default=str)
-    if len(text) <= LONGEST:
-        return text
-    return None
+    return text if len(text) <= LONGEST else None
 
 
 def read_answer(text: str) -> tuple[Verdict, str]:
@@ -84,14 +82,8 @@ def read_answer(text: str) -> tuple[Verdict, str]:
 
 
 OVERRIDING: frozenset[PermissionMode] = frozenset({"bypassPermissions", "acceptEdits", "auto"})
-FREEDOM: dict[PermissionMode, int] = {
-    "plan": 0,
-    "dontAsk": 1,
-    "default": 2,
-    "acceptEdits": 3,
-    "auto": 4,
-    "bypassPermissions": 5,
-}
+_BY_FREEDOM: tuple[PermissionMode, ...] = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
+FREEDOM = {mode: freedom for freedom, mode in enumerate(_BY_FREEDOM)}
 
 
 def effective_mode(

@@ -50,9 +50,7 @@ def match(pattern: str, text: str) -> Match:
     known = is_known(text)
     if "*" not in pattern:
         if known:
-            if pattern == text:
-                return YES
-            return NO
+            return YES if pattern == text else NO
         if _run(pattern, text, open_marks=True):
             return MAYBE
         return NO
@@ -296,22 +294,16 @@ class _Chain:
             return None
         text = self._tool if specifier == EVERY else f"{self._tool}({specifier})"
         made = parse_rule(text, kind, source=self._source, base=self._base)
-        if isinstance(made, Rule):
-            return made
-        return None
+        return made if isinstance(made, Rule) else None
 
     def _specifier(self, pattern: str) -> str | None:
         if pattern == EVERY:
             return EVERY
         if self._tool in FETCHING:
             host = _URL.fullmatch(pattern)
-            if host is not None:
-                return f"domain:{host[1]}"
-            return None
+            return f"domain:{host[1]}" if host is not None else None
         if self._tool in SPAWNING:
-            if EVERY not in pattern:
-                return pattern
-            return None
+            return pattern if EVERY not in pattern else None
         return pattern
 
 
@@ -339,9 +331,7 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
 
 def _served(name: str) -> str:
     """Return opencode's `server_tool` as the name that a tool of a server has here."""
-    if name.startswith("mcp__"):
-        return name
-    return f"mcp__{name.replace('_', EVERY)}"
+    return name if name.startswith("mcp__") else f"mcp__{name.replace('_', EVERY)}"
 
 
 def _from_last_for_all(entries: list[PermissionRule]) -> list[PermissionRule]:

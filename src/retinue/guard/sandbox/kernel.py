@@ -22,33 +22,13 @@ from msgspec import Struct
 NEWEST = 469
 """The newest system call that was looked at. Younger ones do not exist for a confined program."""
 
-_COMMON = {
-    "pidfd_send_signal": 424,
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "clone3": 435,
-    "close_range": 436,
-    "pidfd_getfd": 438,
-    "process_madvise": 440,
-    "mount_setattr": 442,
-    "quotactl_fd": 443,
-    "landlock_create_ruleset": 444,
-    "landlock_add_rule": 445,
-    "landlock_restrict_self": 446,
-    "process_mrelease": 448,
-    "fchmodat2": 452,
-    "setxattrat": 463,
-    "removexattrat": 466,
-    "open_tree_attr": 467,
-    "file_setattr": 469,
-}
+_COMMON = """
+pidfd_send_signal 424 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429
+fsopen 430 fsconfig 431 fsmount 432 fspick 433 clone3 435 close_range 436 pidfd_getfd 438 process_madvise 440
+mount_setattr 442 quotactl_fd 443 landlock_create_ruleset 444 landlock_add_rule 445 landlock_restrict_self 446
+process_mrelease 448 fchmodat2 452 setxattrat 463 removexattrat 466 open_tree_attr 467 file_setattr 469
+"""
+"""Name and number of system calls that have the same number everywhere."""
 
 _TABLE = """
 acct 163 89            add_key 248 217        adjtimex 159 171
@@ -105,10 +85,11 @@ def machine_called(name: str) -> Machine | None:
     column = {"x86_64": 1, "aarch64": 2}.get(name)
     if column is None:
         return None
+    common = dict(zip(_COMMON.split()[::2], map(int, _COMMON.split()[1::2]), strict=True))
     fields = _TABLE.split()
     rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
     calls = {row[0]: int(row[column]) for row in rows if row[column] != "-"}
-    return Machine(name, 0xC000003E if column == 1 else 0xC00000B7, {**calls, **_COMMON})
+    return Machine(name, 0xC000003E if column == 1 else 0xC00000B7, {**calls, **common})
 
 
 @cache

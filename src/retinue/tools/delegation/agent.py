@@ -212,9 +212,7 @@ def _budget(given: Arguments) -> Budget | None:
     if not found or found == [{}]:
         return None
     try:
-        if len(found) == 1:
-            return Budget.read(found[0])
-        return Budget.read(found)
+        return Budget.read(found[0]) if len(found) == 1 else Budget.read(found)
     except UsageError as error:
         raise ToolError(f"Agent: {error}") from error
 

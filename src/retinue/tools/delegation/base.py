@@ -82,9 +82,7 @@ def agent_id(given: Arguments) -> str:
 
 def said(given: Arguments, name: str, *others: str) -> bool | None:
     """A flag that keeps "not said" apart from no."""
-    if given.find(name, *others) is None:
-        return None
-    return given.flag(name, *others)
+    return None if given.find(name, *others) is None else given.flag(name, *others)
 
 
 def text_property(description: str, **more: object) -> Mapping[str, object]:

@@ -106,9 +106,7 @@ def first_sentence(text: str) -> str:
     """Return `text` up to the first full stop, exclamation or question mark before a space or the end."""
     text = " ".join(text.split())
     end = _SENTENCE.search(text)
-    if end:
-        return text[: end.end()]
-    return text
+    return text[: end.end()] if end else text
 
 
 def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> str:
@@ -120,9 +118,7 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
     if asked is not None and not everything:
         names = _names(asked)
     if everything or set(BUILT_IN_SEVEN) <= set(names):
-        if denied:
-            return f"* except {_listed(denied)}"
-        return "*"
+        return f"* except {_listed(denied)}" if denied else "*"
     present = [name for name in names if available is None or name in available or not canonical(name)]
     if names and not present and not spec.tools.selectors:
         return ""
@@ -137,9 +133,7 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
 def model_label(name: str | None) -> str:
     """`anthropic/claude-haiku-4-5-20251001` as `claude-haiku-4-5`."""
     label = (name or "").strip().rpartition("/")[2]
-    if label.lower() == "inherit":
-        return ""
-    return one_line(_DATE.sub("", label), 64)
+    return "" if label.lower() == "inherit" else one_line(_DATE.sub("", label), 64)
 
 
 def _names(entries: Iterable[str]) -> list[str]:
@@ -153,9 +147,7 @@ def _names(entries: Iterable[str]) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED])
-    if len(names) > _NAMED:
-        return f"{shown}, {len(names) - _NAMED} more"
-    return shown
+    return f"{shown}, {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
 def _extensible(spec: AgentSpec) -> bool:
@@ -248,9 +240,7 @@ def find_template(cwd: Path, environment: Mapping[str, str] | None = None) -> Te
 def _values(wording: Wording) -> dict[str, str]:
     following = wording.depth + 1
     guidelines = _guidelines()
-    foreground = "foreground"
-    if wording.background:
-        foreground = "background"
+    foreground = "background" if wording.background else "foreground"
     values = {
         "typeList": "\n".join(map(TypeLine.full, wording.types)),
         "compactTypeList": "\n".join(map(TypeLine.compact, wording.types)),

@@ -134,9 +134,7 @@ def _outcome(view: ChildView) -> Outcome:
     ended: str = view.status
     if ended not in _ENDED:
         ended = "error"
-    failure = None
-    if view.error:
-        failure = Failure("internal", view.error)
+    failure = Failure("internal", view.error) if view.error else None
     return Outcome(
         cast(Ended, ended),
         view.text,
@@ -235,9 +233,7 @@ def _dispatch_refused(refusal: Refusal, agent: str) -> str:
             return _led("Subagent spawn denied: ", refusal.message)
         case _:
             return _led("Subagent failed: ", refusal.message)
-    if refusal.message.startswith(start):
-        return refusal.message
-    return f"{start}. {refusal.message}"
+    return refusal.message if refusal.message.startswith(start) else f"{start}. {refusal.message}"
 
 
 def _led(start: str, message: str) -> str:

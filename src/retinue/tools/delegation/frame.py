@@ -66,9 +66,7 @@ def _alternatives(tags: Iterable[str]) -> str:
     patterns: list[str] = []
     for tag in tags:
         # Words that are common as the beginning of others count only as a whole.
-        end = ""
-        if tag in ("result", "invoke", "antml"):
-            end = r"(?![\w-])"
+        end = r"(?![\w-])" if tag in ("result", "invoke", "antml") else ""
         patterns.append(_spread(tag) + end)
     return "|".join(patterns)
 
@@ -136,9 +134,7 @@ def as_data(text: str) -> str:
             return f"{first}\n{body}"
     body = _harmless(text)
     marker = _marker(body)
-    if marker:
-        return f"{marker}\n{body}"
-    return body
+    return f"{marker}\n{body}" if marker else body
 
 
 def framed(text: str) -> str:
@@ -185,6 +181,4 @@ def _marker(body: str) -> str:
     for name, words, pattern in _PATTERNS:
         if any(map(low.__contains__, words)) and re.search(pattern, body):
             found.append(name)
-    if found:
-        return f"{MARKER} {', '.join(found)}{_MARKER_END}"
-    return ""
+    return f"{MARKER} {', '.join(found)}{_MARKER_END}" if found else ""

@@ -188,9 +188,7 @@ def _ids(given: Arguments) -> list[str] | None:
 
 
 def _cleared(ids: Sequence[str]) -> str:
-    if ids:
-        return f"Cleared {len(ids)}: {', '.join(ids)}"
-    return "Cleared none."
+    return f"Cleared {len(ids)}: {', '.join(ids)}" if ids else "Cleared none."
 
 
 _NOTIFIED = "You are notified automatically when it ends; wait: true waits for that."
@@ -218,9 +216,7 @@ class GetSubagentResultTool(DelegationTool):
         if given.find("agent_id") is None:
             return ok(list_children(self.delegation.children(), every=given.flag("all")))
         wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
-        peek = None
-        if not verbose:
-            peek = read_peek(given)
+        peek = read_peek(given) if not verbose else None
         view = self.delegation.view(wanted)
         end: WaitEnd | None = None
         live = self.live()
@@ -267,9 +263,7 @@ async def _body(view: ChildView, end: WaitEnd | None, seconds: float, most: int,
     if view.live:
         return _still_at_work(view, end, seconds, most)
     if succeeded(view):
-        if view.text.strip():
-            return (await bounded(view.text, view.id, context)).text
-        return NO_OUTPUT
+        return (await bounded(view.text, view.id, context)).text if view.text.strip() else NO_OUTPUT
     lines: list[str] = []
     if view.error or view.status == "error":
         lines.append(f"Error: {error_text(view)}")

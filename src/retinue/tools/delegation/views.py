@@ -39,11 +39,8 @@ _NOTES: dict[Status, str] = {
     "interrupted": "its process ended while it worked; resume takes it up again",
 }
 _RETRY_FIELDS = {
-    "UNKNOWN_MODEL": "model",
-    "MODEL_NOT_IN_SCOPE": "model",
-    "UNKNOWN_AGENT": "subagent_type",
-    "AGENT_DISABLED": "subagent_type",
-    "SUBAGENT_DISABLED": "subagent_type",
+    **dict.fromkeys(("UNKNOWN_MODEL", "MODEL_NOT_IN_SCOPE"), "model"),
+    **dict.fromkeys(("UNKNOWN_AGENT", "AGENT_DISABLED", "SUBAGENT_DISABLED"), "subagent_type"),
 }
 _NOT_FOUND = frozenset({"UNKNOWN_RUN", "NOT_FOUND", "AGENT_NOT_FOUND"})
 
@@ -73,9 +70,7 @@ def error_text(view: ChildView) -> str:
 def partial_text(view: ChildView) -> str:
     """Return what a failed run had said, unless that is nothing but its error."""
     text = view.text.strip()
-    if text == (view.error or "").strip():
-        return ""
-    return text
+    return "" if text == (view.error or "").strip() else text
 
 
 def stats(view: ChildView, *, show_cost: bool = False) -> str:
@@ -88,9 +83,7 @@ def stats(view: ChildView, *, show_cost: bool = False) -> str:
 
 def count_noun(count: int, noun: str) -> str:
     """Return `1 tool use` or `3 tool uses`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}s"
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def identity(view: ChildView) -> list[str]:
@@ -156,9 +149,7 @@ def listed(view: ChildView) -> str:
     line += f" [{view.status}] {shown_name(view)}: {one_line(view.description, 100) or '(no description)'}"
     if view.live:
         doing = one_line(view.activity, 80)
-        if doing:
-            return f"{line} - {doing}"
-        return line
+        return f"{line} - {doing}" if doing else line
     line += f" ({stats(view)}, {format_duration(view.duration_ms)}"
     if not view.consumed:
         line += ", not read yet"
@@ -190,9 +181,7 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
 
 def _tokens(view: ChildView) -> str:
     count = session_tokens(view.usage)
-    if count:
-        return f"{format_count(count)} tokens"
-    return ""
+    return f"{format_count(count)} tokens" if count else ""
 
 
 LINES = 20
@@ -304,9 +293,7 @@ def _fitting(lines: list[tuple[int, str]], *, newest: bool) -> list[tuple[int, s
         if room < 0 and kept:
             break
         kept.append((number, line))
-    if newest:
-        return kept[::-1]
-    return kept
+    return kept[::-1] if newest else kept
 
 
 def _bounds(shown: int, chosen: int, wanted: int) -> str:

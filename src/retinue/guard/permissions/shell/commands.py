@@ -260,9 +260,7 @@ def _sed_edits(words: tuple[str, ...]) -> tuple[str, ...] | None:
     if at >= len(words) or not _SED_SUBSTITUTION.fullmatch(words[at]):
         return None
     files = words[at + 1 :]
-    if has_option(files, "-"):
-        return None
-    return files
+    return None if has_option(files, "-") else files
 
 
 def needs_outside(step: Step) -> bool:

@@ -86,9 +86,7 @@ class _Reader:
             return self.steps(_as_text(words[1:]), depth + 1)
         if name in SHELLS:
             code = shell_code(words)
-            if code is None:
-                return None
-            return self.steps(code, depth + 1)
+            return None if code is None else self.steps(code, depth + 1)
         if name not in WRAPPERS or words[1:2] in (("-v",), ("-V",)):
             return None
         wrapped = unwrap(words)
@@ -125,9 +123,7 @@ def _as_text(words: tuple[str, ...]) -> str:
 
 
 def _target(words: tuple[str, ...]) -> str:
-    if len(words) > 1:
-        return words[1]
-    return "~"
+    return words[1] if len(words) > 1 else "~"
 
 
 def _opaque(name: str, words: tuple[str, ...]) -> str:

@@ -37,9 +37,7 @@ class Step(Struct, frozen=True):
         if "/" not in word:
             return word
         folder = word[: word.rindex("/") + 1]
-        if folder in SYSTEM_FOLDERS:
-            return word[len(folder) :]
-        return ""
+        return word[len(folder) :] if folder in SYSTEM_FOLDERS else ""
 
     @property
     def text(self) -> str:

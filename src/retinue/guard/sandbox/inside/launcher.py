@@ -17,7 +17,9 @@ import posix
 import sys
 from time import time_ns
 
-from .calls import (
+from .namespaces import (
+    FAILED,
+    HAND,
     PR_CAP_AMBIENT,
     PR_CAP_AMBIENT_CLEAR_ALL,
     PR_CAPBSET_DROP,
@@ -29,17 +31,21 @@ from .calls import (
     SIGKILL,
     SIGPIPE,
     SIGXFSZ,
+    Companion,
     WallError,
     address,
     attempt,
     attempt_put,
     call,
+    divide,
+    enter,
     get,
+    mask_paths,
     numbers,
     open_path,
+    stay_behind,
     words,
 )
-from .namespaces import FAILED, HAND, Companion, divide, enter, mask_paths, stay_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import posix
 from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
 from time import monotonic
 
-from .calls import O_PATH, SIGALRM, SIGKILL
+from .namespaces import O_PATH, SIGALRM, SIGKILL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
