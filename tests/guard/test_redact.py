@@ -3,7 +3,7 @@
 import json
 import time
 
-import orjson
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -170,10 +170,10 @@ def test_JSON_stays_JSON_and_twice_is_once(value, layers):
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_body_is_clean_in_whatever_form_it_is_looked_at(value):
     body = RunCreated("a", "task", {"value": value}, "h", "m", "/w")
-    clean = redact.body(body, orjson.dumps(body))
+    clean = redact.body(body, msgspec.json.encode(body))
     text = json.dumps(clean.spec)
     assert not any(secret in text for secret in SHAPES)
-    again = redact.body(clean, orjson.dumps(clean))
+    again = redact.body(clean, msgspec.json.encode(clean))
     assert again == clean
 
 
@@ -196,25 +196,25 @@ def test_bodies_lose_secrets_everywhere_but_in_what_providers_need_back():
             "tool_use",
         ),
     )
-    clean = redact.body(body, orjson.dumps(body))
+    clean = redact.body(body, msgspec.json.encode(body))
     thinking, text, call = clean.message.content
     assert (thinking.text, thinking.signature) == ("api_key=[REDACTED]", signature)
     assert text.text == "Bearer [REDACTED]"
     assert call.arguments == {"command": "curl -H 'Authorization: [REDACTED]'", "signature": "[REDACTED]"}
     assert call.signature == signature
     image = ToolEnded("c", "read", ToolResult("c", "read", (Image("image/png", signature),)), ToolEffect(), 1)
-    assert redact.body(image, orjson.dumps(image)).result.content[0].data == signature
+    assert redact.body(image, msgspec.json.encode(image)).result.content[0].data == signature
 
 
 def test_members_are_hidden_by_their_name():
     body = RunCreated("a", "t", {"servers": [{"env": {"GITHUB_TOKEN": "abcd1234efgh", "MODE": "fast"}}]}, "h", "m", "/")
-    clean = redact.body(body, orjson.dumps(body))
+    clean = redact.body(body, msgspec.json.encode(body))
     assert clean.spec["servers"][0]["env"] == {"GITHUB_TOKEN": "[REDACTED]", "MODE": "fast"}
 
 
 def test_a_clean_body_stays_the_very_same_object():
     for body in (MessageAdded(user("hello\nworld")), TurnEnded(1, Usage(), Usage())):
-        assert redact.body(body, orjson.dumps(body)) is body
+        assert redact.body(body, msgspec.json.encode(body)) is body
 
 
 ADVERSARIES = {
