@@ -64,15 +64,15 @@ def largest_request() -> Row:
 
 async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[Row]:
     from retinue.core.request import RunRequest
+    from retinue.engine import open_project
     from retinue.faces.api import main_agent
     from retinue.runs.preview import preview
-    from retinue.runs.project import Project
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         cwd = root / "project"
         _repository(cwd)
-        project = Project(
+        project = open_project(
             cwd, environment={"HOME": str(root), "RETINUE_HOME": str(root / "home"), "PATH": "/usr/bin:/bin"}
         )
         project.__dict__["unavailable"] = unavailable

@@ -7,7 +7,9 @@ Names are loaded when they are first used, so that importing the package costs n
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from retinue.core.version import VERSION
+
+__version__ = VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

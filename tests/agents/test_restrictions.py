@@ -16,9 +16,10 @@ from retinue.agents.parse import parse
 from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
+from retinue.engine import open_project
 from retinue.errors import LaunchError, RefusedAgentError
-from retinue.runs.plan import Launch, prepare
-from retinue.runs.project import Project
+from retinue.runs.launch import Launch
+from retinue.runs.plan import prepare
 from retinue.tools.filter import select_tools
 from retinue.tools.registry import builtin_tools
 
@@ -242,7 +243,7 @@ def test_a_near_miss_of_false_for_skills_means_none_and_is_reported(dialect: Dia
 
 
 async def launch(spec: AgentSpec) -> Launch | None:
-    project = Project(Path.cwd(), environment={"HOME": "/nonexistent", "RETINUE_HOME": "/nonexistent/.retinue"})
+    project = open_project(Path.cwd(), environment={"HOME": "/nonexistent", "RETINUE_HOME": "/nonexistent/.retinue"})
     request = RunRequest(spec=spec, task="Work.", cwd=Path.cwd(), model="offline/planner", schema=spec.output_schema)
     try:
         return await prepare(request, project)

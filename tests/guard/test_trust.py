@@ -174,12 +174,12 @@ def test_what_would_run_is_listed_in_full() -> None:
 
 
 def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
-    from retinue.capabilities.trust.attach import consent_stays
-    from retinue.runs.project import Project as OpenProject
+    from retinue.engine import open_project
+    from retinue.runs.consent import consent_stays
 
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".retinue").mkdir(parents=True)
-    world = OpenProject(project, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(home)})
+    world = open_project(project, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(home)})
     file = project / ".retinue" / "settings.local.json"
     with consent_stays(world, file):
         file.write_text('{"permissions": {"allow": ["Bash(ls)"]}}')

@@ -146,7 +146,7 @@ def test_an_always_of_a_person_is_not_written_through_a_link_into_their_own_sett
 
 
 def test_a_project_does_not_choose_the_model_that_judges_it_nor_take_the_sandbox_away(project: Project) -> None:
-    from retinue.runs.project import Project as OpenProject
+    from retinue.engine import open_project
 
     _write(project.home / ".retinue/settings.json", {"sandbox": {"mode": "workspace", "hidden": ["secrets"]}})
     theirs = {
@@ -156,11 +156,11 @@ def test_a_project_does_not_choose_the_model_that_judges_it_nor_take_the_sandbox
         "worktreeIsolation": False,
     }
     _write(project.cwd / ".retinue/settings.json", theirs)
-    settings = OpenProject(project.cwd, environment=project.environment).settings.settings
+    settings = open_project(project.cwd, environment=project.environment).settings.settings
     assert settings.permissions_auto_model is None
     assert (settings.sandbox_mode, settings.sandbox_hidden) == ("workspace", ("secrets",))
     assert settings.checkpoints_enabled and settings.worktree_isolation
-    trusting = OpenProject(project.cwd, environment=project.environment, trust=True).settings.settings
+    trusting = open_project(project.cwd, environment=project.environment, trust=True).settings.settings
     assert (trusting.sandbox_mode, trusting.permissions_auto_model) == ("off", "evil/model")
 
 

@@ -21,13 +21,13 @@ from retinue.core.outcome import Failure
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Usage
+from retinue.engine import open_project
 from retinue.log.query import LogReader
 from retinue.log.rows import RunTally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.delegate import Delegate
 from retinue.runs.node import RunNode
 from retinue.runs.notification_text import announced
-from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.testing import FakeClock
 
@@ -158,7 +158,7 @@ class Scene:
         self.supervisor = self.again()
 
     def again(self) -> Supervisor:
-        project = Project(self.folder / "project", environment=self._environment, tools=self._tools)
+        project = open_project(self.folder / "project", environment=self._environment, tools=self._tools)
         self.supervisor = Supervisor(project, clock=self.clock)
         return self.supervisor
 

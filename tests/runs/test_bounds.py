@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from crew_scene import Scene, until
 
-from retinue.capabilities.permissions.gatekeeper import from_record, to_record
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.runs.bounds import bounds_from_record, bounds_to_record
 
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Bash(git *)", "Read", "Agent")))
 
@@ -63,4 +63,4 @@ async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
 
 @pytest.mark.parametrize("data", [None, {}, "x", [1], [{"allowed": 3}], [{"allowed": {"bash": "x"}}]])
 def test_what_is_no_record_bounds_nothing_and_breaks_nothing(data):
-    assert from_record(to_record(from_record(data))) == from_record(data)
+    assert bounds_from_record(bounds_to_record(bounds_from_record(data))) == bounds_from_record(data)

@@ -9,6 +9,7 @@ from docs.requests import BEFORE, PLAIN, first_requests, largest_request
 
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
+from retinue.engine import open_project
 from retinue.faces.api import main_agent
 from retinue.runs.preview import preview
 from retinue.runs.project import Project
@@ -22,7 +23,9 @@ def world_of(tmp_path: Path, **files: str) -> Project:
         path = cwd / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Project(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"})
+    return open_project(
+        cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"}
+    )
 
 
 async def seen(project: Project, spec: AgentSpec | None = None, **request):
@@ -53,7 +56,7 @@ def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to
 
 
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("runs.project", "capabilities.web.searchers"):
+    for module in ("capabilities.lsp", "capabilities.convert", "capabilities.web", "capabilities.web.searchers"):
         monkeypatch.setattr(f"retinue.{module}.find_spec", lambda name: None)
     project = world_of(tmp_path)
     assert set(project.unavailable) == set(PLAIN)
@@ -61,7 +64,7 @@ async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monke
 
 
 async def test_a_search_service_that_is_set_up_makes_the_search_available(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("retinue.runs.project.find_spec", lambda name: None)
+    monkeypatch.setattr("retinue.capabilities.web.find_spec", lambda name: None)
     project = world_of(tmp_path)
     project.environment = {**project.environment, "BRAVE_SEARCH_API_KEY": "k"}
     assert "web_search" in names(await seen(project))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.capabilities.worktree.attach import Isolation
 from retinue.capabilities.worktree.tools import kept_home
 from retinue.core.tool import ToolContext, ToolSpec, ok
+from retinue.runs.workspace import Isolation
 
 
 class Foreign:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
+from retinue.capabilities.questions.attach import RunCompanion
 from retinue.core.delegation import ChildView
 from retinue.core.events import InboxOpened, TodosUpdated
 from retinue.core.messages import ToolMessage
@@ -33,7 +34,7 @@ async def asking(scene, main, question="Which port?", task="child", **arguments)
     """A child in the background whose question is out."""
     child = await scene.child(main, task)
     scene.desk(task).call("ask_parent", question=question, **arguments)
-    await until(lambda: child.companion is not None and child.companion._open)
+    await until(lambda: child.get(RunCompanion) is not None and child.get(RunCompanion)._open)
     return child
 
 
@@ -220,7 +221,7 @@ async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_
         assert scene.supervisor.steer(child, "80 it is.")
         scene.desk("child").call("ls")
         assert (await scene.desk("child").asked()).messages[-1].text == "80 it is."
-        await until(lambda: not child.companion._open)
+        await until(lambda: not child.get(RunCompanion)._open)
         scene.desk("child").say("Done.")
         assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
 
@@ -281,6 +282,6 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
     async with scene.again():
         again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.desk("main").asked()
-        assert again.companion.reminder().endswith("[x] Read\n[>] Write")
+        assert again.get(RunCompanion).reminder().endswith("[x] Read\n[>] Write")
         scene.desk("main").say("Done again.")
         await again.handle.wait()

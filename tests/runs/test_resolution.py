@@ -4,6 +4,7 @@ import pytest
 
 from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.spec import AgentSpec, ModelPolicy
+from retinue.engine import open_project
 from retinue.runs.project import Project
 from retinue.runs.resolution import Resolved, merge, resolve_type
 
@@ -19,7 +20,7 @@ def project(tmp_path):
     def make(**settings) -> Project:
         named = {f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()}
         home = {"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")}
-        return Project(tmp_path / "project", environment={**home, **named})
+        return open_project(tmp_path / "project", environment={**home, **named})
 
     return make
 

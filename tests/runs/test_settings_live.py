@@ -7,7 +7,7 @@ import json
 import pytest
 from crew_scene import Scene, until
 
-from retinue.runs.project import Project
+from retinue.engine import open_project
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_nothing_is_read_again_while_nothing_changes(scene, monkeypatch):
 async def test_a_file_that_appears_nearer_and_one_that_goes_are_noticed(tmp_path):
     cwd = tmp_path / "project"
     cwd.mkdir()
-    project = Project(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")})
+    project = open_project(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")})
     assert not project.settings_changed  # nobody has used them yet
     assert project.settings.settings.grace_turns == 5
     await until(lambda: not project.round.get("settings"))
@@ -123,6 +123,6 @@ async def test_consent_given_elsewhere_counts_for_the_next_run(scene):
         await scene.main()
         assert scene.supervisor.settings.extra_roots == ()
         file = scene.folder / "project" / ".retinue" / "settings.json"
-        Project(scene.folder / "project", environment=scene._environment).trust.grant(file, file.read_bytes())
+        open_project(scene.folder / "project", environment=scene._environment).trust.grant(file, file.read_bytes())
         await scene.main("another")
         assert scene.supervisor.settings.extra_roots == ("../elsewhere",)

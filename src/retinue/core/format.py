@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Literal
 
 from retinue.core.usage import Usage
@@ -106,3 +107,9 @@ def retry_text(problem: str, delay: float, attempt: int) -> str:
     text = problem.rstrip()
     end = "" if text.endswith((".", "!", "?", "…")) else "."
     return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt})."
+
+
+def relative(path: str, folder: str) -> str:
+    """Return a path as people read it: from `folder` where it is inside."""
+    inside = path.startswith(folder.rstrip("/") + "/")
+    return os.path.relpath(path, folder) if inside else path

@@ -216,3 +216,16 @@ class Hooks(Protocol):
         """`subject` is what matchers look at: the tool's or the agent's name, the source of a
         session. Never raises for what a handler does."""
         ...
+
+
+class NoHooks:
+    """The hooks of a run that nobody listens to."""
+
+    def listens(self, event: HookEvent) -> bool:
+        return False
+
+    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        return NO_OPINION
+
+
+NO_HOOKS = NoHooks()

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.skills.attach import spoken, with_initial_prompt
 from retinue.core.outcome import Outcome
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
 from retinue.core.usage import Budget
+from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.runs.handle import RunHandle
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
-from retinue.runs.project import Project
 from retinue.runs.resume import find_run
 from retinue.runs.supervisor import Supervisor
 
@@ -83,9 +82,11 @@ class Retinue:
         """
         self._model = model
         self._permission_mode = permission_mode
-        self._project = Project(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust)
+        self._project = open_project(
+            Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust
+        )
         for event, function in hooks:
-            self._project.hooks.on(event, function)
+            self.hooks.on(event, function)
         self._supervisor = Supervisor(self._project)
         if approve is not None:
             from retinue.faces.inbox import approver
@@ -100,7 +101,9 @@ class Retinue:
     @property
     def hooks(self) -> SessionHooks:
         """Return the hooks of this program: `retinue.hooks.on("PreToolUse", check, matcher="bash")`."""
-        return self._project.hooks
+        from retinue.capabilities.hooks.session import SessionHooks
+
+        return self._project.part(SessionHooks)
 
     @property
     def agents(self) -> Catalog:
@@ -150,7 +153,7 @@ class Retinue:
             raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
         # An empty task is refused by the supervisor, whatever the agent's file would put before it.
         if isinstance(task, str) and task.strip():
-            task = with_initial_prompt(spec, task, self._project)
+            task = self._project.with_initial_prompt(spec, task)
         pinned = EVERYTHING if model else EVERYTHING - {"model"}
         request = RunRequest(
             spec=spec,
@@ -172,11 +175,11 @@ class Retinue:
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
         """Talk to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
         the skill of that name."""
-        text = spoken(text, self._project)
+        text = self._project.expand_prompt(text)
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, text, self._project),
+            task=self._project.with_initial_prompt(spec, text),
             cwd=self._project.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,
@@ -217,7 +220,7 @@ class Retinue:
         if not run_id:
             run = await self.prompt(text, **options)
             return MessageReceipt("prompted", run.id, run.agent, run)
-        meant = spoken(text, self._project)
+        meant = self._project.expand_prompt(text)
         if main is not None and main.live and self._supervisor.steer(main, meant):
             return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
         run = await self.resume(run_id, meant, **options)
@@ -252,7 +255,8 @@ class Retinue:
     def schedules(self) -> Scheduler:
         """Return agents that start at a time: `await retinue.schedules.add("Explore", "…", "0 0 9 * * *")`.
         After `retinue.schedules.begin()` this process fires them."""
-        return self._supervisor.schedules
+        schedules: Scheduler = self._supervisor.schedules
+        return schedules
 
     async def wait_all(self) -> None:
         """Wait until no run lives or waits any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
@@ -232,3 +233,11 @@ def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
         except OSError:
             continue
     return tuple(sorted(found)[:MOST_FILES])
+
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def is_safe(name: str) -> bool:
+    """Whether `name` can be one folder and nothing else, on every system."""
+    return _SAFE.fullmatch(name) is not None

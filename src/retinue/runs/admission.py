@@ -1,65 +1,55 @@
-"""The one gate through which every run comes: models, people, programs and schedules alike."""
+"""The way every run comes into being: models, people, programs and schedules alike."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from retinue.capabilities.hooks.attach import RunHooks, hooks_for
-from retinue.errors import SpawnDeniedError
+from retinue.core.permission import NO_HOOKS, Hooks
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
     from retinue.runs.project import Project
+
+
+class Admission(Struct, eq=False):
+    """A run that is about to be recorded. A capability may replace its launch, or object by raising an error."""
+
+    launch: Launch
+    place: RunPlace
+    project: Project
+    parent: RunNode | None = None
+    resumed: bool = False
+    hooks: Hooks = NO_HOOKS
+    """Who is told about the run, once the capability `hooks` has found out."""
 
 
 @asynccontextmanager
 async def admission(
-    launch: Launch, place: RunPlace, project: Project, parent: RunNode | None, *, resumed: bool = False
-) -> AsyncIterator[RunHooks]:
-    """The one gate through which every run comes, whoever asks for it. Return its hooks; they
-    are released if what follows fails. Raise SpawnDeniedError or PromptBlockedError."""
-    hooks = RunHooks(launch, place, project)
+    launch: Launch,
+    place: RunPlace,
+    project: Project,
+    parent: RunNode | None,
+    check_open: Callable[[], None],
+    *,
+    resumed: bool = False,
+) -> AsyncIterator[Admission]:
+    """Ask every capability whether the run may start. Raise SpawnDeniedError, PromptBlockedError or LaunchError
+    when it must not; `check_open` raises when the program is ending. What follows inside the block records the run;
+    if that fails, the launch is discarded."""
+    admitted = Admission(launch, place, project, parent, resumed)
     try:
-        if launch.request.depth > 0 and not resumed:
-            await _ask_to_spawn(hooks, project, place, parent)
-        if parent is None:
-            await hooks.prompted(resumed=resumed)
-        if launch.isolation is not None and launch.isolation.own and not resumed:
-            from retinue.capabilities.worktree.attach import announce_creation
-
-            await announce_creation(hooks, launch.isolation)
-        yield hooks
+        check_open()
+        for admit in project.capabilities.each("admit"):
+            await admit(admitted)
+        check_open()  # the program may have begun to end while a hook was asked
+        yield admitted
     except BaseException:
-        await hooks.close()
+        for discard in project.capabilities.each("discard"):
+            await discard(admitted.launch, project)
         raise
-
-
-async def _ask_to_spawn(hooks: RunHooks, project: Project, place: RunPlace, parent: RunNode | None) -> None:
-    launch = hooks.launch
-    request = launch.request
-    spawner = hooks_for(parent, project) if parent is not None else RunHooks(launch, place, project, own=False)
-    if not spawner.listens("SubagentSpawn"):
-        return
-    fields = {
-        "subagent_type": request.spec.name,
-        "subagent_id": place.run_id,
-        "prompt": request.task,
-        "model": launch.model_name,
-        "profile": request.spec.name,
-        "parentSessionId": place.parent_id,
-    }
-    result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
-    if parent is None:
-        await spawner.close()
-    if result.verdict in ("deny", "ask") or result.stop is not None:
-        # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
-        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
-    prompt = (result.updated_input or {}).get("prompt")
-    if isinstance(prompt, str) and prompt.strip():
-        hooks.launch = replace(launch, request=replace(request, task=prompt))

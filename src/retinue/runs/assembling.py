@@ -13,27 +13,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from retinue.capabilities.skills.attach import skills_text
 from retinue.core.events import RunCreated
 from retinue.core.permission import READ_ONLY
-from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS
 from retinue.runs.ceiling import STARTING
 from retinue.runs.offer import policy_text
-from retinue.runs.prompt import Extras, PromptPart, detect, prompt_parts, reads_instructions
+from retinue.runs.prompt import PromptPart, detect, prompt_parts, reads_instructions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from retinue.capabilities.memory.block import Memory
-    from retinue.capabilities.worktree.attach import Isolation
+    from retinue.core.request import RunRequest
     from retinue.core.spec import PermissionMode
     from retinue.log.query import LogReader
-    from retinue.runs.plan import Launch
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
 
 
@@ -81,43 +76,23 @@ def _title(page: Path) -> str:
     return f"{title} ({'; '.join(below)})" if below else title
 
 
-def assemble(
-    request: RunRequest,
-    project: Project,
-    parent: str | None,
-    tools: Mapping[str, Tool],
-    notes: list[str],
-    *,
-    mode: PermissionMode = "default",
-    isolation: Isolation | None = None,
-    memory: Memory | None = None,
-) -> tuple[PromptPart, ...]:
-    """The parts of the system prompt. `parent` is the prompt of the run that starts this one.
+def assemble(plan: LaunchPlan) -> tuple[PromptPart, ...]:
+    """Return the parts of the system prompt: what capabilities put into the plan, and what every run is told.
     Reads files and makes none; what could not be used is noted."""
-    spec, settings = request.spec, project.settings.settings
+    request, project, spec, parent = plan.request, plan.project, plan.spec, plan.above
     place = ("environment", request.cwd)
     environment = project.round.get(place) or project.round.keep(place, detect(request.cwd))
-    skills = skills_text(request, project, tools, notes)
-    if spec.prompt_mode == "append" and parent and skills in parent:
-        skills = ""  # a twin has read it already
     if is_guide(spec):
-        skills = documentation_block()
-    extras = Extras(skills=skills, memory=memory.block() if memory else "")
-    if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
+        plan.tell("skills", documentation_block())
+    if plan.settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
         instructions, not_taken = _instructions(request.cwd, project)
-        notes.extend(not_taken)
-        extras = replace(extras, instructions=instructions)
-    if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
-        extras = replace(extras, delegation=policy_text(project, request))
-    if isolation is not None:
-        from retinue.capabilities.worktree.tools import worktree_notice
-
-        extras = replace(
-            extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)
-        )
-    extras = replace(extras, mode=_mode_line(mode, project, tools))
-    bridge = "" if STARTING & tools.keys() else _NO_AGENTS
-    return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
+        plan.notes += not_taken
+        plan.tell("instructions", instructions)
+    if request.depth == 0 and plan.settings.inject_delegation_policy and STARTING & plan.tools.keys():
+        plan.tell("delegation", policy_text(project, request))
+    plan.tell("mode", _mode_line(plan.mode, project, plan.tools))
+    bridge = "" if STARTING & plan.tools.keys() else _NO_AGENTS
+    return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=plan.extras, bridge=bridge)
 
 
 def _instructions(cwd: Path, project: Project) -> tuple[str, list[str]]:

@@ -26,7 +26,7 @@ from retinue.tools.reach import label
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.core.tool import Tool
-    from retinue.runs.plan import Launch
+    from retinue.runs.launch import Launch
 
 STARTING = frozenset({"Agent", "subagent", "dispatch_agent"})
 """The tools that start other agents, one for each vocabulary."""

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.permissions.gatekeeper import ask_quote
-from retinue.capabilities.skills.attach import with_initial_prompt
 from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.core.events import ResultRead
 from retinue.core.request import RunRequest
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.ceiling import startable_types
 from retinue.runs.fanout import FanOut, free_agents
+from retinue.runs.guard import ask_quote
 from retinue.runs.node import RunNode
 from retinue.runs.plan import choose_model
 from retinue.runs.quote import QuotedAgent, quote
@@ -113,12 +112,11 @@ class Delegate:
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
-        from retinue.capabilities.schedule.start import schedule_call
-
         whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
-        found = await schedule_call(self._supervisor, self._me, whole)
+        (schedule,) = self._supervisor.project.capabilities.each("schedule")
+        found: Scheduled | Refusal = await schedule(self._supervisor, self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
@@ -326,7 +324,7 @@ class Delegate:
             spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, task, self._supervisor.project),
+            task=self._supervisor.project.with_initial_prompt(spec, task),
             cwd=parent.cwd,
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,

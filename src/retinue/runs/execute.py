@@ -10,38 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from retinue.agents.report import is_file_note
-from retinue.capabilities.audit.attach import Audit
-from retinue.capabilities.convert.attach import convert_to_text
-from retinue.capabilities.hooks.attach import hooks_for
-from retinue.capabilities.lsp.attach import diagnosed
-from retinue.capabilities.mcp.attach import late_tools, tool_names
-from retinue.capabilities.memory.attach import make_folder
-from retinue.capabilities.permissions.gatekeeper import gatekeeper, release, withheld_from
-from retinue.capabilities.questions.attach import companion_for, part
-from retinue.capabilities.sandbox.attach import put_away, put_up_walls
-from retinue.capabilities.skills.attach import connect
-from retinue.capabilities.web.attach import reach_of
-from retinue.capabilities.worktree.attach import confined, left
 from retinue.core.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.core.messages import UserMessage, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import READ_ONLY
-from retinue.core.tool import ToolContext
+from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Usage
 from retinue.errors import StateError
 from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.runs.assembling import why_absent
+from retinue.runs.guard import withheld_from
+from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import roster
 from retinue.runs.offer import connect_patches
-from retinue.runs.plan import Launch
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.task import task_message
 from retinue.tools.bash_output import BackgroundCommands, stop_commands
@@ -49,7 +39,9 @@ from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
+    from retinue.runs.capability import Wrap
     from retinue.runs.handle import RunHandle
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -77,25 +69,19 @@ async def execute(node: RunNode, project: Project, past: Conversation | None = N
         await finish(node, project, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
     finally:
-        await part(node)
-        project.guards.pop(node.id, None)
-        await hooks_for(node, project).close()
+        for close in project.capabilities.each("close", "finish"):
+            await close(node)
 
 
 async def finish(node: RunNode, project: Project, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
     node.handle.controls.close()
-    asked = await part(node)
-    await release(node, project)
-    hooks = hooks_for(node, project)
-    await hooks.ended(outcome)
-    if node.audit is not None:
-        outcome = await node.audit.finish(outcome)
-    if node.handle.launch.isolation is not None:
-        outcome = await left(node, project, outcome)
-    await hooks.close()
-    whole = _complete(outcome, node, (*hooks.notes, *asked))
+    for complete in project.capabilities.each("finish", "finish"):
+        outcome = await complete(node, outcome)
+    for close in project.capabilities.each("close", "finish"):
+        await close(node)
+    whole = _complete(outcome, node)
     if project.redactor.suspects(dump(whole)):
         whole = project.redactor.data(whole)  # so no parent hears a secret
     ended = RunEnded(whole)
@@ -121,11 +107,12 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
     for opening in _openings(handle, past):
         log.append(place, opening)
         node.observe(opening)
-    hooks = hooks_for(node, project)
-    await hooks.began()
-    audit = node.audit = Audit(node, project, resumed=past is not None)
+    capabilities, resumed = project.capabilities, past is not None
+    for begin in capabilities.each("open"):
+        await begin(node, resumed=resumed)
+    observers, watchers = capabilities.each("observe"), capabilities.each("watch")
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
-    job = _job(node, project, audit, past, post)
+    job = _job(node, project, past, post)
     outcome: Outcome | None = None
     stopped: tuple[str, ...] = ()
     try:
@@ -136,27 +123,29 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
                     break
                 log.append(place, body)
                 node.observe(body)
-                audit.observe(body)
-                if hooks.watches:
-                    await hooks.watch(body)
+                for observe in observers:
+                    observe(node, body)
+                for watch in watchers:
+                    await watch(node, body)
                 if isinstance(body, ToolStarted) and body.call.name not in harmless:
                     await log.flush()
     finally:
         stopped = await stop_commands(job.context)
-        await put_away(job.context)
+        for end_calls in capabilities.each("end_calls"):
+            await end_calls(node, job.context)
     if outcome is None:
         raise RuntimeError("the loop ended without an outcome")
     return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
 
 
-def _complete(outcome: Outcome, node: RunNode, notes: tuple[str, ...]) -> Outcome:
+def _complete(outcome: Outcome, node: RunNode) -> Outcome:
     """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
     the whole tree."""
     nothing = Usage()
     tree = outcome.usage + node.below if node.children or node.below != nothing else None
     return replace(
         outcome,
-        notes=(*node.handle.launch.notes, *notes, *outcome.notes, *_denials(outcome)),
+        notes=(*node.handle.launch.notes, *node.end_notes, *outcome.notes, *_denials(outcome)),
         tree_usage=tree,
         stopped_by=node.stopped_by if outcome.ended == "stopped" else None,
     )
@@ -171,7 +160,8 @@ def _denials(outcome: Outcome) -> list[str]:
 
 def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     launch = handle.launch
-    names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(tool_names(launch))]))
+    later = later_tool_names(launch, handle.project)
+    names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(later)]))
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
@@ -189,37 +179,30 @@ def _code(launch: Launch, note: str) -> str:
     return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
-def _job(node: RunNode, project: Project, audit: Audit, past: Conversation | None, post: str) -> Job:
+def _job(node: RunNode, project: Project, past: Conversation | None, post: str) -> Job:
     handle, settings = node.handle, project.settings.settings
-    launch = handle.launch
-    request = launch.request
-    hooks = hooks_for(node, project)
+    capabilities, resumed = project.capabilities, past is not None
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
-    guarded = gatekeeper(node, project, diagnosed(launch, project, audit.tools), resumed=past is not None)
-    context, tools = audit.context(_context(handle, project, launch)), guarded(launch.tools)
-    if any(tool.spec.name == "bash_output" for tool in launch.tools):
-        context.commands = BackgroundCommands()
-    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in node.children]
-    context.companion = companion = companion_for(node, project, resumed=past is not None)
-    make_folder(launch)
-    connect(node, project, tools)
+    wrap = _wrap(node, project, resumed=resumed)  # first: the walls of a context ask the run's guard
+    context = _context(node, project)
+    launch = handle.launch  # what wraps the tools may have added notes to it
+    request, tools = launch.request, wrap(launch.tools)
+    for connect in capabilities.each("connect"):
+        connect(node, tools, wrap, resumed=resumed)
     connect_patches(launch, tools)
-    late = late_tools(node, project, guarded, past is not None)
-    if launch.mode == "plan" and request.parent_id is None:
-        from retinue.runs.plan_mode import PlanMode
-
-        plan, served = PlanMode(node, project, context, guarded, tools), late
-        companion.plan = plan
-        late = lambda: (*served(), *plan.tools)  # noqa: E731 - as short as what it replaces
+    late = _late_tools(node, project, context, wrap, tools)
 
     def briefed(task: str) -> str:
         readable = any(tool.spec.name == "read" for tool in launch.tools)
         return task_message(task, context.outputs, readable=readable)
 
+    prompt = briefed(request.task)
+    for introduce in capabilities.each("introduce"):
+        prompt = introduce(node, prompt)
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(hooks.introduce(briefed(request.task)), past, post, briefed),
+        messages=_messages(prompt, past, post, briefed),
         tools=tools,
         context=context,
         limits=launch.limits,
@@ -229,13 +212,43 @@ def _job(node: RunNode, project: Project, audit: Audit, past: Conversation | Non
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),
-        remind=lambda: "\n\n".join(filter(None, (roster(node), companion.reminder()))),
+        remind=lambda: "\n\n".join(
+            filter(None, (roster(node), *(remind(node) for remind in capabilities.each("remind"))))
+        ),
         account=node.account,
         absent=lambda name: why_absent(launch, project, name),
         late_tools=late,
-        before_end=hooks.before_end,
-        before_compact=hooks.before_compact,
+        before_end=_first(node, capabilities.each("before_end")),
+        before_compact=_first(node, capabilities.each("before_compact")),
     )
+
+
+def _wrap(node: RunNode, project: Project, *, resumed: bool) -> Wrap:
+    """Return what is put around each tool of the run, from the inside out."""
+    made: Wrap = tuple
+    for wrap in project.capabilities.each("wrap", "wrap"):
+        made = wrap(node, made, resumed=resumed)
+    return made
+
+
+def _late_tools(
+    node: RunNode, project: Project, context: ToolContext, wrap: Wrap, tools: tuple[Tool, ...]
+) -> Callable[[], tuple[Tool, ...]]:
+    """Return what the loop asks for tools that the run gets after its launch."""
+    sources: list[Callable[[], tuple[Tool, ...]]] = [
+        partial(late, node) for late in project.capabilities.each("late_tools")
+    ]
+    if node.handle.launch.mode == "plan" and node.handle.launch.request.parent_id is None:
+        from retinue.runs.plan_mode import PlanMode
+
+        plan = node.plan_mode = PlanMode(node, project, context, wrap, tools)
+        sources.append(lambda: plan.tools)
+    return lambda: tuple(tool for source in sources for tool in source())
+
+
+def _first(node: RunNode, methods: tuple[Any, ...]) -> Any:
+    """Return what the first capability that wants to be asked is asked with, or None."""
+    return next((asked for method in methods if (asked := method(node)) is not None), None)
 
 
 def compaction_share(launch: Launch, at: float | None) -> float | None:
@@ -261,7 +274,8 @@ def _messages(
     return (user(briefed(past.created.task)), *news, user(prompt, "steer"))
 
 
-def _context(handle: RunHandle, project: Project, launch: Launch) -> ToolContext:
+def _context(node: RunNode, project: Project) -> ToolContext:
+    handle, launch = node.handle, node.handle.launch
     roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
         run_id=handle.id,
@@ -270,11 +284,12 @@ def _context(handle: RunHandle, project: Project, launch: Launch) -> ToolContext
         environment=project.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
-        reach=reach_of(project, handle.id),
         withheld=lambda: withheld_from(handle.id, project),
         takes_documents=lambda: launch.model.info.documents,
-        convert=lambda call_id, path, context: convert_to_text(project, call_id, path, context),
     )
-    context = confined(context, launch.isolation)
-    put_up_walls(lambda: handle.launch, project, context)
+    for around in project.capabilities.each("context"):
+        context = around(node, context)
+    if any(tool.spec.name == "bash_output" for tool in launch.tools):
+        context.commands = BackgroundCommands()
+    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in node.children]
     return context

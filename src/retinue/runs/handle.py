@@ -12,10 +12,10 @@ from retinue.core.outcome import Outcome
 from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
-    from retinue.capabilities.hooks.attach import RunHooks
     from retinue.log.rows import RunPlace
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
+    from retinue.runs.project import Project
     from retinue.runs.supervisor import Supervisor
 
 
@@ -28,10 +28,13 @@ class RunHandle:
         self.launch = launch
         self.controls = Controls()
         self._supervisor = supervisor
-        self.hooks: RunHooks | None = None
         self._log = supervisor.project.log
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    @property
+    def project(self) -> Project:
+        return self._supervisor.project
 
     @property
     def id(self) -> str:
@@ -136,11 +139,10 @@ class RunHandle:
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
 
 
-def handle_for(supervisor: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
-    """The handle of a leg that `crew` is about to begin. Of an earlier leg it steers and stops
-    nothing any more."""
+def handle_for(supervisor: Supervisor, place: RunPlace, launch: Launch) -> RunHandle:
+    """Return the handle of an attempt that `supervisor` is about to begin. The handle of an earlier
+    attempt steers and stops nothing any more."""
     handle = RunHandle(supervisor, place, launch)
-    hooks.attach(handle)
     if launch.gate is not None:
         launch.gate.waiting = handle.controls.waiting
     return handle

@@ -26,14 +26,16 @@ from retinue.core.events import (
 )
 from retinue.core.format import context_percent
 from retinue.core.outcome import StoppedBy
+from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.usage import Usage
 from retinue.runs.budget import Account
 from retinue.runs.handle import RunHandle
+from retinue.runs.launch import State, T
 
 if TYPE_CHECKING:
-    from retinue.capabilities.audit.attach import Audit
-    from retinue.capabilities.questions.attach import RunCompanion
     from retinue.log.replay import Conversation
+    from retinue.runs.plan_mode import PlanMode
+    from retinue.runs.project import Project
     from retinue.runs.queue import RunQueue
 
 
@@ -78,10 +80,26 @@ class RunNode(Struct, eq=False):
     clock: Clock = SYSTEM_CLOCK
     queue: RunQueue | None = None
     """Where it has its slot, if it needs one."""
-    audit: Audit | None = None
-    """The record of what it changes, once it runs."""
-    companion: RunCompanion | None = None
-    """What it has to do and asks, once it runs."""
+    hooks: Hooks = NO_HOOKS
+    """Who is told what it does."""
+    plan_mode: PlanMode | None = None
+    """Where a run in plan mode hands in its plan."""
+    end_notes: list[str] = field(default_factory=list)
+    """What capabilities want its outcome to say."""
+    state: State = field(default_factory=dict)
+
+    def put(self, value: object) -> None:
+        """Keep `value` for this attempt of the run, under its type."""
+        self.state[type(value)] = value
+
+    def get(self, kind: type[T]) -> T | None:
+        """Return what a capability keeps for this attempt of the run, or None."""
+        found = self.state.get(kind)
+        return found if isinstance(found, kind) else None
+
+    @property
+    def project(self) -> Project:
+        return self.handle.project
 
     @property
     def id(self) -> str:
@@ -147,8 +165,8 @@ class RunNode(Struct, eq=False):
     def release(self) -> None:
         """Nothing more will come of it: it goes with the last who holds it, and not only when the
         garbage collector comes by."""
-        self.audit = self.companion = self.parent = None
-        self.children = []
+        self.parent = self.plan_mode = None
+        self.hooks, self.state, self.children = NO_HOOKS, {}, []
 
     def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
         """The next leg begins. Counts go on; what was said about the last end is void."""
@@ -158,7 +176,8 @@ class RunNode(Struct, eq=False):
         self.stopped_by, self.consumed, self.announced = None, False, False
         self.asking = 0
         self.detached = asyncio.Event()
-        self.notes = handle.launch.notes
+        self.notes, self.end_notes = handle.launch.notes, []
+        self.state, self.plan_mode = dict(handle.launch.state), None
 
     def remember(self, past: Conversation, below: Usage) -> None:
         """Take over what the log has of the run's earlier legs."""

@@ -59,7 +59,7 @@ class ChangeNotices:
         self._checked = self._checked or is_check(body.effect)
         changed = [write.path for write in body.effect.writes if write.before != write.after]
         if changed:
-            from retinue.capabilities.audit.undo import relative
+            from retinue.core.format import relative
 
             self._wrote = True
             undo = f"retinue runs undo {self._node.id}"

@@ -17,16 +17,18 @@ from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
-from retinue.core.toolnames import canonical
+from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
 from retinue.runs.ceiling import STARTING, startable_types
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
 from retinue.tools.delegation.describe import Wording, find_template, type_lines
+from retinue.tools.registry import COMPANION_NAMES
 
 if TYPE_CHECKING:
-    from retinue.runs.plan import Launch
+    from retinue.core.spec import PermissionMode
+    from retinue.runs.launch import Launch
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
@@ -102,6 +104,51 @@ def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
     kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
     last = {name: kept.pop(name) for name in _LAST if name in kept}
     return {**kept, **last}
+
+
+def suited(
+    request: RunRequest,
+    tools: Mapping[str, Tool],
+    *,
+    can_ask: bool = False,
+    heard: bool = False,
+    mode: PermissionMode = "default",
+) -> Mapping[str, Tool]:
+    """Without what a run of this kind has no use for: a main agent asks the person, if there is one
+    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
+    only main hands in a plan; an isolated one, and one whose `extensions` are none or named, has
+    the seven built-in tools of pi and no more."""
+    spec, dropped = request.spec, set[str]()
+    if has_only_builtins(spec):
+        dropped = set(tools) - set(BUILT_IN_SEVEN)
+    elif spec.dialect == "pi" and spec.tools.allow is None:
+        dropped = set(companions(tools)) | {"ask_user"}
+    if request.depth == 0 or not (can_ask or heard):
+        dropped |= {"ask_parent"} & companions(tools)
+    if request.depth > 0 or not can_ask:
+        dropped.add("ask_user")
+    if mode != "plan" or request.depth > 0:
+        dropped.add("exit_plan")
+    if "bash" not in tools:
+        dropped.add("bash_output")
+    return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
+
+
+def has_only_builtins(spec: AgentSpec) -> bool:
+    """Whether the agent lacks what others have from extensions, pi's web and language tools among it:
+    `isolated: true`, or `extensions` that is false or a list without `*`, where `tools` does not ask
+    for more by name."""
+    if spec.isolated:
+        return True
+    listed = spec.tools.extensions
+    loads_all = listed is None or listed is True or (isinstance(listed, tuple) and "*" in listed)
+    return not loads_all and (spec.tools.allow is None or spec.dialect == "pi")
+
+
+def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
+    """Tools that touch nothing but the run itself; not what a program put in their place."""
+    found = (name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
+    return frozenset(found)
 
 
 _WRITES_PATCHES = re.compile(r"(^|[/:])(gpt-|codex)", re.IGNORECASE)

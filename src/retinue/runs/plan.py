@@ -2,28 +2,20 @@
 
 This is the one place where they are decided, for fresh and for resumed runs alike. What cannot
 be honoured is refused with a reason (`LaunchError`), or noted so that the outcome can say it.
+Capabilities take part at fixed moments (`runs/capability.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.report import file_notes, require_startable
-from retinue.capabilities.mcp.attach import Served, serve
-from retinue.capabilities.memory.attach import memory_for, reaching, spare_tools
-from retinue.capabilities.permissions.attach import NO_PATTERNS, Patterns, mode_for, permitted
-from retinue.capabilities.permissions.gatekeeper import Bound, bounds_below
-from retinue.capabilities.plugins.tools import Extended, extend, has_only_builtins, suited
-from retinue.capabilities.sandbox.attach import can_sandbox, is_readonly
-from retinue.capabilities.skills.attach import SKILL, files_of_skills, skill_tools, with_skills
-from retinue.capabilities.trust.attach import consented, with_consent
 from retinue.core.delegation import Delegation
 from retinue.core.request import RunRequest
-from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
+from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.core.usage import Limits
@@ -32,62 +24,19 @@ from retinue.models.limiter import LimiterGate, account_of, process_limiters, sh
 from retinue.models.select import ModelSelection, build_model, select_model
 from retinue.runs.account import BUDGETED
 from retinue.runs.assembling import assemble, in_documentation, inherited, is_guide, prompt_above
+from retinue.runs.bounds import Patterns, bounds_below
 from retinue.runs.ceiling import STARTING, ceiling_of
 from retinue.runs.checking import well_formed
-from retinue.runs.offer import SPAWNING, offered_tools, useful_tools, with_patches
-from retinue.runs.prompt import joined
-from retinue.tools.filter import ToolSelection as Chosen
-from retinue.tools.filter import select_tools, split_entry
+from retinue.runs.consent import with_consent
+from retinue.runs.launch import Launch, LaunchPlan
+from retinue.runs.offer import SPAWNING, has_only_builtins, offered_tools, suited, useful_tools, with_patches
+from retinue.runs.prompt import PromptPart, joined
+from retinue.tools.filter import ToolSelection, select_tools, split_entry
 
 if TYPE_CHECKING:
-    from retinue.capabilities.memory.block import Memory
-    from retinue.capabilities.worktree.attach import Isolation
-    from retinue.models.protocol import Model
+    from retinue.core.spec import PermissionMode
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
-
-
-class Launch(Struct, frozen=True):
-    """Decided once, before the run exists. `notes` reach the outcome; nothing is silent."""
-
-    request: RunRequest
-    model: Model
-    model_name: str
-    system: str
-    tools: tuple[Tool, ...]
-    limits: Limits
-    thinking: str | None
-    gate: LimiterGate | None = None
-    """Where requests wait while the provider has had enough of us."""
-    transcript: str | None = None
-    isolation: Isolation | None = None
-    """The worktree it works in, its own or that of a run above it."""
-    readonly: bool = False
-    """It may change nothing, and neither may its children."""
-    mode: PermissionMode = "default"
-    patterns: Patterns = NO_PATTERNS
-    """What its file lets its tools do, where it says more than their names."""
-    bounds: tuple[Bound, ...] = ()
-    """The same of the runs above it."""
-    served: Served | None = None
-    """The MCP servers it may use, and those of their tools that it gets later."""
-    memory: Memory | None = None
-    """What it remembers from earlier runs."""
-    inherited: int = 0
-    """How many characters of `system` are its parent's."""
-    notes: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    """Those of the notes that name tools which its file asks for and which are not there."""
-
-
-class ChosenTools(Struct, frozen=True):
-    """The tools of a run, and what came of deciding them."""
-
-    tools: tuple[Tool, ...]
-    patterns: Patterns
-    memory: Memory | None
-    missing: tuple[str, ...]
-    """What is to be said of tools that its file asks for and that there are none of here."""
 
 
 async def prepare(
@@ -95,29 +44,167 @@ async def prepare(
     project: Project,
     delegation: Delegation | None = None,
     parent: Launch | None = None,
-    isolation: Isolation | None = None,
     *,
+    run_id: str = "",
+    description: str = "",
     heard: bool = False,
+    resumed: bool = False,
 ) -> Launch:
-    """`delegation` is the run's way to other runs, offered as tools where its file allows it;
-    `parent` bounds what it may have, and answers its questions if it is `heard`. Raises
-    LaunchError when the agent must not start, and UnknownModelError when the caller named a model
-    that does not exist."""
-    check(request.spec, request)
-    notes: list[str] = []
-    notes += file_notes(request.spec, project.catalog() if request.spec.path else None)
-    request = replace(consented(request, project, notes), ceiling=ceiling_of(request, parent))
-    selection = await choose_model(request, project, notes, parent)
-    served = await serve(request, project, notes, has_parent=parent is not None)
-    extended = await extend(request, project, notes)
-    mode = mode_for(request, project, parent.mode if parent else None, notes)
-    readonly = is_readonly(request, mode, project.settings.settings, notes)
-    kit = choose_tools(request, project, notes, delegation, served, extended, readonly, mode, heard=heard)
-    tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
-    tools = with_patches(tools, selection.info.id)
-    named = {tool.spec.name: tool for tool in tools}
-    above = prompt_above(request, project, parent)
-    parts = assemble(request, project, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)
+    """Return the launch of a run. `delegation` is the run's way to other runs, offered as tools where its file
+    allows it; `parent` bounds what it may have, and answers its questions if it is `heard`. Without a `run_id`
+    nothing is made. Raise LaunchError when the agent must not start, and UnknownModelError when the caller named a
+    model that does not exist; nothing is left of the attempt then."""
+    check(request)
+    plan = LaunchPlan(request, project, parent, delegation, run_id, description, heard, resumed)
+    if parent is not None:
+        plan.mode_above = parent.mode
+    plan.notes += file_notes(request.spec, project.catalog() if request.spec.path else None)
+    try:
+        await restrict(plan)
+        selection = await choose_model(plan.request, project, plan.notes, parent)
+        plan.window = selection.info.window
+        await choose_tools(plan)
+        tools = with_patches(tuple(plan.tools.values()), selection.info.id)
+        plan.tools = {tool.spec.name: tool for tool in tools}
+        return _launch(plan, selection)
+    except BaseException:
+        for discard in project.capabilities.each("discard"):
+            await discard(plan, project)
+        raise
+
+
+def check(request: RunRequest) -> None:
+    """Raise LaunchError for what can be refused before anything is looked up or made."""
+    spec = request.spec
+    if not spec.enabled:
+        raise DisabledAgentError(
+            f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
+        )
+    require_startable(spec)
+    well_formed(request)
+    if not request.task.strip():
+        raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
+
+
+def check_folder(request: RunRequest) -> None:
+    """Raise LaunchError when the folder that the run would work in does not exist."""
+    if not request.cwd.is_dir():
+        raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
+
+
+async def restrict(plan: LaunchPlan) -> None:
+    """Decide the mode, the workspace and the ceiling of the run, and whether it may change anything."""
+    plan.mode = plan.mode_above or plan.request.permission_mode or "default"
+    for restrict_by in plan.project.capabilities.each("restrict"):
+        await restrict_by(plan)
+    check_folder(plan.request)
+    plan.request = replace(plan.request, ceiling=ceiling_of(plan.request, plan.parent))
+    plan.readonly = is_readonly(plan.request, plan.mode, plan.settings, plan.notes)
+
+
+def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
+    """Return whether a run may change nothing: because its file or mode says so, no run above it could
+    let it, or it was written for devkit-pi, whose agents write only with `allowWrite`."""
+    if bool(request.spec.readonly) or mode == "plan":
+        return True
+    if request.ceiling.readonly:
+        notes.append("It is read-only: the agent that started it can change nothing.")
+        return True
+    if request.spec.dialect != "devkit" or settings.allow_write:
+        return False
+    notes.append(
+        "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
+        "(retinue settings set allowWrite true)."
+    )
+    return True
+
+
+async def choose_tools(plan: LaunchPlan) -> None:
+    """Put into `plan.tools` what the run may use, by its file, its rights and the rules. Raise LaunchError for a
+    file whose list leaves nothing."""
+    spec, project = plan.spec, plan.project
+    plan.may_spawn = plan.delegation is not None and _may_spawn(plan.request, plan.settings)
+    plan.policy = _with_subagents(spec)
+    if not plan.readonly:
+        plan.policy = _with_output(plan.policy, spec)
+    suitable = suited(plan.request, project.tools, can_ask=project.can_ask, heard=plan.heard, mode=plan.mode)
+    plan.available = dict(suitable)
+    if "exit_plan" in plan.available and not project.can_ask:
+        from retinue.tools.questions import FinalPlanTool
+
+        plan.available["exit_plan"] = FinalPlanTool()
+    if plan.may_spawn and plan.delegation is not None:
+        plan.available |= offered_tools(plan.delegation, project, plan.request, plan.notes)
+    for offer in project.capabilities.each("offer"):
+        await offer(plan)
+    _select(plan)
+    if is_guide(spec):
+        plan.beyond = in_documentation
+    for equip in project.capabilities.each("equip"):
+        equip(plan)
+    _reach_beyond(plan)
+
+
+def _select(plan: LaunchPlan) -> None:
+    plan.select = _selector(plan)
+    selection = plan.select(plan.available)
+    if selection.refusal is not None:
+        raise LaunchError(
+            f"Agent '{plan.spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
+        )
+    if plan.spec.source != "builtin":
+        plan.missing = selection.missing
+    # What a shipped agent can do without is left out of its tools and not worth a note.
+    plan.notes += [note for note in selection.notes if note in plan.missing or note not in selection.missing]
+    allowed = plan.permit(selection.tools, plan.notes)
+    plan.tools = useful_tools({tool.spec.name: tool for tool in allowed}, plan.spec)
+    plan.patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, plan.spec.tools.rules)
+
+
+def _selector(plan: LaunchPlan) -> Callable[[Mapping[str, Tool]], ToolSelection]:
+    from retinue.guard.sandbox.kernel import can_sandbox
+
+    walled = plan.readonly and can_sandbox(plan.settings)
+
+    def select(tools: Mapping[str, Tool]) -> ToolSelection:
+        policy = plan.policy
+        for change in plan.policy_changes:
+            policy = change(policy)
+        return select_tools(
+            policy,
+            tools,
+            readonly=plan.readonly,
+            shell_sandbox=walled,
+            denied_above=plan.request.ceiling.denied,
+            allow_spawn=plan.may_spawn,
+            agent=plan.spec.name,
+            absent=plan.project.unavailable,
+        )
+
+    return select
+
+
+def _reach_beyond(plan: LaunchPlan) -> None:
+    """Let the run's `read` reach what capabilities have named outside of its workspace."""
+    from retinue.tools.reach import Reaching
+
+    read = plan.tools.get("read")
+    if read is not None and (plan.readable or plan.beyond is not None) and not isinstance(read, Reaching):
+        plan.tools["read"] = Reaching(read, plan.readable, beyond=plan.beyond)
+
+
+def write_prompt(plan: LaunchPlan) -> tuple[PromptPart, ...]:
+    """Return the parts of the run's system prompt."""
+    for brief in plan.project.capabilities.each("brief"):
+        brief(plan)
+    return assemble(plan)
+
+
+def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
+    request, project, parent = plan.request, plan.project, plan.parent
+    tools = tuple(plan.tools.values())
+    plan.above = prompt_above(request, project, parent)
+    parts = write_prompt(plan)
     system = joined(parts)
     gate = _gate(selection, system, tools)
 
@@ -140,33 +227,18 @@ async def prepare(
         model_name=selection.info.full_name,
         system=system,
         tools=tools,
-        limits=_limits(request, project.settings.settings, notes, parent),
+        limits=_limits(request, plan.settings, plan.notes, parent),
         thinking=thinking,
-        isolation=isolation,
-        served=served,
-        readonly=readonly,
-        mode=mode,
-        patterns=kit.patterns,
+        isolation=plan.isolation,
+        readonly=plan.readonly,
+        mode=plan.mode,
+        patterns=plan.patterns,
         bounds=bounds_below(parent),
-        memory=kit.memory,
         inherited=inherited(parts, parent),
-        notes=tuple(notes),
-        missing=kit.missing,
+        notes=tuple(plan.notes),
+        missing=plan.missing,
+        state=plan.state,
     )
-
-
-def check(spec: AgentSpec, request: RunRequest) -> None:
-    """What can be refused before anything is looked up or made."""
-    if not spec.enabled:
-        raise DisabledAgentError(
-            f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
-        )
-    require_startable(spec)
-    well_formed(request)
-    if not request.task.strip():
-        raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
-    if not request.cwd.is_dir():
-        raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
 
 
 async def choose_model(
@@ -223,69 +295,6 @@ def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> Li
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
     limiters = process_limiters()
     return limiters.gate_for(provider.id, account_of(provider), prefix)
-
-
-def choose_tools(
-    request: RunRequest,
-    project: Project,
-    notes: list[str],
-    delegation: Delegation | None,
-    served: Served | None,
-    extended: Extended,
-    readonly: bool,
-    mode: PermissionMode = "default",
-    *,
-    heard: bool = False,
-) -> ChosenTools:
-    """What the run may use, by its file, its rights and the rules. `heard` says that the run above
-    it can answer questions. Raise LaunchError for a file
-    whose list leaves nothing."""
-    spec, settings = request.spec, project.settings.settings
-    may_spawn = delegation is not None and _may_spawn(request, settings)
-    policy = with_skills(_with_subagents(spec), spec)
-    scoped, brought = extended.scoped(spec, policy if readonly else _with_output(policy, spec))
-    notes.extend(scoped.notes)
-    available = {**suited(request, project.tools, can_ask=project.can_ask, heard=heard, mode=mode), **brought}
-    if "exit_plan" in available and not project.can_ask:
-        from retinue.tools.questions import FinalPlanTool
-
-        available["exit_plan"] = FinalPlanTool()
-    if may_spawn and delegation is not None:
-        available = {**available, **offered_tools(delegation, project, request, notes)}
-    if SKILL not in available:  # a program may have one of its own
-        available = {**available, **skill_tools(request, project, spawns=may_spawn)}
-
-    def choose(tools: Mapping[str, Tool]) -> Chosen:
-        return select_tools(
-            served.policy(scoped.policy) if served else scoped.policy,
-            tools,
-            readonly=readonly,
-            shell_sandbox=readonly and can_sandbox(settings),
-            denied_above=request.ceiling.denied,
-            allow_spawn=may_spawn,
-            agent=spec.name,
-            absent=project.unavailable,
-        )
-
-    if served is not None:
-        available = {**available, **served.tools}
-        served.choose = choose
-    selection = choose(available)
-    if selection.refusal is not None:
-        raise LaunchError(
-            f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
-        )
-    # What a shipped agent can do without is left out of its tools and not worth a note.
-    missing = () if spec.source == "builtin" else selection.missing
-    notes.extend(note for note in selection.notes if note in missing or note not in selection.missing)
-    allowed = permitted(selection.tools, request, project, notes)
-    offered = useful_tools({tool.spec.name: tool for tool in allowed}, spec)
-    spare = spare_tools(request, project, lambda tools: permitted(tools, request, project, []))
-    memory = memory_for(request, project, offered, spare, notes, readonly=readonly)
-    beyond = in_documentation if is_guide(spec) else files_of_skills(request, project, offered)
-    reached = reaching(offered, memory, spare, beyond)
-    patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules)
-    return ChosenTools(reached, patterns, memory, missing)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

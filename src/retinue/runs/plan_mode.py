@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.plugins.tools import extend
-from retinue.capabilities.sandbox.attach import is_readonly, renew_walls
 from retinue.core.events import APPROVED, Warned
 from retinue.core.tool import Reply
+from retinue.runs.launch import LaunchPlan
 from retinue.runs.offer import connect_patches, with_patches
-from retinue.runs.plan import choose_tools
+from retinue.runs.plan import choose_tools, is_readonly
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -79,15 +78,16 @@ class PlanMode:
         request = replace(launch.request, permission_mode=mode)
         if is_readonly(request, mode, project.settings.settings, notes):
             return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
-        extended = await extend(request, project, notes)
-        kit = choose_tools(request, project, notes, None, launch.served, extended, False, mode)
+        plan = LaunchPlan(request, project, mode=mode, isolation=launch.isolation, state=dict(launch.state))
+        await choose_tools(plan)
         known = {tool.spec.name for tool in launch.tools}
-        chosen = with_patches((*launch.tools, *kit.tools), launch.model.info.id)
+        chosen = with_patches((*launch.tools, *plan.tools.values()), launch.model.info.id)
         new = tuple({tool.spec.name: tool for tool in chosen if tool.spec.name not in known}.values())
         changed = replace(launch, request=request, mode=mode, readonly=False, tools=(*launch.tools, *new))
         node.handle.launch = changed
         project.guards[node.id].permissions.mode = mode
-        renew_walls(self._context)
+        for change_rights in project.capabilities.each("change_rights"):
+            change_rights(node, self._context)
         self.tools = self._wrap(new)
         connect_patches(changed, (*self._guarded, *self.tools))
         body = Warned(APPROVED, f"The plan was approved: the permission mode is {mode} now.")

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.capabilities.mcp.config import any_file
-from retinue.capabilities.mcp.scope import may_have_servers
-from retinue.capabilities.permissions.attach import mode_for
-from retinue.capabilities.plugins.tools import extend
-from retinue.capabilities.sandbox.attach import is_readonly
-from retinue.capabilities.trust.attach import consented
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.models.tokens import overhead
-from retinue.runs.assembling import assemble
 from retinue.runs.delegate import Delegate
-from retinue.runs.plan import check, choose_tools
+from retinue.runs.launch import LaunchPlan
+from retinue.runs.plan import check, choose_tools, restrict, write_prompt
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.supervisor import Supervisor
 from retinue.runs.task import LONGEST_TASK
@@ -51,31 +45,16 @@ class Preview(Struct, frozen=True):
 
 
 async def preview(request: RunRequest, project: Project, under: Preview | None = None) -> Preview:
-    """`under` is what the run that starts it would see; None for one that a person starts.
-    Raise LaunchError where a launch would."""
-    check(request.spec, request)
-    notes: list[str] = []
-    request = consented(request, project, notes)
-    mode = mode_for(request, project, under.mode if under else None, notes)
-    readonly = is_readonly(request, mode, project.settings.settings, notes)
-    delegation = Delegate(Supervisor(project), "preview")
-    extended = await extend(request, project, notes)
-    kit = choose_tools(request, project, notes, delegation, None, extended, readonly, mode)
-    named = {tool.spec.name: tool for tool in kit.tools}
-    parts = assemble(request, project, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
-    if len(request.task) > LONGEST_TASK and "read" in named:
+    """Return what the model of a run would see. `under` is what the run that starts it would see; None for one
+    that a person starts. Raise LaunchError where a launch would."""
+    check(request)
+    plan = LaunchPlan(request, project, delegation=Delegate(Supervisor(project), "preview"), preview=True)
+    if under is not None:
+        plan.mode_above, plan.above = under.mode, under.system
+    await restrict(plan)
+    await choose_tools(plan)
+    parts = write_prompt(plan)
+    if len(request.task) > LONGEST_TASK and "read" in plan.tools:
         longest = f"{LONGEST_TASK:,}"
-        notes.append(f"a task of more than {longest} characters is handed over as a file: it would see the beginning")
-    if request.spec.isolation == "worktree" and project.settings.settings.worktree_isolation:
-        notes.append("it works in a worktree of its own: that folder, and the notice about it, are not shown")
-    if _has_servers(request, project):
-        notes.append("tools of MCP servers are not shown (see: retinue servers check)")
-    return Preview(parts, kit.tools, request.task, mode, tuple(notes))
-
-
-def _has_servers(request: RunRequest, project: Project) -> bool:
-    spec, settings = request.spec, project.settings.settings
-    if not may_have_servers(spec):
-        return False
-    named = bool(spec.servers or spec.required_servers or settings.mcp_servers or project.extensions.has_servers)
-    return named or any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers)
+        plan.note(f"a task of more than {longest} characters is handed over as a file: it would see the beginning")
+    return Preview(parts, tuple(plan.tools.values()), request.task, plan.mode, tuple(plan.notes))

@@ -1,9 +1,5 @@
 """What all runs of one process share. Everything costly in it is made on first use.
 
-Tools that cannot work on this machine are left out, because offering one costs tokens in every
-request and a turn to find out that it does nothing. A call of one says why it is missing, and
-`retinue doctor` says what to install.
-
 Many runs that start at once ask the same: which agents there are, which model a name means, which
 branch is checked out. Within one tick of the event loop nothing else of this process can happen, so
 one answer is right for all of them; in the next tick it is asked anew.
@@ -16,75 +12,31 @@ import contextlib
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.capabilities.hooks.session import SessionHooks
-from retinue.capabilities.mcp.attach import close_servers
-from retinue.capabilities.trust.attach import effective
+from msgspec import Struct
+
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
+from retinue.runs.capability import NO_CAPABILITIES, Capabilities
+from retinue.runs.consent import effective
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
-    from retinue.capabilities.audit.attach import CheckpointStore
-    from retinue.capabilities.lsp.attach import Languages
-    from retinue.capabilities.permissions.gatekeeper import Guard
-    from retinue.capabilities.plugins.attach import Extensions
-    from retinue.capabilities.web.attach import Browsing
+    from retinue.core.spec import AgentSpec
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
+    from retinue.runs.guard import RunGuard
     from retinue.settings.load import Loaded
-
-
-_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
-
-
-def unavailable_tools(project: Project) -> dict[str, str]:
-    """Each tool that cannot work here, with the reason as a sentence for a model."""
-    found = {}
-    if not _has_language_server(project):
-        found["lsp"] = "no language server is installed."
-    if find_spec("markitdown") is None:
-        found["convert_content"] = "the converter of documents is not installed."
-    if not _can_search(project):
-        found["web_search"] = "no search service is set up."
-    return found
-
-
-def _has_language_server(project: Project) -> bool:
-    if find_spec("lsprotocol") is None:
-        return False
-    from retinue.capabilities.lsp.catalog import server_kinds
-
-    search = project.environment.get("PATH")
-    kinds = server_kinds(project.settings.settings.lsp_servers)
-    return any(kind.enabled and kind.program(search) is not None for kind in kinds)
-
-
-def _can_search(project: Project) -> bool:
-    """Whether some service can be asked. The usual cases are told without loading the services."""
-    settings = project.settings.settings
-    if settings.web_provider == "auto" and (
-        find_spec("ddgs") is not None or settings.web_searxng_url or any(map(project.environment.get, _KEYS))
-    ):
-        return True
-    from retinue.capabilities.web.base import WebError
-    from retinue.capabilities.web.search import Search
-
-    try:
-        return bool(Search(settings, project.environment, project.transport).order())
-    except WebError:
-        return False
 
 
 T = TypeVar("T")
@@ -113,8 +65,45 @@ class TickCache:
         return value
 
 
+class Extensions:
+    """What plugins add to a project. This one adds nothing; the capability `plugins` has the other."""
+
+    agents: tuple[tuple[str, Path], ...] = ()
+    """Folders of agents, each under the name of its plugin."""
+    skills: tuple[tuple[str, Path], ...] = ()
+    """Folders of skills, each under the name of its plugin."""
+    has_code: bool = False
+    """Whether a plugin has tools, whose names are known only when it is loaded."""
+    has_hooks: bool = False
+    has_servers: bool = False
+
+    def hooks(self) -> Sequence[ExtensionHooks]:
+        """Return the tables of hooks that may take effect."""
+        return ()
+
+    def servers(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """Return the tables of MCP servers that may be started, each with what brought it."""
+        return ()
+
+    def with_servers(self, spec: AgentSpec) -> AgentSpec:
+        """Return `spec` with the servers of the plugins that it names as extensions."""
+        return spec
+
+
+class ExtensionHooks(Struct, frozen=True):
+    """A table of hooks as a file has it. `source` names what brought it, `folder` is the project that it belongs to,
+    and `variables` are put into the environment of what it starts."""
+
+    table: Any
+    source: str
+    folder: Path | None
+    variables: Mapping[str, str]
+
+
 class Project:
-    """One project seen from one process: its agents, settings, log and connections."""
+    """One project seen from one process: its agents, settings, log and connections.
+
+    Made by `engine.open_project`, which knows the capabilities."""
 
     def __init__(
         self,
@@ -124,6 +113,7 @@ class Project:
         agents_json: str | None = None,
         tools: Sequence[Tool] = (),
         trust: bool = False,
+        capabilities: Capabilities = NO_CAPABILITIES,
     ) -> None:
         """`trust`: what the project's files bring takes effect without asking, in this process."""
         try:
@@ -133,6 +123,8 @@ class Project:
         self.environment: Mapping[str, str] = process_environment() if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
+        self.capabilities = capabilities
+        self._parts: dict[type, Any] = {}
         self.round = TickCache()
         self._trust_everything = trust
         self._settings_seen: Signature = ()
@@ -144,7 +136,7 @@ class Project:
         """Who is asked in this process what needs a person: a terminal, a program."""
         self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
         """Hears every second what the launch of a run waits for, and since how many seconds."""
-        self.guards: dict[str, Guard] = {}
+        self.guards: dict[str, RunGuard] = {}
         """The guards of the runs that live, by run."""
 
     @cached_property
@@ -170,17 +162,34 @@ class Project:
 
         return Trust(self.home, everything=self._trust_everything)
 
-    @cached_property
-    def hooks(self) -> SessionHooks:
-        """What is told to programs of the user's, and functions of this one."""
-        return SessionHooks(self)
+    def part(self, kind: type[T]) -> T:
+        """Return what a capability shares among all runs of the project; made from the project when it is first
+        asked for."""
+        made: T | None = self._parts.get(kind)
+        if made is None:
+            made = self._parts[kind] = kind(self)  # type: ignore[call-arg]
+        return made
+
+    def has_part(self, kind: type) -> bool:
+        return kind in self._parts
 
     @cached_property
     def extensions(self) -> Extensions:
-        """The plugins of this project, and what of them may be used."""
-        from retinue.capabilities.plugins.attach import Extensions
+        """What the plugins of this project add to it."""
+        found = (extensions(self) for extensions in self.capabilities.each("extensions"))
+        return next(found, None) or Extensions()
 
-        return Extensions(self)
+    def expand_prompt(self, text: str) -> str:
+        """Return what a person means by `text`: words that name a skill become its text."""
+        for expand in self.capabilities.each("expand_prompt"):
+            text = expand(text, self)
+        return text
+
+    def with_initial_prompt(self, spec: AgentSpec, task: str) -> str:
+        """Return `task` after the words with which the agent's file begins every conversation."""
+        if not spec.initial_prompt:
+            return task
+        return f"{self.expand_prompt(spec.initial_prompt)}\n\n{task}"
 
     def real_path(self, path: Path) -> Path:
         """The same as a path, of which `~` may be a part."""
@@ -256,39 +265,23 @@ class Project:
     @cached_property
     def tools(self) -> dict[str, Tool]:
         """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
-        from retinue.capabilities.convert.attach import convert_tools
         from retinue.tools.registry import builtin_tools, companion_tools
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
-        shipped = {
-            **builtin_tools(),
-            **companion_tools(),
-            **self.languages.tools(),
-            **convert_tools(self),
-            **self.browsing.tools(),
-        }
+        shipped = {**builtin_tools(), **companion_tools()}
+        for tools in self.capabilities.each("tools"):
+            shipped |= tools(self)
         working = {name: tool for name, tool in shipped.items() if name not in self.unavailable}
         return {**working, **own}
 
     @cached_property
     def unavailable(self) -> dict[str, str]:
-        """Tools that cannot work on this machine, each with the reason."""
-
-        return unavailable_tools(self)
-
-    @cached_property
-    def browsing(self) -> Browsing:
-        """The way to the web that runs use."""
-        from retinue.capabilities.web.attach import Browsing
-
-        return Browsing(self)
-
-    @cached_property
-    def languages(self) -> Languages:
-        """The language servers that runs ask."""
-        from retinue.capabilities.lsp.attach import Languages
-
-        return Languages(self)
+        """Tools that cannot work on this machine, each with the reason. They are left out, because offering one
+        costs tokens in every request and a turn to find out that it does nothing."""
+        found: dict[str, str] = {}
+        for unavailable in self.capabilities.each("unavailable_tools"):
+            found |= unavailable(self)
+        return found
 
     @cached_property
     def tool_environment(self) -> Mapping[str, str]:
@@ -301,15 +294,6 @@ class Project:
         without = without_keys(self.environment, passed)
         return {name: value for name, value in without.items() if name in passed or value not in hidden}
 
-    @cached_property
-    def checkpoints(self) -> CheckpointStore:
-        """The record of who changed which file, and what was there before."""
-        from retinue.capabilities.audit.attach import CheckpointStore
-
-        settings = self.settings.settings
-        folder = self.state / "checkpoints"
-        return CheckpointStore(folder, enabled=settings.checkpoints_enabled)
-
     def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
         """End what commands of dead processes still do, and return what that was; once is enough
         unless one died since."""
@@ -321,12 +305,9 @@ class Project:
         return end_leftovers(self.log.reader)
 
     async def close(self) -> None:
-        await close_servers()
-        if "checkpoints" in self.__dict__ and self.checkpoints.used:
-            from retinue.capabilities.audit.retention import tidy
-
-            await tidy(self)
-        for name in ("languages", "transport", "checkpoints", "log"):
+        for close in self.capabilities.each("close_project"):
+            await close(self)
+        for name in ("transport", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

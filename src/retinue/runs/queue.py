@@ -10,7 +10,6 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.mcp.attach import serving
 from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.runs.execute import execute, finish
 
@@ -118,8 +117,7 @@ async def attend(
             await _never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
             node.status = "starting"
-            with serving(node.handle.launch):
-                await execute(node, project, past, post)
+            await execute(node, project, past, post)
     finally:
         queue.leave(node.id)
 

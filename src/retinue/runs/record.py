@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.permissions.gatekeeper import to_record
 from retinue.core.events import APPROVED, RunCreated, Warned
 from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
@@ -21,7 +20,8 @@ from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.runs.assembling import kept
-from retinue.runs.plan import Launch
+from retinue.runs.bounds import bounds_to_record
+from retinue.runs.launch import Launch
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "permission_mode": "plan" if launch.mode == "plan" else request.permission_mode,
         "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
         **({"ceiling": request.ceiling.said()} if request.parent_id is not None else {}),
-        **({"bounds": to_record(launch.bounds)} if launch.bounds else {}),
+        **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
     }

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.mcp.attach import SEARCH, tool_names
-from retinue.capabilities.permissions.gatekeeper import from_record
 from retinue.core.delegation import LIVE, ChildView, Status
 from retinue.core.events import (
     AssistantEnded,
@@ -31,7 +29,9 @@ from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.replay import describe_call
 from retinue.runs.assembling import restored
+from retinue.runs.bounds import bounds_from_record
 from retinue.runs.handles import RESERVED
+from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
 from retinue.runs.record import Tag, tag_of
 from retinue.tools.reach import label
@@ -41,9 +41,12 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.log.replay import Conversation
     from retinue.log.rows import RunRow
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
+    from retinue.runs.project import Project
 
+_SEARCH = "tool_search"
+"""Finds tools of servers; a run that had them by name before may search for them now."""
 _HEAD = "What became of agents you started, while you were not running:"
 _INTERRUPTED = "Its process ended while it worked."
 
@@ -210,26 +213,30 @@ def used_below(reader: LogReader, run_id: str) -> Usage:
     return total
 
 
-def bounded(launch: Launch, past: Conversation, reader: LogReader, row: RunRow) -> Launch:
+def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -> Launch:
     """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
     started = past.started
     options = past.created.options if past.created else {}
     launch = replace(
         launch,
         transcript=row.transcript if past.started else options.get("transcript"),
-        bounds=launch.bounds or from_record(options.get("bounds")),
+        bounds=launch.bounds or bounds_from_record(options.get("bounds")),
     )
-    system = restored(reader, past.created, row.parent_id) if past.messages else None
+    system = restored(project.log.reader, past.created, row.parent_id) if past.messages else None
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch
     approved = options.get("permission_mode") == "plan" and launch.mode != "plan"
-    had = {*started.tools, SEARCH, *(map(label, launch.tools) if approved else ())}  # a person gave it the others
+    had = {*started.tools, _SEARCH}
+    if approved:
+        had.update(map(label, launch.tools))  # a person gave it the others
     tools = tuple(tool for tool in launch.tools if label(tool) in had)
-    if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
-        launch.served.bounded(frozenset(started.tools))
+    if row.parent_id is not None:
+        for limit in project.capabilities.each("limit_resumed"):
+            limit(launch, frozenset(started.tools))
     over = {"exit_plan"} if approved else set()
-    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch) - over)
+    later = later_tool_names(launch, project)
+    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - later - over)
     notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 

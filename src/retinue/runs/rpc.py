@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from retinue.capabilities.skills.attach import with_initial_prompt
 from retinue.core.delegation import Refusal
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.usage import Budget
@@ -95,7 +94,7 @@ class Rpc:
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
-            task=with_initial_prompt(found.spec, prompt, supervisor.project),
+            task=supervisor.project.with_initial_prompt(found.spec, prompt),
             cwd=_folder(options.get("cwd")) or supervisor.project.cwd,
             model=model,
             thinking=_text(options, "thinking"),

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.trust.attach import recorded
-from retinue.capabilities.worktree.attach import Attempt, branch_of, dismissed, prepared
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
@@ -24,14 +22,16 @@ from retinue.runs.account import check_readable, open_account
 from retinue.runs.admission import admission
 from retinue.runs.budget import Account
 from retinue.runs.cleanup import Sweeper
+from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.handles import Names
 from retinue.runs.heap import Heap
+from retinue.runs.launch import Launch
 from retinue.runs.node import RunNode
 from retinue.runs.notifications import Mailroom
 from retinue.runs.offer import can_answer
-from retinue.runs.plan import Launch
+from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place
 from retinue.runs.record import Tag, created, request_of, tag_of, transcript_for, with_approved_mode
@@ -40,7 +40,6 @@ from retinue.runs.resume import bounded, names_below, post, undelivered, used_be
 from retinue.runs.retry_calls import Stash
 
 if TYPE_CHECKING:
-    from retinue.capabilities.schedule.scheduler import Scheduler
     from retinue.runs.event_bridge import Outlet
     from retinue.settings.table import Settings
 
@@ -83,11 +82,10 @@ class Supervisor:
         return Outlet(self)
 
     @cached_property
-    def schedules(self) -> Scheduler:
-        """Agents that start at a time; costs nothing until it is used."""
-        from retinue.capabilities.schedule.scheduler import Scheduler
-
-        return Scheduler(self)
+    def schedules(self) -> Any:
+        """What starts agents at a time; costs nothing until it is used."""
+        (scheduler,) = self.project.capabilities.each("scheduler")
+        return scheduler(self)
 
     def reload_settings(self, *, persisted: bool = True) -> None:
         """After someone changed a setting: what applies live, applies. `persisted` says whether
@@ -122,24 +120,27 @@ class Supervisor:
         self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
-        way, heard = (Delegate(self, run_id), above), background and can_answer(above)
-        launch = await prepared(request, self.project, run_id, *way, description=description, heard=heard)
-        try:
-            self._check_open()
-            more = [*notes, *launch.notes]
-            launch = replace(launch, transcript=transcript_for(request, self.project, run_id, more), notes=tuple(more))
-            place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
-            async with admission(launch, place, self.project, parent) as hooks:
-                self._check_open()
-                launch = hooks.launch
-                tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
-                account = self._account(launch, parent)
-                whole = replace(launch, request=recorded(launch.request, request))
-                self.project.log.append(place, created(whole, tag))
-        except BaseException:
-            await dismissed(launch, self.project)
-            raise
-        node = self._node(handle_for(self, place, launch, hooks), parent, tag)
+        more = list(notes)
+        transcript = transcript_for(request, self.project, run_id, more)
+        launch = await prepare(
+            request,
+            self.project,
+            Delegate(self, run_id),
+            above,
+            run_id=run_id,
+            description=description,
+            heard=background and can_answer(above),
+        )
+        launch = replace(launch, transcript=transcript, notes=(*more, *launch.notes))
+        place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
+        async with admission(launch, place, self.project, parent, self._check_open) as admitted:
+            launch = admitted.launch
+            tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
+            account = self._account(launch, parent)
+            whole = replace(launch, request=recorded(launch.request, request))
+            self.project.log.append(place, created(whole, tag))
+        node = self._node(handle_for(self, place, launch), parent, tag)
+        node.hooks = admitted.hooks
         node.account, node.queues = account, queued
         try:
             await self.project.log.flush()
@@ -181,26 +182,22 @@ class Supervisor:
             self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         )  # before it is ours, and live
         row = await log.claim(row.id)
-        launch = None
         try:
             above = parent.handle.launch if parent else None
-            attempt = Attempt(branch_of(self.project, row.id))
-            launch = await prepared(
-                request, self.project, row.id, Delegate(self, row.id), above, attempt=attempt, heard=True
+            launch = await prepare(
+                request, self.project, Delegate(self, row.id), above, run_id=row.id, heard=True, resumed=True
             )
-            self._check_open()
-            launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, log.reader, row)
-            async with admission(launch, row.place, self.project, parent, resumed=True) as hooks:
-                self._check_open()
+            launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, self.project, row)
+            async with admission(launch, row.place, self.project, parent, self._check_open, resumed=True) as admitted:
+                launch = admitted.launch
                 below = used_below(log.reader, row.id)
                 news = self.news_for(row.id)
                 account = self._account(launch, parent, past.usage + below)
         except BaseException:
-            if launch is not None:
-                await dismissed(launch, self.project)
             await log.give_back(row)
             raise
-        node = self._rejoin(row, handle_for(self, row.place, launch, hooks), past, below, parent, background, call_id)
+        node = self._rejoin(row, handle_for(self, row.place, launch), past, below, parent, background, call_id)
+        node.hooks = admitted.hooks
         node.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
@@ -244,7 +241,7 @@ class Supervisor:
 
     def steer(self, node: RunNode, text: str) -> bool:
         """Say something to a run, for after its current tool calls. False once it has ended."""
-        answers = node.companion is not None and node.companion.hear(text)
+        answers = any(hear(node, text) for hear in self.project.capabilities.each("hear"))
         if not answers and not node.handle.controls.steer(text):
             return False
         if "bridge" in self.__dict__:
@@ -335,7 +332,7 @@ class Supervisor:
 
     def _node(self, handle: RunHandle, parent: RunNode | None, tag: Tag) -> RunNode:
         node = RunNode(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
-        node.notes = handle.launch.notes
+        node.notes, node.state = handle.launch.notes, dict(handle.launch.state)
         self.members[node.id] = node
         if tag.name is not None:
             self._names.add(tag.name)

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.project import Project
+from retinue.engine import open_project
 
 
 class Converter:
@@ -25,7 +25,7 @@ class Converter:
             "RETINUE_HOME": str(home / "retinue"),
             "RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]',
         }
-        self.world = Project(root, environment={**environment, **variables})
+        self.world = open_project(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")
 
     def put(self, name: str, content: bytes | str) -> str:

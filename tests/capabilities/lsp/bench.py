@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.project import Project
+from retinue.engine import open_project
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
@@ -55,11 +56,11 @@ class Bench:
     def __init__(self, root: Path, home: Path, **variables: str) -> None:
         self.root = root
         environment = {"HOME": str(home), "PATH": os.environ["PATH"], "RETINUE_HOME": str(home / "retinue")}
-        self.project = Project(root, environment={**environment, **variables})
+        self.project = open_project(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")
 
     async def ask(self, action: str, /, **arguments: Any) -> ToolOutput:
-        tool = self.project.languages.tools()["lsp"]
+        tool = self.project.part(Languages).tools()["lsp"]
         return await tool.run("call-1", {"action": action, **arguments}, self.context)
 
     async def text(self, action: str, /, **arguments: Any) -> str:
@@ -75,7 +76,7 @@ class Bench:
 
     @property
     def pool(self) -> LanguageServerPool:
-        return self.project.languages.pool
+        return self.project.part(Languages).pool
 
     @property
     def slot(self) -> Slot:

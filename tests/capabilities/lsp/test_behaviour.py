@@ -19,8 +19,8 @@ from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.positions import TextDocument, TextPosition
-from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.tool import ToolContext
+from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
 
 Make = Callable[..., Bench]
@@ -60,11 +60,11 @@ async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_ch
 
 async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
     made = faking(bench, "ok", RETINUE_ALLOWED_LSP_ACTIONS='["symbols", "rename"]')
-    tool = made.project.languages.tools()["lsp"]
+    tool = made.project.part(Languages).tools()["lsp"]
     assert tool.spec.parameters["properties"]["action"]["enum"] == ["symbols"]
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_ACTION_NOT_ALLOWED")
-    assert bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").project.languages.tools() == {}
-    assert bench(RETINUE_ALLOW_LSP_TOOLS="false").project.languages.tools() == {}
+    assert "lsp" not in bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").project.tools
+    assert "lsp" not in bench(RETINUE_ALLOW_LSP_TOOLS="false").project.tools
 
 
 async def test_AB07_paths_outside_of_the_workspace_are_refused(bench: Make) -> None:
@@ -113,14 +113,14 @@ async def test_AB07_at_most_64_files_and_2_MiB(bench: Make) -> None:
 )
 async def test_bad_input_is_named(bench: Make, arguments: dict[str, object]) -> None:
     made = faking(bench, "ok")
-    output = await made.project.languages.tools()["lsp"].run("c", arguments, made.context)
+    output = await made.project.part(Languages).tools()["lsp"].run("c", arguments, made.context)
     assert output.is_error and output.text.startswith("INVALID_INPUT: "), output.text
     assert output.effect.code == "INVALID_INPUT"
 
 
 async def test_other_spellings_are_understood(bench: Make) -> None:
     made = faking(bench, "ok")
-    tool = made.project.languages.tools()["lsp"]
+    tool = made.project.part(Languages).tools()["lsp"]
     said = await tool.run("c", {"operation": "hover", "filePath": "a.fake", "line": "3", "character": 3}, made.context)
     assert "hover 2:3" in said.text, "the emoji before it takes two units of UTF-16"
 
@@ -148,12 +148,13 @@ from pathlib import Path
 sys.executable = {str(empty / "python")!r}
 sys.modules["lsprotocol"] = None
 from retinue.core.tool import ToolContext
-from retinue.runs.project import World
+from retinue.capabilities.lsp.attach import Languages
+from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
-        world = World(root, environment={{"PATH": "", "RETINUE_HOME": {str(empty)!r}, "RETINUE_LSP_SERVERS": servers}})
-        tool = world.languages.tools()["lsp"]
+        world = opened(root, environment={{"PATH": "", "RETINUE_HOME": {str(empty)!r}, "RETINUE_LSP_SERVERS": servers}})
+        tool = world.part(Languages).tools()["lsp"]
         question = {{"action": "hover", "file": "a.py", "line": 1, "column": 1}}
         output = await tool.run("c", question, ToolContext("r", (root,), root))
         print(output.text)
@@ -192,7 +193,7 @@ async def test_AB07_a_server_that_fails_stays_broken_until_it_is_restarted(bench
 async def test_a_program_that_is_no_server_is_ended(bench: Make, tmp_path: Path, how: str) -> None:
     starts = tmp_path / "starts"
     made = faking(bench, how, STARTS=str(starts))
-    made.project.languages = Languages(made.project, start_seconds=2)
+    made.project._parts[Languages] = Languages(made.project, start_seconds=2)
     said = await made.error("hover", file="a.fake", line=1, column=1)
     assert said.startswith(("LSP_SERVER_FAILED", "LSP_TIMEOUT"))
     await until(lambda: not any(alive(int(pid)) for pid in starts.read_text().split()))
@@ -209,7 +210,7 @@ async def test_a_question_that_kills_the_server_is_asked_twice_and_then_told(ben
 async def test_no_answer_in_time_leaves_the_server_usable(bench: Make, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     made = faking(bench, "hangs", STARTS=str(starts))
-    made.project.languages = Languages(made.project, seconds=0.3)
+    made.project._parts[Languages] = Languages(made.project, seconds=0.3)
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_TIMEOUT")
     assert "1 warning" in await made.text("diagnostics", file="a.fake")
     assert len(starts.read_text().split()) == 1
@@ -267,11 +268,12 @@ async def test_a_killed_process_leaves_no_server_behind(bench: Make, tmp_path: P
 import asyncio, os, signal
 from pathlib import Path
 from retinue.core.tool import ToolContext
-from retinue.runs.project import World
+from retinue.capabilities.lsp.attach import Languages
+from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
-    world = World(root, environment={dict(made.project.environment)!r})
-    tool = world.languages.tools()["lsp"]
+    world = opened(root, environment={dict(made.project.environment)!r})
+    tool = world.part(Languages).tools()["lsp"]
     question = {{"action": "hover", "file": "a.fake", "line": 1, "column": 1}}
     await tool.run("c", question, ToolContext("r", (root,), root))
     os.kill(os.getpid(), signal.SIGKILL)

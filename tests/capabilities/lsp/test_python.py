@@ -143,7 +143,7 @@ async def test_nothing_is_left_when_the_world_closes(shop: Bench) -> None:
 
 async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench) -> None:
     resting = Bench(shop.root, shop.root.parent / "home")
-    resting.project.languages = Languages(resting.project, idle_seconds=0)
+    resting.project._parts[Languages] = Languages(resting.project, idle_seconds=0)
     try:
         await resting.text("definition", query="cheapest")
         await until(lambda: not resting.slot.ready)

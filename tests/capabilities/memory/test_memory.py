@@ -18,7 +18,6 @@ from retinue.capabilities.memory.store import (
     MANIFEST,
     MemoryArchive,
     content_of,
-    is_safe,
     merge,
     other_places,
     own_place,
@@ -29,7 +28,7 @@ from retinue.capabilities.memory.store import (
     unpack,
 )
 from retinue.errors import UsageError
-from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, opened, read, write
+from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, is_safe, opened, read, write
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from retinue.capabilities.plugins.attach import PluginExtensions
 from retinue.capabilities.plugins.importing import PluginTools, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
+from retinue.engine import open_project
 from retinue.runs.project import Project as OpenProject
 
 TOOL = """
@@ -47,11 +49,11 @@ class Project:
         return file
 
     def project(self, **options: Any) -> OpenProject:
-        return OpenProject(self.cwd, environment=self.environment, **options)
+        return open_project(self.cwd, environment=self.environment, **options)
 
     @property
     def plugins(self) -> Plugins:
-        return self.project().extensions.plugins
+        return self.project().part(PluginExtensions).plugins
 
     def one(self) -> Plugin:
         """The only plugin there is, without a fault."""

@@ -129,10 +129,12 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
 import json, sys
 sys.path.insert(0, {str(site)!r})
 from retinue.capabilities.plugins.importing import load_tools
-from retinue.runs.project import Project
+from retinue.engine import open_project
+from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.engine import open_project
 from pathlib import Path
-world = Project(Path({str(project.cwd)!r}), environment={environment!r})
-found = world.extensions.plugins
+world = open_project(Path({str(project.cwd)!r}), environment={environment!r})
+found = world.part(PluginExtensions).plugins
 names = [entry.qualified_name for entry in world.catalog().entries if entry.source == "plugin"]
 before = "acme_weather" in sys.modules
 loaded = [load_tools(plugin, 20) for plugin in found.found if plugin.name in ("weather", "broken")]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
+from retinue.capabilities.hooks.session import SessionHooks
+from retinue.capabilities.hooks.sources import plugin_hooks
 from retinue.capabilities.mcp.scope import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
+from retinue.capabilities.plugins.attach import PluginExtensions
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.core.spec import AgentSpec, ToolPolicy
 from tests.capabilities.plugins.plugin_project import TOOL
@@ -19,32 +22,32 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
     project.write("bad/hooks/hooks.json", {"hooks": {"Nothing": [1], "Stop": [{"hooks": "x"}]}}, user=True)
     world = project.project()
     problems: list[str] = []
-    handlers = world.extensions.hooks(problems)
+    handlers = plugin_hooks(world.part(PluginExtensions).hooks(), problems)
     (mine,) = [each for each in handlers if each.kind == "exec"]
     root = str(project.home / ".retinue" / "plugins" / "kit")
     assert (mine.target, mine.arguments, mine.environment["RETINUE_PLUGIN_ROOT"]) == (f"{root}/x", ("-v",), root)
     assert mine.source == "plugin 'kit'"
     assert mine.environment["PYTHONPYCACHEPREFIX"] == str(project.home / ".retinue" / "cache" / "python")
     assert problems
-    assert mine in world.hooks.found.handlers
+    assert mine in world.part(SessionHooks).found.handlers
 
 
 def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     project.write("kit/hooks/hooks.json", HOOK)
     project.write("kit/.mcp.json", {"mcpServers": {"db": {"command": "db", "trustAnnotations": True}}})
     world = project.project()
-    assert world.extensions.hooks([]) == []
+    assert world.part(PluginExtensions).hooks() == []
     assert project_servers(world).servers == {}
-    (subject,) = world.extensions.subjects([])
+    (subject,) = world.part(PluginExtensions).subjects([])
     assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", "MCP server db: db")
     world.trust.grant(subject.path, *subject.contents, what=subject.what)
     again = project.project()
-    assert len(again.extensions.hooks([])) == 1
+    assert len(again.part(PluginExtensions).hooks()) == 1
     server = project_servers(again).servers["db"]
     assert server.trust_annotations is False
     assert server.env["CLAUDE_PLUGIN_ROOT"] == str(subject.path)
     project.write("kit/x", "#!/bin/sh")
-    assert project.project().extensions.hooks([]) == []
+    assert project.project().part(PluginExtensions).hooks() == []
 
 
 def test_of_two_plugins_with_one_server_the_first_has_it_and_settings_replace_both(project):
@@ -59,7 +62,7 @@ def test_of_two_plugins_with_one_server_the_first_has_it_and_settings_replace_bo
 def test_a_file_that_names_a_plugin_means_its_servers_too(project):
     project.write("kit/.mcp.json", {"db": {"command": "db"}}, user=True)
     project.write("other/.mcp.json", {"mcpServers": {"web": {"command": "web"}}}, user=True)
-    extensions = project.project().extensions
+    extensions = project.project().part(PluginExtensions)
 
     def servers(**tools):
         meant = extensions.with_servers(AgentSpec(name="a", dialect="pi", tools=ToolPolicy(**tools)))
@@ -74,7 +77,7 @@ def test_a_file_that_names_a_plugin_means_its_servers_too(project):
 def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
     (project.cwd / "own.py").write_text(TOOL)
     tools = ToolPolicy(extensions=("./own.py",))
-    shop = project.project().extensions.workshop
+    shop = project.project().part(PluginExtensions).workshop
     (made,) = shop.brought(AgentSpec(name="a", source="plugin", tools=tools))
     assert isinstance(made, FailedPlugin)
     assert [
@@ -93,11 +96,11 @@ def test_what_cannot_be_bound_is_said_and_never_runs(project, tmp_path):
     file = project.write("kit/tools.py", TOOL)
     (tmp_path / "outside").write_text("x")
     (file.parent / "link").symlink_to(tmp_path / "outside")
-    extensions = project.project().extensions
+    extensions = project.project().part(PluginExtensions)
     assert extensions.subjects([]) == []
     (note,) = extensions.notes()
     assert "nobody can consent to it: link is a link that leads out of the plugin" in note
-    assert project.project(trust=True).extensions.notes() == []
+    assert project.project(trust=True).part(PluginExtensions).notes() == []
 
 
 async def test_runs_that_start_together_share_one_import_and_a_change_is_imported_anew(project):
@@ -105,7 +108,7 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
     code = f"open({str(count)!r}, 'a').write('x')\n{TOOL}"
     file = project.write("kit/tools.py", code, user=True)
     world = project.project()
-    shop, plugins = world.extensions.workshop, list(world.extensions.plugins.found)
+    shop, plugins = world.part(PluginExtensions).workshop, list(world.part(PluginExtensions).plugins.found)
     spec = AgentSpec(name="a")
     made = await asyncio.gather(*(shop.extended(plugins, [], spec, []) for _ in range(20)))
     assert all(list(each.tools) == ["forecast"] for each in made)
@@ -121,10 +124,10 @@ async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
         project.write(f"{name}/tools.py", TOOL.replace("sunny", name), user=True)
     world = project.project()
     notes: list[str] = []
-    plugins = list(world.extensions.plugins.found)
-    made = await world.extensions.workshop.extended(plugins, [], AgentSpec(name="x"), notes)
+    plugins = list(world.part(PluginExtensions).plugins.found)
+    made = await world.part(PluginExtensions).workshop.extended(plugins, [], AgentSpec(name="x"), notes)
     assert made.tools["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
     own = project.project(tools=[made.tools["forecast"]])
-    made = await own.extensions.workshop.extended(plugins, [], AgentSpec(name="x"), [])
+    made = await own.part(PluginExtensions).workshop.extended(plugins, [], AgentSpec(name="x"), [])
     assert made.tools == {}

@@ -12,8 +12,8 @@ import pytest
 import trustme
 
 from retinue.capabilities.web.addresses import AllowedHosts
-from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetcher import Fetcher, Politeness
+from retinue.http.fetched import FetchError
 from tests.capabilities.web.conftest import Browser, Visit
 from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow
 

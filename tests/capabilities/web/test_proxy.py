@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetcher import Fetcher
+from retinue.http.fetched import FetchError
 from tests.capabilities.web.conftest import Visit
 
 PUBLIC = "93.184.216.34"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.read import Readable, decode, detect, read
+from retinue.http.fetched import FetchError
 
 URL = "https://example.com/docs/page"
 PAGE = """<!doctype html><html><head><title>Pools &amp; sockets</title><style>p{}</style></head><body>

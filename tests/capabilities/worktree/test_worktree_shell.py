@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.capabilities.worktree.attach import Isolation
 from retinue.capabilities.worktree.tools import shell_objections
 from retinue.core.tool import ToolContext
+from retinue.runs.workspace import Isolation
 
 REFUSED = """
 cd {main} && make

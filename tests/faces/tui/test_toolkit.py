@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.engine import open_project
 from retinue.faces.cli.doctor import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import (
@@ -15,7 +16,6 @@ from retinue.faces.tui.screens.toolkit import (
     parse_report,
     program,
 )
-from retinue.runs.project import Project as OpenProject
 from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
 from tests.program.conftest import project
 
@@ -103,7 +103,7 @@ async def test_a_report_that_breaks_says_so(home):
     async def broken(world, words):
         raise RuntimeError("no idea")
 
-    world = OpenProject(home.cwd, environment=home.environment)
+    world = open_project(home.cwd, environment=home.environment)
     assert await make_report(Report("x", "", broken), world, []) == [
         ("Toolkit command failed: RuntimeError: no idea", "error")
     ]
@@ -118,7 +118,7 @@ async def test_a_report_that_breaks_says_so(home):
 
 
 async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
-    world = OpenProject(home.cwd, environment=home.environment)
+    world = open_project(home.cwd, environment=home.environment)
     lines = await make_report(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
     assert ("5", "") in lines
     lines = await make_report(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])

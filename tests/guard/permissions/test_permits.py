@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.permissions.attach import NO_PATTERNS, Patterns, mode_for, permissions_for, permitted
+from retinue.capabilities.permissions.attach import mode_for, permissions_for, permitted
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import TOOLS
+from retinue.engine import open_project
+from retinue.runs.bounds import NO_PATTERNS, Patterns
 from retinue.runs.project import Project as OpenProject
 
 
@@ -31,7 +33,7 @@ def world(folder: Path, *, trust: bool = False, **files: Any) -> OpenProject:
     }
     for name, permissions in files.items():
         places[name].write_text(json.dumps({"permissions": permissions}))
-    return OpenProject(folder, environment={"HOME": str(folder.parent / "home")}, trust=trust)
+    return open_project(folder, environment={"HOME": str(folder.parent / "home")}, trust=trust)
 
 
 def request(project: Path, **spec: Any) -> RunRequest:
@@ -96,7 +98,7 @@ def test_patterns_of_an_agent_file_limit_its_calls_and_its_childrens(project: Pa
 def test_tools_denied_by_name_are_not_offered(project: Path) -> None:
     here = world(project, user={"deny": ["WebFetch", "Bash"]})
     notes: list[str] = []
-    offered = permitted(here.tools, request(project), here, notes)
+    offered = permitted(request(project), here, here.tools, notes)
     assert "bash" not in {tool.spec.name for tool in offered}
     assert "read" in {tool.spec.name for tool in offered}
     assert any("bash is withheld" in note for note in notes)

@@ -42,9 +42,9 @@ _CHANGING = frozenset({"write", "execute"})
 class CheckpointStore:
     """The ledger and the shadow repository of a project, as one process holds them."""
 
-    def __init__(self, folder: Path, *, enabled: bool) -> None:
-        self.folder = folder
-        self.enabled = enabled
+    def __init__(self, project: Project) -> None:
+        self.folder = project.state / "checkpoints"
+        self.enabled = project.settings.settings.checkpoints_enabled
 
     @cached_property
     def store(self) -> LedgerStore:
@@ -68,12 +68,22 @@ class CheckpointStore:
             self.store.close()
 
 
+async def close_checkpoints(project: Project) -> None:
+    """Drop old checkpoints if this process has made some, and close their files."""
+    checkpoints = project.part(CheckpointStore)
+    if checkpoints.used:
+        from retinue.capabilities.audit.retention import tidy
+
+        await tidy(project)
+    await checkpoints.close()
+
+
 class Audit:
     """Made when the run starts; `finish` completes its outcome."""
 
-    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
+    def __init__(self, node: RunNode, *, resumed: bool) -> None:
         self._node = node
-        self._project = project
+        self._project = project = node.project
         self._resumed = resumed
         self._turn = 0
         self._effects: dict[str, ToolEffect] = {}
@@ -89,7 +99,7 @@ class Audit:
         from retinue.capabilities.audit.ledger import RunLedger
         from retinue.capabilities.audit.ledger_store import Who
 
-        checkpoints, handle = self._project.checkpoints, self._node.handle
+        checkpoints, handle = self._project.part(CheckpointStore), self._node.handle
         made = RunLedger(
             checkpoints.store, checkpoints.shadow if checkpoints.enabled else None, Who(handle.id, handle.agent)
         )
@@ -100,7 +110,7 @@ class Audit:
     def _checkpoints(self) -> Checkpoints:
         from retinue.capabilities.audit.checkpoint import Checkpoints
 
-        checkpoints = self._project.checkpoints
+        checkpoints = self._project.part(CheckpointStore)
         made = Checkpoints(checkpoints.shadow, checkpoints.store, self.ledger, self._roots)
         if self._resumed:
             made.recover()
@@ -132,7 +142,7 @@ class Audit:
         """The checkpoint before a call. False when there is none; people are told once why."""
         from retinue.capabilities.audit.shadow import CheckpointError
 
-        if not self._project.checkpoints.enabled:
+        if not self._project.part(CheckpointStore).enabled:
             return False
         about = self._project.redactor(command)  # it is kept, and says what the command was
         work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
@@ -225,10 +235,11 @@ class Audit:
             [*self._earlier(), *self._effects.values()],
             self._shown(files),
             below=[len(each.evidence.commands) if each else 0 for each in below],
-            complete=self._project.checkpoints.enabled and not self._complained,
+            complete=self._project.part(CheckpointStore).enabled and not self._complained,
         )
         parent = self._node.parent
-        known = parent.audit.seen if parent is not None and parent.audit is not None else {}
+        above = None if parent is None else parent.get(Audit)
+        known = {} if above is None else above.seen
         stale = [path for path in files if path in known and known[path] != files[path]]
         if not stale:
             return [line]
@@ -238,9 +249,9 @@ class Audit:
     def _files(self) -> dict[str, str | None]:
         """Paths changed in this tree, with the hash they have now as far as it is known."""
         found: dict[str, str | None] = {}
-        if self._project.checkpoints.used:
+        if self._project.part(CheckpointStore).used:
             ids = [self._node.id, *(child.id for child in self._node.descendants())]
-            for row in self._project.checkpoints.store.of_runs(ids):
+            for row in self._project.part(CheckpointStore).store.of_runs(ids):
                 if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):
                     found[row.path] = row.after_hash
         for effect in self._effects.values():
@@ -250,10 +261,7 @@ class Audit:
         return found
 
     def _shown(self, paths: Iterable[str]) -> list[str]:
-        # A run that changed nothing does not load the code that undoes changes.
-        if not paths:
-            return []
-        from retinue.capabilities.audit.undo import relative
+        from retinue.core.format import relative
 
         root = str(self._roots[0]) if self._roots else ""
         return [relative(path, root) for path in paths]

@@ -21,7 +21,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,24 +140,30 @@ async def tidy(project: Project) -> None:
     from retinue.errors import RetinueError
 
     with suppress(CheckpointError, RetinueError, OSError):
-        await asyncio.to_thread(_daily, project.log.reader, project.state, days)
+        sources = project.capabilities.each("open_runs")
+        open_runs = {run for source in sources for run in source(project.state)}
+        await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs)
 
 
-def expired(rows: Iterable[RunRow], state: Path, before: float) -> list[RunRow]:
-    """Runs of trees in which nothing has happened since `before`, and nothing is open."""
-    from retinue.capabilities.worktree.home import records
-
+def expired(rows: Iterable[RunRow], open_runs: Collection[str], before: float) -> list[RunRow]:
+    """Return the runs of trees in which nothing has happened since `before`. `open_runs` are those whose work is
+    not saved yet: their trees are kept."""
     every = list(rows)
-    open_ones = {record.run for record in records(state)}
-    fresh = {row.root_id for row in every if row.state in LIVE or row.updated_at >= before or row.id in open_ones}
+    fresh = {row.root_id for row in every if row.state in LIVE or row.updated_at >= before or row.id in open_runs}
     return [row for row in every if row.root_id not in fresh]
 
 
 def drop_checkpoints(
-    reader: LogReader, state: Path, before: float, *, seconds: float, dry_run: bool = False
+    reader: LogReader,
+    state: Path,
+    before: float,
+    *,
+    open_runs: Collection[str],
+    seconds: float,
+    dry_run: bool = False,
 ) -> list[str]:
-    """Removes the checkpoints of expired runs, and of runs that the log does not know; gives their
-    ids. The space is given back when no run of the project is at work. Raises CheckpointError or
+    """Remove the checkpoints of expired runs, and of runs that the log does not know. Return their
+    ids. The space is given back when no run of the project is at work. Raise CheckpointError or
     OSError with the reason why it could not."""
     import sqlite3
 
@@ -171,7 +177,7 @@ def drop_checkpoints(
         store = LedgerStore(folder)
         try:
             with alone(folder) as mine:
-                return _drop(reader, state, store, before, seconds, dry_run) if mine else []
+                return _drop(reader, store, before, open_runs, seconds, dry_run) if mine else []
         finally:
             store.close()
     except sqlite3.Error as error:
@@ -179,12 +185,12 @@ def drop_checkpoints(
 
 
 def _drop(
-    reader: LogReader, state: Path, store: LedgerStore, before: float, seconds: float, dry_run: bool
+    reader: LogReader, store: LedgerStore, before: float, open_runs: Collection[str], seconds: float, dry_run: bool
 ) -> list[str]:
     from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
 
     rows = reader.list_runs()
-    old, known = {row.id for row in expired(rows, state, before)}, {row.id for row in rows}
+    old, known = {row.id for row in expired(rows, open_runs, before)}, {row.id for row in rows}
     gone = [run for run, at in store.traces().items() if run in old or (run not in known and at < before)]
     if dry_run:
         return gone
@@ -195,10 +201,10 @@ def _drop(
     return gone
 
 
-def _daily(reader: LogReader, state: Path, days: int) -> None:
+def _daily(reader: LogReader, state: Path, days: int, open_runs: Collection[str]) -> None:
     mark = state / "checkpoints" / "looked"
     now = time.time()
     if mark.exists() and now - mark.stat().st_mtime < DAY:
         return
     mark.touch()
-    drop_checkpoints(reader, state, now - days * DAY, seconds=_AT_THE_END_SECONDS)
+    drop_checkpoints(reader, state, now - days * DAY, open_runs=open_runs, seconds=_AT_THE_END_SECONDS)

@@ -260,9 +260,3 @@ def _undone(path: str, now: PathState | None, target: PathState | None, last: Ch
     if target is not None and not target.is_folder and not target.is_link:
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return replace(last, id=0, at=0.0, kind="undo", before=now, after=target, after_hash=digest, shared=())
-
-
-def relative(path: str, folder: str) -> str:
-    """A path as people read it: from `folder` where it is inside."""
-    inside = path.startswith(folder.rstrip("/") + "/")
-    return os.path.relpath(path, folder) if inside else path

@@ -15,14 +15,12 @@ from msgspec import Struct
 
 from retinue.capabilities.convert.document import SourceDocument
 from retinue.capabilities.convert.errors import ConvertError
-from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
 
 if TYPE_CHECKING:
-    from retinue.capabilities.convert.document import Download
-    from retinue.capabilities.web.fetcher import Fetched
+    from retinue.runs.capability import Download
     from retinue.runs.project import Project
 
 
@@ -129,8 +127,6 @@ def _parsed(said: bytes) -> dict[str, Any] | None:
 
 def convert_tools(project: Project) -> dict[str, Tool]:
     """The tool, unless the settings take it away."""
-    if not project.settings.settings.convert_enabled:
-        return {}
     from retinue.capabilities.convert.tool import ConvertContentTool
 
     tool = ConvertContentTool(lambda: _confinement(project), lambda: _download(project))
@@ -153,20 +149,16 @@ async def convert_to_text(project: Project, call_id: str, path: str, context: To
 def _confinement(project: Project) -> Confinement | None:
     """A sandbox in which nothing can be changed and nobody reached; None where there is none, and
     the converter has only its limits of memory and time."""
-    if not can_sandbox(project.settings.settings):
-        return None
     from retinue.guard.sandbox.box import Box
+    from retinue.guard.sandbox.kernel import can_sandbox
     from retinue.guard.sandbox.policy import SandboxPolicy
 
+    if not can_sandbox(project.settings.settings):
+        return None
     hidden: tuple[Path, ...] = (project.home,)
     return Box(SandboxPolicy(hidden=hidden, network="off", home=home(project.environment)), "convert")
 
 
 def _download(project: Project) -> Download | None:
-    if not project.settings.settings.web_enabled:
-        return None
-
-    async def download(url: str, most: int, permit: Callable[[str], str | None]) -> Fetched:
-        return await project.browsing.web.download(url, most=most, permit=permit)
-
-    return download
+    found = (download(project) for download in project.capabilities.each("download"))
+    return next(found, None)

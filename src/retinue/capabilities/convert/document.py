@@ -6,7 +6,6 @@ import hashlib
 import mimetypes
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,9 +19,9 @@ from retinue.tools.arguments import ToolError
 from retinue.tools.paths import confine, open_regular, spot
 
 if TYPE_CHECKING:
-    from retinue.capabilities.web.fetcher import Fetched
+    from retinue.http.fetched import Fetched
+    from retinue.runs.capability import Download
 
-Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
 """The bytes at a URL: at most so many, and only from hosts that the run may ask."""
 
 _CODES: dict[str, Code] = {
@@ -86,7 +85,7 @@ def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
 
 async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> SourceDocument:
     """Raise ConvertError."""
-    from retinue.capabilities.web.base import FetchError
+    from retinue.http.fetched import FetchError
 
     scheme = url.partition(":")[0].strip().lower()
     if "://" in url and scheme not in ("http", "https"):

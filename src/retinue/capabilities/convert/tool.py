@@ -15,8 +15,9 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.attach import Converted
-    from retinue.capabilities.convert.document import About, Download, SourceDocument
+    from retinue.capabilities.convert.document import About, SourceDocument
     from retinue.capabilities.convert.errors import ConvertError
+    from retinue.runs.capability import Download
 
 PROVIDER = "markitdown"
 _AT_ONCE = 2
@@ -164,9 +165,9 @@ def _framed(text: str, about: About) -> str:
     """What comes from the web is marked as such; a file of the workspace is what it is."""
     if not about.is_url:
         return text
-    from retinue.capabilities.web.base import NOTE, framed
+    from retinue.tools.delegation.frame import NOTE, frame_untrusted
 
-    return f"{NOTE}\n\n{framed(text, source=about.source, type=about.mimetype)}"
+    return f"{NOTE}\n\n{frame_untrusted(text, source=about.source, type=about.mimetype)}"
 
 
 def _failure(error: ConvertError) -> ToolOutput:

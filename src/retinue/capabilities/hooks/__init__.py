@@ -1,1 +1,86 @@
-"""Programs of the user's that are told what happens in a run, and may have a say in it."""
+"""Programs of the user's that are told what happens in a run, and may object to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from retinue.runs.capability import Capability
+
+if TYPE_CHECKING:
+    from retinue.capabilities.hooks.attach import RunHooks
+    from retinue.core.events import Body
+    from retinue.core.outcome import Outcome
+    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.runs.admission import Admission
+    from retinue.runs.launch import LaunchPlan
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+
+
+class HooksCapability(Capability):
+    """The hooks of a run, from before it is recorded until it has ended."""
+
+    async def restrict(self, plan: LaunchPlan) -> None:
+        if plan.request.parent_id is None:
+            from retinue.capabilities.hooks.session import SessionHooks
+
+            plan.notes += plan.project.part(SessionHooks).notes()
+
+    async def admit(self, admission: Admission) -> None:
+        from retinue.capabilities.hooks.session import SessionHooks
+
+        if not admission.launch.request.spec.hooks and admission.project.part(SessionHooks).is_empty:
+            return
+        from retinue.capabilities.hooks.attach import admit
+
+        await admit(admission)
+
+    async def open(self, node: RunNode, *, resumed: bool) -> None:
+        hooks = _hooks(node)
+        if hooks is not None:
+            await hooks.began(node.handle)
+
+    def introduce(self, node: RunNode, prompt: str) -> str:
+        hooks = _hooks(node)
+        return prompt if hooks is None else hooks.introduce(prompt)
+
+    async def watch(self, node: RunNode, body: Body) -> None:
+        hooks = _hooks(node)
+        if hooks is not None and hooks.watches:
+            await hooks.watch(body)
+
+    def before_end(self, node: RunNode) -> Callable[[], Any] | None:
+        hooks = _hooks(node)
+        return None if hooks is None else hooks.before_end
+
+    def before_compact(self, node: RunNode) -> Callable[[str], Any] | None:
+        hooks = _hooks(node)
+        return None if hooks is None else hooks.before_compact
+
+    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
+        hooks = _hooks(node)
+        if hooks is not None:
+            await hooks.ended(outcome)
+        return outcome
+
+    async def close(self, node: RunNode) -> None:
+        hooks = _hooks(node)
+        if hooks is not None:
+            await hooks.close()
+            node.end_notes[:0] = hooks.take_notes()
+
+    def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
+        from retinue.capabilities.hooks.sources import project_subjects
+
+        return project_subjects(project.cwd, project.environment)
+
+
+def _hooks(node: RunNode) -> RunHooks | None:
+    # A run can have hooks only if the module that makes them is loaded.
+    attach = sys.modules.get("retinue.capabilities.hooks.attach")
+    found: RunHooks | None = None
+    if attach is not None and isinstance(node.hooks, attach.RunHooks):
+        found = node.hooks
+    return found

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from retinue.capabilities.hooks.session import SessionHooks
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -23,16 +25,16 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.outcome import Outcome
-from retinue.core.permission import NO_OPINION, HookEvent, HookResult
-from retinue.errors import PromptBlockedError, StateError
+from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Hooks
+from retinue.errors import PromptBlockedError, SpawnDeniedError, StateError
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.bus import HookBus
     from retinue.capabilities.hooks.handler import Handler
     from retinue.log.rows import RunPlace
+    from retinue.runs.admission import Admission
     from retinue.runs.handle import RunHandle
-    from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
+    from retinue.runs.launch import Launch
     from retinue.runs.project import Project
 
 MOST_CONTINUATIONS = 8
@@ -79,7 +81,7 @@ class RunHooks:
             from retinue.capabilities.hooks.sources import agent_hooks
 
             hooks = tuple(agent_hooks(launch.request.spec, problems))
-        self._handlers = project.hooks.handlers(hooks)
+        self._handlers = project.part(SessionHooks).handlers(hooks)
         self.notes += problems
         self.watches = not _WATCHED.isdisjoint(self._handlers)
 
@@ -96,13 +98,14 @@ class RunHooks:
             self._stop(result.stop)
         return result
 
-    def attach(self, handle: RunHandle) -> None:
-        """The run exists now: hooks can stop it."""
-        self._handle, handle.hooks = handle, self
-
     def _stop(self, reason: str) -> None:
         if self._handle is not None:
             self._handle.stopper(f"A hook stopped the run: {reason}")
+
+    def take_notes(self) -> list[str]:
+        """Return what the outcome should say, once."""
+        notes, self.notes = self.notes, []
+        return notes
 
     async def close(self) -> None:
         """Nobody hears of this run any more, and nothing its hooks started goes on."""
@@ -222,9 +225,9 @@ class RunHooks:
         asked = self.launch.request.model or self.launch.model_name
         return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
 
-    async def began(self) -> None:
-        """The run starts to work."""
-        self._began = True
+    async def began(self, handle: RunHandle) -> None:
+        """The run starts to work: hooks can stop it from now on."""
+        self._handle, self._began = handle, True
         for warning in self._early:
             self._warn(warning.code, warning.text)
         self._hear_of_fallbacks()
@@ -338,10 +341,44 @@ class RunHooks:
             self.preface.append(context)
 
 
-def hooks_for(node: RunNode, project: Project) -> RunHooks:
-    """The hooks of a run; made on the way for one that came past the gate."""
-    handle = node.handle
-    if handle.hooks is None:
-        RunHooks(handle.launch, handle.place, project).attach(handle)
-    assert handle.hooks is not None
-    return handle.hooks
+async def admit(admission: Admission) -> None:
+    """Ask hooks whether the run may start, and let them change its task. Raise SpawnDeniedError or
+    PromptBlockedError."""
+    hooks = RunHooks(admission.launch, admission.place, admission.project)
+    admission.hooks = hooks
+    try:
+        if admission.launch.request.depth > 0 and not admission.resumed:
+            await _ask_to_spawn(hooks, admission)
+        if admission.parent is None:
+            await hooks.prompted(resumed=admission.resumed)
+    except BaseException:
+        await hooks.close()
+        raise
+    admission.launch = hooks.launch
+
+
+async def _ask_to_spawn(hooks: RunHooks, admission: Admission) -> None:
+    launch, place, parent = admission.launch, admission.place, admission.parent
+    request = launch.request
+    spawner: Hooks | None = parent.hooks if parent is not None else None
+    if spawner is None:
+        spawner = RunHooks(launch, place, admission.project, own=False)
+    if not spawner.listens("SubagentSpawn"):
+        return
+    fields = {
+        "subagent_type": request.spec.name,
+        "subagent_id": place.run_id,
+        "prompt": request.task,
+        "model": launch.model_name,
+        "profile": request.spec.name,
+        "parentSessionId": place.parent_id,
+    }
+    result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
+    if parent is None and isinstance(spawner, RunHooks):
+        await spawner.close()
+    if result.verdict in ("deny", "ask") or result.stop is not None:
+        # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
+        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
+    prompt = (result.updated_input or {}).get("prompt")
+    if isinstance(prompt, str) and prompt.strip():
+        hooks.launch = replace(launch, request=replace(request, task=prompt))

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.hooks.handler import Dialect
 from retinue.core.permission import HookEvent
 from retinue.core.toolnames import canonical
 
 if TYPE_CHECKING:
-    from retinue.capabilities.hooks.handler import Handler
+    from retinue.capabilities.hooks.handler import Dialect, Handler
     from retinue.capabilities.hooks.sources import HookSources
     from retinue.runs.project import Project
     from retinue.settings.load import Loaded
@@ -164,20 +163,20 @@ class SessionHooks:
     @property
     def found(self) -> HookSources:
         """What the files have, and what is wrong with them."""
-        from retinue.capabilities.hooks.sources import session_hooks
+        from retinue.capabilities.hooks.sources import plugin_hooks, session_hooks
 
         project = self._project
         if self._read is None or self._read[0] is not project.settings:
             found = session_hooks(project.cwd, project.settings, project.trust, project.environment)
             if project.extensions.has_hooks and not project.settings.settings.disable_all_hooks:
                 problems = list(found.problems)
-                handlers = (*found.handlers, *project.extensions.hooks(problems))
+                handlers = (*found.handlers, *plugin_hooks(project.extensions.hooks(), problems))
                 found = replace(found, handlers=handlers, problems=tuple(problems))
             self._read, self._grouped = (project.settings, found), None
         return self._read[1]
 
     def handlers(self, own: tuple[Handler, ...] = ()) -> Handlers:
-        if not own and not self._functions and self._nothing_to_read():
+        if not own and self.is_empty:
             return {}
         from retinue.capabilities.hooks.bus import grouped
 
@@ -187,6 +186,11 @@ class SessionHooks:
         if self._grouped is None:
             self._grouped = grouped((*files, *self._functions))
         return self._grouped
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody listens to runs whose agents have no hooks of their own."""
+        return not self._functions and self._nothing_to_read()
 
     def notes(self) -> tuple[str, ...]:
         """What people should know of the files: no effect for want of consent, or wrong."""

@@ -7,9 +7,9 @@ guard must not vanish. `hook_files` finds the files of other programs without re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +24,9 @@ from retinue.settings.field import Origin
 from retinue.settings.foreign import parse_object
 from retinue.settings.load import Loaded
 from retinue.settings.places import home, repository_root
+
+if TYPE_CHECKING:
+    from retinue.runs.project import ExtensionHooks
 
 FILES: Mapping[str, tuple[str, ...]] = {
     ".claude": ("settings.json", "settings.local.json"),
@@ -221,3 +224,23 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
+
+
+def plugin_hooks(tables: Iterable[ExtensionHooks], problems: list[str]) -> list[Handler]:
+    """Return the handlers in tables that plugins bring. A shell finds the plugin's folder in its environment; what
+    no shell reads has it filled in."""
+    found: list[Handler] = []
+    for table in tables:
+        for handler in read_hooks(table.table, table.source, "claude", problems, table.folder):
+            rooted = replace(handler, environment={**table.variables, **handler.environment})
+            if handler.kind == "exec":
+                arguments = tuple(_fill(each, table.variables) for each in handler.arguments)
+                rooted = replace(rooted, target=_fill(str(handler.target), table.variables), arguments=arguments)
+            found.append(rooted)
+    return found
+
+
+def _fill(text: str, variables: Mapping[str, str]) -> str:
+    for name, value in variables.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text

@@ -1,1 +1,49 @@
 """Language servers: real ones, over their standard streams, shared by the runs of a process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from retinue.runs.capability import Capability, Wrap
+
+if TYPE_CHECKING:
+    from retinue.core.tool import Tool
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+
+
+class LspCapability(Capability):
+    """The tool that asks language servers, and their diagnostics after an edit."""
+
+    def tools(self, project: Project) -> Mapping[str, Tool]:
+        settings = project.settings.settings
+        if "lsp" in project.unavailable or not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
+            return {}
+        from retinue.capabilities.lsp.attach import Languages
+
+        return project.part(Languages).tools()
+
+    def unavailable_tools(self, project: Project) -> Mapping[str, str]:
+        if find_spec("lsprotocol") is not None:
+            from retinue.capabilities.lsp.catalog import server_kinds
+
+            search = project.environment.get("PATH")
+            kinds = server_kinds(project.settings.settings.lsp_servers)
+            if any(kind.enabled and kind.program(search) is not None for kind in kinds):
+                return {}
+        return {"lsp": "no language server is installed."}
+
+    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
+        if not any(tool.spec.name == "lsp" for tool in node.handle.launch.tools):
+            return inner
+        from retinue.capabilities.lsp.attach import diagnosed
+
+        return diagnosed(node.handle.launch, node.project, inner)
+
+    async def close_project(self, project: Project) -> None:
+        attach = sys.modules.get("retinue.capabilities.lsp.attach")
+        if attach is not None and project.has_part(attach.Languages):
+            await project.part(attach.Languages).close()

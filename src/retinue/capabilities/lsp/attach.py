@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.messages import Text
 from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.settings.places import home, retinue_home
@@ -23,10 +22,10 @@ from retinue.settings.places import home, retinue_home
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
     from retinue.capabilities.lsp.pool import LanguageServerPool
-    from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
     from retinue.core.tool import Confinement
-    from retinue.runs.plan import Launch
+    from retinue.runs.launch import Launch
     from retinue.runs.project import Project
+    from retinue.tools.server_process import ErrorLog, ServerProcess
 
 ANSWER_SECONDS, START_SECONDS, IDLE_SECONDS = 30.0, 30.0, 300.0
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
@@ -49,13 +48,11 @@ class Languages:
         self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
     def tools(self) -> dict[str, Tool]:
-        """The tool with which agents ask; none where the settings take it away."""
-        settings = self._project.settings.settings
-        actions = settings.allowed_lsp_actions
-        if not settings.allow_lsp_tools or not actions:
-            return {}
+        """Return the tool with which agents ask."""
         from retinue.capabilities.lsp.tool import PRIVILEGED, LspTool
 
+        settings = self._project.settings.settings
+        actions = settings.allowed_lsp_actions
         more = PRIVILEGED if settings.lsp_allow_mutating_actions else ()
         return {"lsp": LspTool(lambda: self.pool, (*actions, *more))}
 
@@ -89,11 +86,13 @@ class Languages:
 
     @property
     def _confines(self) -> bool:
+        from retinue.guard.sandbox.kernel import can_sandbox
+
         return not self._trusting and can_sandbox(self._project.settings.settings)
 
     async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
         from retinue.capabilities.lsp.errors import ServerFailedError
-        from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
+        from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
         project = self._project
         log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
@@ -152,8 +151,7 @@ def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
     """Put what language servers say about an edited file beside the result of the edit, around
     what `inner` puts around tools. Only for runs that may ask language servers themselves."""
     wanted = project.settings.settings.lsp_diagnostics_after_edit
-    may_ask = any(tool.spec.name == "lsp" for tool in launch.tools)
-    if wanted == "off" or not may_ask or (wanted == "main" and launch.request.parent_id is not None):
+    if wanted == "off" or (wanted == "main" and launch.request.parent_id is not None):
         return inner
     return lambda tools: tuple(
         Diagnosed(tool, project) if tool.spec.name in _EDITING else tool for tool in inner(tools)
@@ -176,5 +174,5 @@ class Diagnosed:
         from retinue.capabilities.lsp.diagnostics import after_edit
 
         seconds = self._project.settings.settings.lsp_diagnostics_seconds
-        said = await after_edit(self._project.languages.pool, paths, context, seconds)
+        said = await after_edit(self._project.part(Languages).pool, paths, context, seconds)
         return replace(output, content=(*output.content, Text(said))) if said else output

@@ -9,22 +9,20 @@ they are told by name only and loaded by `tool_search`.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import any_file
-from retinue.capabilities.mcp.scope import ServerScope, may_have_servers
+from retinue.capabilities.mcp.scope import ServerScope
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.errors import LaunchError
+from retinue.runs.capability import Wrap
 from retinue.tools.filter import ToolSelection
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from retinue.capabilities.mcp.config import ServerConfig
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.mcp.tool import ElicitQuestion
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import LogReader
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
     from retinue.runs.project import Project
     from retinue.tools.tool_search import Deferred
 
@@ -48,23 +46,36 @@ _SHARE_SHOWN = 0.1
 Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
 
-async def serve(request: RunRequest, project: Project, notes: list[str], *, has_parent: bool) -> Served | None:
-    """The servers of a run, with the tools they are known to have; None for a run that has none,
-    which costs nothing. Raise LaunchError when a required server is missing."""
-    spec, settings = request.spec, project.settings.settings
-    if not may_have_servers(spec):
-        return None
+async def offer_servers(plan: LaunchPlan) -> None:
+    """Offer the tools that the run's servers are known to have. Costs little for a run that has no server. Raise
+    LaunchError when a required server is missing."""
+    if plan.get(Served) is None:
+        served = await _serve(plan)
+        if served is None:
+            return
+        plan.put(served)
+    served = plan.get(Served)
+    assert served is not None
+    plan.policy_changes.append(served.policy)
+    plan.available |= served.tools
+
+
+async def _serve(plan: LaunchPlan) -> Served | None:
+    project, spec, settings = plan.project, plan.spec, plan.settings
     named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or project.extensions.has_servers
     if not named and not any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers):
+        return None
+    if plan.preview:
+        plan.note("tools of MCP servers are not shown (see: retinue servers check)")
         return None
     from retinue.capabilities.mcp.servers import chosen_servers, habits_of
 
     meant = project.extensions.with_servers(spec)
-    above = request.ceiling.servers
+    above = plan.request.ceiling.servers
     scope = ServerScope(meant, None if above is None else frozenset(above))
-    configs = chosen_servers(request, project, scope, notes)
-    served = Served(request, project, scope, configs, habits_of(project), has_parent=has_parent)
-    await served.start(notes)
+    configs = chosen_servers(plan.request, project, scope, plan.notes)
+    served = Served(plan, scope, configs, habits_of(project))
+    await served.start(plan.notes)
     return served if configs else None
 
 
@@ -72,27 +83,20 @@ class Served:
     """The servers of one run. `settle` decides at the launch; `late` tells the loop the rest."""
 
     def __init__(
-        self,
-        request: RunRequest,
-        project: Project,
-        scope: ServerScope,
-        configs: tuple[ServerConfig, ...],
-        habits: PoolOptions,
-        *,
-        has_parent: bool,
+        self, plan: LaunchPlan, scope: ServerScope, configs: tuple[ServerConfig, ...], habits: PoolOptions
     ) -> None:
         from retinue.capabilities.mcp.pool import loop_pool
 
-        self._settings = project.settings.settings
-        self._spec = request.spec
+        self._settings = plan.settings
+        self._spec = plan.spec
         self._scope = scope
-        self._roots = _roots(request, project)
+        self._roots = _roots(plan.request, plan.project)
         pool, owner = loop_pool(), str(next(_owners))
         self.servers: tuple[Server, ...] = tuple(
             pool.server(config, habits, self._roots, owner if config.inline else "") for config in configs
         )
-        self.has_parent = has_parent
-        self.wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]] = tuple
+        self.has_parent = plan.parent is not None
+        self.wrap: Wrap = tuple
         """Puts the guard around tools that come late, as around those of the launch."""
         self.person: Callable[[str, ElicitQuestion], Any] | None = None
         """Puts a question to whoever is behind the run; None where nobody is."""
@@ -148,19 +152,23 @@ class Served:
     def policy(self, policy: ToolPolicy) -> ToolPolicy:
         return self._scope.policy(policy, self._known, self.server_names)
 
-    def settle(self, tools: tuple[Tool, ...], window: int) -> tuple[Tool, ...]:
-        """The tools to offer from the first request on. A file that denies tool_search gets
+    def settle(self, plan: LaunchPlan) -> None:
+        """Decide which tools the run has from its first request on, once. A file that denies tool_search gets
         all at once."""
-        mine = {tool.spec.name: tool for tool in tools if tool.spec.name in self._known}
+        if self.choose is not None:
+            return
+        self.choose = plan.select
+        mine = {name: tool for name, tool in plan.tools.items() if name in self._known}
         self._admitted = mine
-        if self._scope.denies(SEARCH) or not self._too_many(mine, window):
-            return tools
+        if self._scope.denies(SEARCH) or not self._too_many(mine, plan.window):
+            return
         from retinue.tools.tool_search import Deferred, ToolSearchTool
 
         shown = {name for name in mine if self._scope.names_exactly(name)}
         self._deferred = Deferred({name: tool for name, tool in mine.items() if name not in shown})
-        kept = tuple(tool for tool in tools if tool.spec.name not in self._deferred.names)
-        return (*kept, ToolSearchTool(self._deferred))
+        for name in self._deferred.names:
+            plan.tools.pop(name, None)
+        plan.tools[SEARCH] = ToolSearchTool(self._deferred)
 
     def _too_many(self, tools: Mapping[str, Tool], window: int) -> bool:
         settings = self._settings
@@ -174,16 +182,21 @@ class Served:
 
     # While it runs
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the servers from being closed."""
+    def hold(self) -> None:
+        """Keep the servers from being closed, until `release`."""
         for server in self.servers:
             server.hold(self, self._roots)
-        try:
-            yield
-        finally:
-            for server in self.servers:
-                server.release(self)
+
+    def release(self) -> None:
+        for server in self.servers:
+            server.release(self)
+
+    def connect(self, node: RunNode, wrap: Wrap, *, resumed: bool) -> None:
+        """Take notice of the run: `wrap` guards tools that come later, and people behind it can be asked."""
+        self.wrap = wrap
+        self.person = partial(_question, node)
+        if resumed:
+            self.recall(node.project.log.reader, node.id)
 
     def late(self) -> tuple[Tool, ...]:
         """What the run has beyond the tools of its launch: found by search, or new."""
@@ -252,31 +265,9 @@ class Served:
                 self._deferred.recall(loaded_names(body.result.text))
 
 
-def tool_names(launch: Launch) -> frozenset[str]:
-    """Tools of servers that a run has besides those it was started with."""
-    return launch.served.names if launch.served is not None else frozenset()
-
-
-def serving(launch: Launch) -> AbstractContextManager[None]:
-    return launch.served.held() if launch.served is not None else nullcontext()
-
-
-def late_tools(
-    node: RunNode, project: Project, wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]], resumed: bool
-) -> Callable[[], tuple[Tool, ...]]:
-    """What the loop of a run asks for tools that it gets later. `wrap` guards them."""
-    served = node.handle.launch.served
-    if served is None:
-        return tuple
-    served.wrap = wrap
-    served.person = partial(_question, node, project)
-    if resumed:
-        served.recall(project.log.reader, node.id)
-    return served.late
-
-
-async def _question(node: RunNode, project: Project, call_id: str, question: ElicitQuestion) -> str | None:
-    """Through the inbox, like everything people are asked."""
+async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> str | None:
+    """Ask through the inbox, like everything people are asked."""
+    project = node.project
     guard = project.guards.get(node.id)
     if guard is None:
         return None
@@ -284,13 +275,6 @@ async def _question(node: RunNode, project: Project, call_id: str, question: Eli
         question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail
     )
     return None if answer.by in ("policy", "expiry") else answer.choice
-
-
-async def close_servers() -> None:
-    """End at once every server that no run holds."""
-    pool = sys.modules.get("retinue.capabilities.mcp.pool")
-    if pool is not None:
-        await pool.loop_pool().close_unused()
 
 
 def _roots(request: RunRequest, project: Project) -> tuple[Path, ...]:

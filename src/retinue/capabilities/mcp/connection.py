@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.capabilities.mcp.config import ServerConfig
+from retinue.capabilities.mcp.config import ServerConfig, find_program, server_environment
 from retinue.capabilities.mcp.listing import Listing, listing
-from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
+from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -264,7 +264,10 @@ class McpConnection:
         if self.config.transport != "stdio":
             return http_streams(self.config, self._around.log)
         around = self._around
-        self._process = await ServerProcess.start(self.config, around.cwd, around.environment, around.log)
+        program, folder = find_program(self.config, around.cwd, around.environment)
+        environment = server_environment(around.environment, self.config)
+        argv = [program, *self.config.args]
+        self._process = await ServerProcess.launch(argv, folder, environment, around.log)
         stack.push_async_callback(self._process.end)
         return program_streams(self._process, around.log, self._over.set)
 
@@ -335,6 +338,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _version() -> str:
-    from retinue import __version__
+    from retinue.core.version import VERSION
 
-    return __version__
+    return VERSION

@@ -19,10 +19,10 @@ from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.listing import ServerTool, safe_keys
 from retinue.capabilities.mcp.pool import Caller, Server
-from retinue.capabilities.mcp.process import CannotStartError
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
+from retinue.tools.server_process import CannotStartError
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
+from retinue.tools.server_process import ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -8,10 +8,10 @@ The folder is reached by these three tools of this run alone: no child has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.spec import PermissionMode, ToolPolicy
@@ -19,92 +19,76 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.settings.places import home
 from retinue.tools.filter import memory_tools, select_tools
-from retinue.tools.reach import Beyond, Reaching, ReachingWriter
+from retinue.tools.reach import Reaching, ReachingWriter
 
 if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
-    from retinue.core.request import RunRequest
-    from retinue.runs.plan import Launch
-    from retinue.runs.project import Project
+    from retinue.runs.launch import LaunchPlan
+    from retinue.runs.node import RunNode
 
 _FILE_TOOLS = ("read", "write", "edit")
 _WHY = "your memory"
 _IGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
 
 
-def memory_for(
-    request: RunRequest,
-    project: Project,
-    tools: Mapping[str, Tool],
-    spare: Mapping[str, Tool],
-    notes: list[str],
-    *,
-    readonly: bool,
-) -> Memory | None:
-    """The memory that the run's file asks for, or None. `tools` are those it has, `spare` the file
-    tools that nothing forbids it. Makes nothing. What stands in the way is noted."""
-    spec = request.spec
-    if spec.memory is None or not project.settings.settings.memory_enabled:
-        return None
+def add_memory(plan: LaunchPlan) -> None:
+    """Give the run the memory that its file asks for, with the tools that reach it. Makes nothing. What stands in
+    the way is noted."""
+    spare = _spare_tools(plan)
+    memory = _choose_memory(plan, spare)
+    if memory is None:
+        return
+    plan.put(memory)
+    plan.readable = memory.folders
+    own = (memory.folder,) if memory.writable else ()
+    before = tuple(plan.tools)
+    for name in ("write", "edit"):
+        if name in plan.tools and own:
+            plan.tools[name] = ReachingWriter(plan.tools[name], own, after=_advice)
+    for name in memory_tools(before, readonly=not own):
+        if name in spare and name == "read":
+            plan.tools[name] = Reaching(spare[name], memory.folders, only=_WHY)
+        elif name in spare:
+            plan.tools[name] = ReachingWriter(spare[name], own, only=_WHY, after=_advice)
+
+
+def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
+    """`spare` are the file tools that nothing forbids the run."""
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.memory.store import other_places, own_place
 
+    spec, project = plan.spec, plan.project
+    assert spec.memory is not None
     try:
         own = own_place(spec.name, spec.memory, project.cwd, project.environment)
         others = other_places(spec.name, spec.memory, project.cwd, project.environment)
     except UsageError as error:
-        notes.append(f"it has no memory: {error.message}")
+        plan.note(f"it has no memory: {error.message}")
         return None
-    own_tools = bool({"write", "edit"} & tools.keys())
+    own_tools = bool({"write", "edit"} & plan.tools.keys())
     able = own_tools or (spec.dialect == "claude" and bool({"write", "edit"} & spare.keys()))
-    writable = able and not readonly
+    writable = able and not plan.readonly
     obstacle = own.obstacle()
     if obstacle is not None:
-        notes.append(f"its memory is not used: {obstacle}")
+        plan.note(f"its memory is not used: {obstacle}")
         return Memory(spec.name, spec.memory, own, others) if others else None
     return Memory(spec.name, spec.memory, own, others, writable, confined=writable and not own_tools)
 
 
-def spare_tools(
-    request: RunRequest, project: Project, permitted: Callable[[Mapping[str, Tool]], Any]
-) -> Mapping[str, Tool]:
-    """The file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
-    if request.spec.memory is None:
-        return {}
-    available = {name: project.tools[name] for name in _FILE_TOOLS if name in project.tools}
-    policy = ToolPolicy(allow=tuple(available), deny=request.spec.tools.deny)
-    chosen = select_tools(policy, available, denied_above=request.ceiling.denied).tools
-    return {tool.spec.name: tool for tool in permitted(chosen)}
+def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
+    """Return the file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
+    available = {name: plan.project.tools[name] for name in _FILE_TOOLS if name in plan.project.tools}
+    policy = ToolPolicy(allow=tuple(available), deny=plan.spec.tools.deny)
+    chosen = select_tools(policy, available, denied_above=plan.request.ceiling.denied).tools
+    return {tool.spec.name: tool for tool in plan.permit(chosen, [])}
 
 
-def reaching(
-    tools: Mapping[str, Tool],
-    memory: Memory | None,
-    spare: Mapping[str, Tool],
-    beyond: Beyond | None = None,
-) -> tuple[Tool, ...]:
-    """The tools with those that reach the memory, and with `read` reaching what is `beyond`."""
-    folders = memory.folders if memory is not None else ()
-    own = (memory.folder,) if memory is not None and memory.writable else ()
-    made = dict(tools)
-    if "read" in tools and (folders or beyond is not None):
-        made["read"] = Reaching(tools["read"], folders, beyond=beyond)
-    for name in ("write", "edit"):
-        if name in tools and own:
-            made[name] = ReachingWriter(tools[name], own, after=_advice)
-    if memory is not None:
-        for name in memory_tools(tools.keys(), readonly=not own):
-            if name in spare and name == "read":
-                made[name] = Reaching(spare[name], folders, only=_WHY)
-            elif name in spare:
-                made[name] = ReachingWriter(spare[name], own, only=_WHY, after=_advice)
-    return tuple(made.values())
-
-
-def make_folder(launch: Launch) -> None:
-    """At the start of a run that may write its memory. One that cannot be made is found out by
+def make_folder(node: RunNode) -> None:
+    """Make the folder of a run that may write its memory. One that cannot be made is found out by
     the agent when it writes."""
-    memory = launch.memory
+    from retinue.capabilities.memory.block import Memory
+
+    memory = node.get(Memory)
     if memory is None or not memory.writable:
         return
     from retinue.guard.safe_dir import SafeDir, opened, read, write
@@ -158,9 +142,12 @@ class OwnMemory:
         self._inner.grant(rule)
 
 
-def with_memory(permissions: Permissions, launch: Launch, project: Project) -> Permissions:
-    """For the gate of one run."""
-    if launch.memory is None or not launch.memory.writable:
-        return permissions
+def allow_own_memory(node: RunNode, inner: Permissions) -> Permissions:
+    """Return the permissions of a run, which need not ask before it writes its own memory."""
+    from retinue.capabilities.memory.block import Memory
+
+    memory, launch = node.get(Memory), node.handle.launch
+    if memory is None or not memory.writable:
+        return inner
     tools = {tool.spec.name: tool for tool in launch.tools if isinstance(tool, ReachingWriter)}
-    return OwnMemory(permissions, tools, launch.request.cwd.resolve(), str(home(project.environment)))
+    return OwnMemory(inner, tools, launch.request.cwd.resolve(), str(home(node.project.environment)))

@@ -16,7 +16,6 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -27,24 +26,28 @@ from msgspec import Struct
 
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
-from retinue.guard.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeDir, files, read, write
+from retinue.guard.safe_dir import (
+    DEEPEST,
+    LARGEST,
+    MOST_FILES,
+    ChangedError,
+    SafeDir,
+    files,
+    is_safe,
+    read,
+    write,
+)
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
 
 SCOPES: tuple[MemoryScope, ...] = ("user", "project", "local")
 INDEX = "MEMORY.md"
 
-_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _FOLDERS: Mapping[MemoryScope, str] = {
     "user": "agent-memory",
     "project": "agent-memory",
     "local": "agent-memory-local",
 }
-
-
-def is_safe(name: str) -> bool:
-    """Whether `name` can be one folder and nothing else, on every system."""
-    return _SAFE.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:

@@ -1,0 +1,42 @@
+"""What a run may do unasked, what it must ask, and what it may not do: rules, modes and the gate before its tools."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from retinue.runs.capability import Capability, Wrap
+
+if TYPE_CHECKING:
+    from retinue.core.outcome import Outcome
+    from retinue.runs.launch import LaunchPlan
+    from retinue.runs.node import RunNode
+
+
+class PermissionsCapability(Capability):
+    """The mode of a run, the tools its rules leave it, and the gate before every call."""
+
+    async def restrict(self, plan: LaunchPlan) -> None:
+        from retinue.capabilities.permissions.attach import mode_for
+
+        plan.mode = mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
+
+    async def offer(self, plan: LaunchPlan) -> None:
+        from retinue.capabilities.permissions.attach import permitted
+
+        plan.permit = partial(permitted, plan.request, plan.project)
+
+    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
+        from retinue.capabilities.permissions.gatekeeper import gatekeeper
+
+        return gatekeeper(node, inner, resumed=resumed)
+
+    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
+        if node.id in node.project.guards:
+            from retinue.capabilities.permissions.gatekeeper import release
+
+            await release(node)
+        return outcome
+
+    async def close(self, node: RunNode) -> None:
+        node.project.guards.pop(node.id, None)

@@ -9,11 +9,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
-
 from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
-from retinue.core.spec import PermissionMode, PermissionRule
+from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import ALIASES, canonical
 from retinue.errors import LaunchError
 from retinue.guard.permissions.locations import RunFolders
@@ -29,13 +27,13 @@ from retinue.guard.permissions.policy import (
 from retinue.guard.permissions.rule import Limit, Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
 
 if TYPE_CHECKING:
-    from retinue.capabilities.permissions.gatekeeper import Bound
-    from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.request import RunRequest
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
+    from retinue.runs.bounds import Bound, Patterns
     from retinue.runs.project import Project
+    from retinue.runs.workspace import Isolation
 
 
 LONGEST_SECONDS = 30.0
@@ -92,20 +90,6 @@ async def _model(name: str, project: Project) -> Model:
     return build_model(selection, project.transport)
 
 
-class Patterns(Struct, frozen=True):
-    """What stood in parentheses in an agent's file (`Bash(git *)`), by tool: `Selection` of
-    tools/filter.py has both."""
-
-    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    denied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rules: tuple[PermissionRule, ...] = ()
-    """Its `permission` map, in order."""
-
-    def __bool__(self) -> bool:
-        return bool(self.allowed or self.denied or self.rules)
-
-
-NO_PATTERNS = Patterns()
 _NAMES = {
     "permissions_allow": "allow",
     "permissions_ask": "ask",
@@ -165,7 +149,8 @@ def permissions_for(
 def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
     """Whether commands that nobody allowed can be walled in here, and whether files that rules
     deny can be kept from all others. What cannot be enforced is noted."""
-    from retinue.capabilities.sandbox.attach import can_mask, can_sandbox
+    from retinue.guard.sandbox.kernel import can_sandbox
+    from retinue.guard.sandbox.policy import can_mask
 
     settings = project.settings.settings
     walls = can_sandbox(settings)
@@ -200,7 +185,7 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
     return mode
 
 
-def permitted(tools: Mapping[str, Tool], request: RunRequest, project: Project, notes: list[str]) -> tuple[Tool, ...]:
+def permitted(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> tuple[Tool, ...]:
     """The tools that no rule takes away by name: what is always denied, no model need see."""
     denied = [rule for rule in _sources(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
@@ -294,7 +279,7 @@ def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
     if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in project.tools):
         return []
     near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
-    if not near and any(plugin.code for plugin in project.extensions.plugins.found):
+    if not near and project.extensions.has_code:
         return []  # which tools a plugin has is known only when it is imported
     meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?" if near else ""
     lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"

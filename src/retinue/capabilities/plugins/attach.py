@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from retinue.capabilities.plugins.discover import find_plugins
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
+from retinue.runs.project import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
 from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
-    from retinue.capabilities.hooks.handler import Handler
     from retinue.capabilities.plugins.tools import Workshop
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust_subjects import TrustSubject
@@ -64,7 +64,7 @@ ROOTS = ("CLAUDE_PLUGIN_ROOT", "RETINUE_PLUGIN_ROOT")
 """What a plugin's hooks and servers call its folder."""
 
 
-class Extensions:
+class PluginExtensions(Extensions):
     """One per process and project. Folders are looked at again in every round of the event loop;
     what has not changed costs a few calls of `stat`."""
 
@@ -81,13 +81,18 @@ class Extensions:
             project.round.keep("plugins", found)
         return found
 
+    def adds_tools_to(self, spec: AgentSpec) -> bool:
+        """Return whether plugins may have tools for such an agent: there are some, or its file speaks of them."""
+        said = spec.tools.selectors or spec.tools.exclude_extensions or spec.tools.extensions is not None
+        return not spec.isolated and bool(self.plugins.found or said)
+
     @property
-    def agents(self) -> tuple[tuple[str, Path], ...]:
+    def agents(self) -> tuple[tuple[str, Path], ...]:  # type: ignore[override]
         """Folders of agents, each under the name of its plugin."""
         return agent_folders(self.plugins)
 
     @property
-    def skills(self) -> tuple[tuple[str, Path], ...]:
+    def skills(self) -> tuple[tuple[str, Path], ...]:  # type: ignore[override]
         """Folders of skills, each under the name of its plugin."""
         return skill_folders(self.plugins)
 
@@ -133,26 +138,26 @@ class Extensions:
     # Hooks and servers
 
     @property
-    def has_hooks(self) -> bool:
+    def has_code(self) -> bool:  # type: ignore[override]
+        return any(plugin.code for plugin in self.plugins.found)
+
+    @property
+    def has_hooks(self) -> bool:  # type: ignore[override]
         return any(plugin.hooks for plugin in self.plugins.found)
 
-    def hooks(self, problems: list[str]) -> list[Handler]:
-        """The handlers of all plugins that may have a say."""
-        from retinue.capabilities.hooks.sources import read_hooks
-
-        found: list[Handler] = []
+    def hooks(self) -> list[ExtensionHooks]:
+        found: list[ExtensionHooks] = []
         for plugin in self.plugins.found:
             if not plugin.hooks or self.why_not(plugin) is not None:
                 continue
             roots = self._roots(plugin)
             folder = None if plugin.personal else self._project.cwd
-            for table in plugin.hooks:
-                made = read_hooks(table.value, f"plugin '{plugin.name}'", "claude", problems, folder)
-                found += [_rooted(handler, roots) for handler in made]
+            source = f"plugin '{plugin.name}'"
+            found += [ExtensionHooks(table.value, source, folder, roots) for table in plugin.hooks]
         return found
 
     @property
-    def has_servers(self) -> bool:
+    def has_servers(self) -> bool:  # type: ignore[override]
         return any(plugin.servers for plugin in self.plugins.found)
 
     def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -260,14 +265,6 @@ def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> d
         else raw
         for name, raw in table.items()
     }
-
-
-def _rooted(handler: Handler, roots: Mapping[str, str]) -> Handler:
-    """A shell finds the folder in its environment; what no shell reads has it filled in."""
-    known = replace(handler, environment={**roots, **handler.environment})
-    if handler.kind != "exec":
-        return known
-    return replace(known, target=_filled(handler.target, roots), arguments=tuple(_filled(handler.arguments, roots)))
 
 
 def _filled(value: Any, roots: Mapping[str, str]) -> Any:

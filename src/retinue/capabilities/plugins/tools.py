@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
-from retinue.capabilities.plugins.scope import PREFIX, Extension, Scoped, own_paths, scope_extensions
+from retinue.capabilities.plugins.scope import PREFIX, Extension, own_paths, scope_extensions
 from retinue.core.tool import Tool
-from retinue.core.toolnames import BUILT_IN_SEVEN
-from retinue.tools.registry import COMPANION_NAMES
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.importing import PluginTools
-    from retinue.core.request import RunRequest
-    from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
+    from retinue.core.spec import AgentSpec
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
 
 
@@ -113,80 +111,31 @@ class Extended(Struct, frozen=True):
     tools: Mapping[str, Tool] = field(default_factory=dict)
     servers: frozenset[str] = frozenset()
 
-    def scoped(self, spec: AgentSpec, policy: ToolPolicy) -> tuple[Scoped, Mapping[str, Tool]]:
-        """The policy of the run with everything about extensions decided, and their tools."""
-        scoped = scope_extensions(spec, policy, self.extensions, others=self.servers)
-        return scoped, {name: tool for name, tool in self.tools.items() if name in scoped.tools}
+
+async def offer_tools(plan: LaunchPlan) -> None:
+    """Offer the tools of plugins to a run, and let its policy speak of their extensions."""
+    extended = await _extend(plan)
+    scoped = scope_extensions(plan.spec, plan.policy, extended.extensions, others=extended.servers)
+    plan.policy = scoped.policy
+    plan.notes += scoped.notes
+    plan.available |= {name: tool for name, tool in extended.tools.items() if name in scoped.tools}
 
 
-NOTHING = Extended()
+async def _extend(plan: LaunchPlan) -> Extended:
+    from retinue.capabilities.plugins.attach import PluginExtensions
 
-
-async def extend(request: RunRequest, project: Project, notes: list[str]) -> Extended:
-    """Costs nothing for a run of a project without plugins whose file says nothing of them."""
-    spec = request.spec
-    plugins = project.extensions.plugins
-    if request.parent_id is None:
-        notes += project.extensions.notes()
-    said = spec.tools.selectors or spec.tools.exclude_extensions or spec.tools.extensions is not None
-    if spec.isolated or not (plugins.found or said):
-        return NOTHING
-    shop = project.extensions.workshop
+    spec, extensions = plan.spec, plan.project.part(PluginExtensions)
+    shop = extensions.workshop
     brought: list[tuple[Plugin, str]] = []
     for path, made in zip(own_paths(spec), shop.brought(spec), strict=True):
-        why = made.reason if isinstance(made, FailedPlugin) else project.extensions.why_not(made)
+        why = made.reason if isinstance(made, FailedPlugin) else extensions.why_not(made)
         if isinstance(made, Plugin) and why is None:
             brought.append((made, path.lower()))
         else:
-            notes.append(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
-    usable = [plugin for plugin in plugins.found if project.extensions.why_not(plugin) is None]
-    return await shop.extended(usable, brought, spec, notes if request.parent_id is None else [])
-
-
-def suited(
-    request: RunRequest,
-    tools: Mapping[str, Tool],
-    *,
-    can_ask: bool = False,
-    heard: bool = False,
-    mode: PermissionMode = "default",
-) -> Mapping[str, Tool]:
-    """Without what a run of this kind has no use for: a main agent asks the person, if there is one
-    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
-    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
-    only main hands in a plan; an isolated one, and one whose `extensions` are none or named, has
-    the seven built-in tools of pi and no more."""
-    spec, dropped = request.spec, set[str]()
-    if has_only_builtins(spec):
-        dropped = set(tools) - set(BUILT_IN_SEVEN)
-    elif spec.dialect == "pi" and spec.tools.allow is None:
-        dropped = set(companions(tools)) | {"ask_user"}
-    if request.depth == 0 or not (can_ask or heard):
-        dropped |= {"ask_parent"} & companions(tools)
-    if request.depth > 0 or not can_ask:
-        dropped.add("ask_user")
-    if mode != "plan" or request.depth > 0:
-        dropped.add("exit_plan")
-    if "bash" not in tools:
-        dropped.add("bash_output")
-    return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
-
-
-def has_only_builtins(spec: AgentSpec) -> bool:
-    """Whether the agent lacks what others have from extensions, pi's web and language tools among it:
-    `isolated: true`, or `extensions` that is false or a list without `*`, where `tools` does not ask
-    for more by name."""
-    if spec.isolated:
-        return True
-    listed = spec.tools.extensions
-    loads_all = listed is None or listed is True or (isinstance(listed, tuple) and "*" in listed)
-    return not loads_all and (spec.tools.allow is None or spec.dialect == "pi")
-
-
-def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
-    """Tools that touch nothing but the run itself; not what a program put in their place."""
-    found = (name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
-    return frozenset(found)
+            plan.note(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
+    usable = [plugin for plugin in extensions.plugins.found if extensions.why_not(plugin) is None]
+    notes = plan.notes if plan.request.parent_id is None else []
+    return await shop.extended(usable, brought, spec, notes)
 
 
 class Workshop:
@@ -261,9 +210,8 @@ class Workshop:
         tools = spec.tools
         if not (tools.selectors or tools.exclude_extensions or isinstance(tools.extensions, tuple)):
             return frozenset()
-        from retinue.capabilities.mcp.servers import project_servers
-
-        names = frozenset(name.lower() for name in project_servers(self._project).servers)
+        configured = (servers(self._project) for servers in self._project.capabilities.each("server_names"))
+        names = frozenset(name.lower() for found in configured for name in found)
         return names | {"mcp"} if names else names
 
 

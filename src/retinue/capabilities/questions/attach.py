@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
     from retinue.guard.approval import Asker
     from retinue.runs.node import RunNode
-    from retinue.runs.plan_mode import PlanMode
     from retinue.runs.project import Project
 
 _NOBODY = frozenset({"policy", "expiry"})
@@ -53,14 +52,12 @@ class _Question(Struct, eq=False):
 class RunCompanion:
     """Of one run, for one leg of it."""
 
-    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
+    def __init__(self, node: RunNode, *, resumed: bool) -> None:
         self._node = node
-        self._project = project
+        self._project = project = node.project
         self._open: list[_Question] = []
         self._unanswered: list[str] = []
         self.todos: tuple[Todo, ...] = _written(project, node.id) if resumed else ()
-        self.plan: PlanMode | None = None
-        """Where a run in plan mode hands in its plan."""
 
     # What is to be done
 
@@ -78,7 +75,8 @@ class RunCompanion:
         return "\n".join([head, *map(todo_line, self.todos)])
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
-        return Reply("nobody") if self.plan is None else await self.plan.hand_in(plan, call_id)
+        mode = self._node.plan_mode
+        return Reply("nobody") if mode is None else await mode.hand_in(plan, call_id)
 
     # Questions
 
@@ -97,7 +95,7 @@ class RunCompanion:
         if waits:
             try:
                 with self._node.handle.controls.waiting(call_id):
-                    reply = await self._answered(asked, above, self._party(), call_id)
+                    reply = await self._answered(asked, above, self._asker(), call_id)
             finally:
                 self._open.remove(asked)
             if reply.kind == "nobody":
@@ -139,7 +137,7 @@ class RunCompanion:
             return None
         return above if can_answer(above.handle.launch) else None
 
-    def _party(self) -> Asker | None:
+    def _asker(self) -> Asker | None:
         guard = self._project.guards.get(self._node.id)
         return guard.asker if guard is not None else None
 
@@ -204,7 +202,7 @@ class RunCompanion:
     async def _later(self, asked: _Question, above: RunNode | None) -> None:
         """Bring the answer as a message, while the run works on. What the run above says reaches
         it as any other message; a person's answer is brought here."""
-        asker = self._party()
+        asker = self._asker()
         # A mailbox of nobody, so that no clock of the run stands still; and no events in its record.
         quiet = replace(asker, controls=Controls(), record=_nothing) if asker is not None else None
         with suppress(RetinueError):
@@ -237,20 +235,6 @@ def todo_line(todo: Todo) -> str:
     """One entry for people and models: `[x] done`, `[>] at work`, `[ ] to come`."""
     mark = {"completed": "x", "in_progress": ">", "pending": " "}[todo.status]
     return f"[{mark}] {todo.content}"
-
-
-def companion_for(node: RunNode, project: Project, *, resumed: bool) -> RunCompanion:
-    """Made when a leg of the run begins."""
-    node.companion = RunCompanion(node, project, resumed=resumed)
-    return node.companion
-
-
-async def part(node: RunNode) -> tuple[str, ...]:
-    """The run is over. Return what its result should say."""
-    if node.companion is None:
-        return ()
-    await node.companion.close()
-    return node.companion.notes
 
 
 def _written(project: Project, run_id: str) -> tuple[Todo, ...]:

@@ -13,63 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.guard.sandbox.policy import can_mask
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
     from retinue.core.permission import Clearance
-    from retinue.core.request import RunRequest
-    from retinue.core.spec import PermissionMode
     from retinue.core.tool import ToolContext
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.sandbox.policy import Network, SandboxLimits
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
-    from retinue.runs.plan import Launch
+    from retinue.runs.launch import Launch
+    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
 _MEGABYTE = 1024 * 1024
 
 
-def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
-    """Whether a run may change nothing: because its file or mode says so, no run above it could
-    let it, or it was written for devkit-pi, whose agents write only with `allowWrite`."""
-    if bool(request.spec.readonly) or mode == "plan":
-        return True
-    if request.ceiling.readonly:
-        notes.append("It is read-only: the agent that started it can change nothing.")
-        return True
-    if request.spec.dialect != "devkit" or settings.allow_write:
-        return False
-    notes.append(
-        "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
-        "(retinue settings set allowWrite true)."
-    )
-    return True
-
-
-def can_sandbox(settings: Settings) -> bool:
-    """Whether a read-only run can have a shell here. Quick: nothing is started for it."""
-    if settings.sandbox_mode == "off":
-        return False
-    from retinue.guard.sandbox.kernel import can_confine
-
-    return can_confine()
-
-
-def can_mask(settings: Settings) -> bool:
-    """Whether files can be kept from programs that are free otherwise. Starts one, once."""
-    if not can_sandbox(settings):
-        return False
-    from retinue.guard.sandbox.policy import masks_work
-
-    return masks_work()
-
-
-def put_up_walls(current: Callable[[], Launch], project: Project, context: ToolContext) -> None:
-    """Give a run's shells their walls. Nothing is made before the first program starts. `current`
-    gives the run's launch, whose rights grow when plan mode ends."""
-    settings, launch = project.settings.settings, current()
-    if not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
+def put_up_walls(node: RunNode, context: ToolContext) -> None:
+    """Give a run's shells their walls. Nothing is made before the first program starts."""
+    project, launch = node.project, node.handle.launch
+    if not can_sandbox(project.settings.settings):
         return
     from retinue.guard.walls import RunWalls
 
@@ -77,7 +42,8 @@ def put_up_walls(current: Callable[[], Launch], project: Project, context: ToolC
         return project.guards[context.run_id].permissions
 
     def make_policy(clearance: Clearance) -> SandboxPolicy | None:
-        if current().readonly or clearance == "walls":
+        # The rights of the run grow when plan mode ends: its launch of this moment counts.
+        if node.handle.launch.readonly or clearance == "walls":
             return _readonly_policy(launch, project, context)
         return _open_policy(launch, project, context, clearance)
 
@@ -169,7 +135,7 @@ def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path,
     return objects
 
 
-async def put_away(context: ToolContext) -> None:
+async def remove_walls(context: ToolContext) -> None:
     """At the run's end: its scratch folders go, whatever is in them."""
     walls = context.confine
     if walls is None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.permissions.gatekeeper import bounds_below
 from retinue.capabilities.schedule.times import zone_of
-from retinue.capabilities.skills.attach import with_initial_prompt
 from retinue.core.delegation import Refusal, Scheduled, SpawnCall
 from retinue.core.request import Ceiling, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import ScheduledJob
+from retinue.runs.bounds import bounds_below
 from retinue.runs.ceiling import ceiling_of, startable_types
 from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
@@ -84,7 +83,7 @@ def request_for(
     above = parent.handle.launch.request if parent else None
     return RunRequest(
         spec=spec,
-        task=with_initial_prompt(spec, prompt, supervisor.project),
+        task=supervisor.project.with_initial_prompt(spec, prompt),
         cwd=above.cwd if above else supervisor.project.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,

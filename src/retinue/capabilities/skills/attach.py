@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.plugins.tools import has_only_builtins
-from retinue.capabilities.skills.library import Library, is_name
-from retinue.capabilities.skills.parse import Skill
-from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
+from retinue.runs.offer import has_only_builtins
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
 from retinue.tools.filter import split_entry
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.skills.tool import Loaded
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import TrustSubject
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -50,6 +49,8 @@ def preloaded(names: Iterable[str], library: Library, notes: list[str]) -> str:
 
 
 def _body(name: str, library: Library, notes: list[str]) -> str:
+    from retinue.capabilities.skills.library import is_name
+
     shown = _one_line(name)[:128]
     if not is_name(name):
         notes.append(f"skill '{shown}' is skipped: the name is not safe")
@@ -144,18 +145,21 @@ def _extra(project: Project) -> tuple[str, ...]:
     return tuple(each for each, path in resolved if root in (path, *path.parents))
 
 
-def skill_tools(request: RunRequest, project: Project, *, spawns: bool) -> dict[str, Tool]:
-    """The tool that loads skills, for a run that may have it. `spawns`: skills that want an
+def offer_skills(plan: LaunchPlan) -> None:
+    """Offer the tool that loads skills to a run that may have it. With a way to other agents, skills that want an
     agent of their own can have one."""
-    spec = request.spec
-    if not _on_demand(spec):
-        return {}
-    library = library_of(project)
+    spec = plan.spec
+    if spec.skills is True and plan.policy.allow and not {"*", "all"} & set(plan.policy.allow):
+        # A file that asks for all skills need not list the tool that loads them.
+        plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL))
+    if SKILL in plan.available or not _on_demand(spec):  # a program may have one of its own
+        return
+    library = library_of(plan.project)
     if library is None or not library.invocable():
-        return {}
+        return
     from retinue.capabilities.skills.tool import SkillTool
 
-    return {SKILL: SkillTool(library, spawns=spawns)}
+    plan.available[SKILL] = SkillTool(library, spawns=plan.may_spawn)
 
 
 def _on_demand(spec: AgentSpec) -> bool:
@@ -173,13 +177,6 @@ def _on_demand(spec: AgentSpec) -> bool:
 def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
     """The skills that stand in its prompt from the start; an isolated agent has none."""
     return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
-
-
-def with_skills(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
-    """A file that asks for all skills need not list the tool that loads them."""
-    if spec.skills is True and policy.allow and not {"*", "all"} & set(policy.allow):
-        return replace(policy, allow=(*policy.allow, SKILL))
-    return policy
 
 
 def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
@@ -218,11 +215,9 @@ def files_of_skills(
     return folder
 
 
-def spoken(text: str, project: Project) -> str:
-    """What a person said, with `/name arguments` at the start become the skill of that name. A
+def expand_skill(text: str, project: Project) -> str:
+    """Return what a person said, with `/name arguments` at the start become the skill of that name. A
     text that names none, or one that is not for people, stays as it is."""
-    if not text.startswith("/"):
-        return text
     word, _, arguments = text[1:].partition(" ")
     name, newline, rest = word.partition("\n")
     library = library_of(project)
@@ -240,15 +235,7 @@ def spoken(text: str, project: Project) -> str:
     return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
 
 
-def with_initial_prompt(spec: AgentSpec, task: str, project: Project) -> str:
-    """Return `task` after the words with which the agent's file begins every conversation. They may name a
-    skill, as the words of a person may."""
-    if not spec.initial_prompt:
-        return task
-    return f"{spoken(spec.initial_prompt, project)}\n\n{task}"
-
-
-def connect(node: RunNode, project: Project, tools: tuple[Tool, ...]) -> None:
+def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
     """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
     launch = node.handle.launch
@@ -261,7 +248,7 @@ def connect(node: RunNode, project: Project, tools: tuple[Tool, ...]) -> None:
         return
     if "spawn" in tool.spec.effects:
         tool.agent = next((each for each in tools if each.spec.name == "Agent"), None)
-    tool.loaded = _granting(node, project)
+    tool.loaded = _granting(node, node.project)
 
 
 def _granting(node: RunNode, project: Project) -> Loaded:

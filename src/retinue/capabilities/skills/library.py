@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retinue.agents.scan import Signature, just_written, signed
-from retinue.capabilities.memory.store import is_safe
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
-from retinue.guard.safe_dir import SafeDir, files, read
+from retinue.guard.safe_dir import SafeDir, files, is_safe, read
 
 _PLACE = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
 _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")

@@ -17,7 +17,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.web.base import FetchError
+from retinue.http.fetched import FetchError
 
 LONGEST = 8_192
 _PORTS = {"http": 80, "https": 443}

@@ -13,8 +13,7 @@ from retinue.core.toolnames import TOOLS
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
-    from retinue.guard.permissions.modes import Taint
-    from retinue.runs.node import RunNode
+    from retinue.http.fetched import Fetched
     from retinue.runs.project import Project
 
 
@@ -25,17 +24,18 @@ class Browsing:
         self._project = project
 
     def tools(self) -> dict[str, Tool]:
-        """What runs search and read the web with; nothing where the settings take it away."""
-        if not self._project.settings.settings.web_enabled:
-            return {}
+        """Return what runs search and read the web with."""
         from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
         return {kind.name: kind(lambda: self.web) for kind in kinds}
 
+    async def download(self, url: str, most: int, permit: Callable[[str], str | None]) -> Fetched:
+        """Fetch a URL for another tool, behind the same guard."""
+        return await self.web.download(url, most=most, permit=permit)
+
     @cached_property
     def web(self) -> Web:
-        """For other tools, too, that fetch something: `download` is behind the same guard."""
         from retinue.capabilities.web.service import Web
 
         project = self._project
@@ -60,15 +60,3 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
                 return "No rule allows that host. If you need the page, fetch that URL itself."
 
     return why_not
-
-
-def taint_of(node: RunNode, project: Project) -> Taint | None:
-    """What is known of the strangers a run has listened to; None where nobody wants to know. A
-    resumed run remembers, and so does one whose agents listened."""
-    if project.settings.settings.web_taint == "off":
-        return None
-    from retinue.guard.permissions.modes import Taint
-    from retinue.log.activity import first_host
-
-    above = project.guards.get(node.parent.id) if node.parent is not None else None
-    return Taint(above.taint if above else None, first_host(project.log.reader, node.id))

@@ -23,11 +23,11 @@ from retinue.capabilities.web.addresses import (
     refused_name,
     refused_port,
 )
-from retinue.capabilities.web.base import FetchError
 from retinue.http.address import Address as Place
 from retinue.http.address import display_url, parse_url, proxy_for
 from retinue.http.connect import default_tls
 from retinue.http.connection import Connection
+from retinue.http.fetched import FetchError
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host, as texts. Raises OSError when there are none."""

@@ -17,11 +17,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
-
 from retinue.capabilities.web.addresses import AllowedHosts, Target, follow, parse_target
-from retinue.capabilities.web.base import FetchError, Problem
 from retinue.capabilities.web.connect import Pin, Resolver, check_target, pin, system_resolver
+from retinue.http.fetched import Fetched, FetchError, Problem
 from retinue.http.transport import TransportError
 from retinue.models.retry import retry_after
 
@@ -152,22 +150,6 @@ _CONNECT_SECONDS = 8.0
 
 Permit = Callable[[str], str | None]
 """Whether a host that only a redirect has named may be asked: None, or why not."""
-
-
-class Fetched(Struct, frozen=True):
-    """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
-    that had a part in it."""
-
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    truncated: bool
-    hosts: tuple[str, ...] = ()
-
-    @property
-    def content_type(self) -> str:
-        return self.headers.get("content-type", "")
 
 
 class Fetcher:
@@ -310,6 +292,6 @@ def _head(target: Target, accept: str) -> bytes:
 
 def user_agent() -> str:
     """Who is asking, honestly, so that a site can tell and say no."""
-    from retinue import __version__
+    from retinue.core.version import VERSION
 
-    return f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)"
+    return f"Mozilla/5.0 (compatible; Retinue/{VERSION}; fetches pages a user asked about)"

@@ -12,8 +12,8 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.data import summarise_linked
+from retinue.http.fetched import FetchError
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionResult

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.web.base import FetchError
+from retinue.http.fetched import FetchError
 from retinue.tools.capture import clean
 
 _BOMS = (

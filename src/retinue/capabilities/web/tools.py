@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from retinue.capabilities.web.base import FetchError, WebError, WebTool, texts
+from retinue.capabilities.web.base import WebError, WebTool, texts
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
+from retinue.http.fetched import FetchError
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties
 

@@ -11,21 +11,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.tool import Tool, ToolContext
+from retinue.core.tool import ToolContext
 from retinue.errors import LaunchError
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.runs.consent import has_git_consent
+from retinue.runs.plan import check_folder
+from retinue.runs.workspace import Isolation
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import SavedWork
     from retinue.capabilities.worktree.worktree import Worktree
-    from retinue.core.delegation import Delegation
     from retinue.core.outcome import Outcome
     from retinue.core.permission import Hooks
-    from retinue.core.request import RunRequest
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
-    from retinue.runs.plan import Launch
     from retinue.runs.project import Project
 
 INCLUDE_FILE = ".worktreeinclude"
@@ -34,98 +35,44 @@ _FOLDER = "worktrees"
 """A name in the path of every worktree of ours."""
 
 
-class Isolation(Struct, frozen=True):
-    """The worktree a run works in. `own` is False for one that belongs to a run above it;
-    `asked_in` is the folder for which it was asked."""
-
-    run: str
-    top: Path
-    git: Path
-    main: Path
-    asked_in: Path
-    own: bool = True
-    shown: tuple[Path, ...] = ()
-    """Repositories of worktrees above it, whose objects its own borrows."""
-
-    @property
-    def writable(self) -> tuple[Path, ...]:
-        """What programs of the run may change: the worktree and its own repository, nothing else."""
-        return (self.top, self.git)
-
-
-class Attempt(Struct, frozen=True):
-    """An earlier leg of a run that is taken up again, and the branch it was saved on, if any."""
-
-    branch: str | None = None
-
-
-async def prepared(
-    request: RunRequest,
-    project: Project,
-    run_id: str,
-    delegation: Delegation | None = None,
-    parent: Launch | None = None,
-    *,
-    description: str = "",
-    attempt: Attempt | None = None,
-    heard: bool = False,
-) -> Launch:
-    """As `plan.prepare`, in the workspace that the request asks for. Raise LaunchError when it
-    cannot be had: nothing is left of the attempt then."""
-    from retinue.runs.plan import check, prepare
-
-    above = None if attempt is None or request.cwd.is_dir() else _above(request.cwd, project)
+async def choose_workspace(plan: LaunchPlan) -> None:
+    """Put the run into the worktree that it asks for, or in which it is started. Raise LaunchError when it cannot
+    be had: nothing is left of the attempt then."""
+    request, project = plan.request, plan.project
+    above = None if not plan.resumed or request.cwd.is_dir() else _above(request.cwd, project)
     if above is not None:
         raise _gone(above)
-    own, inside = _wants_own(request, project, attempt), _FOLDER in request.cwd.parts
-    if own or inside:
-        check(request.spec, request)  # before anything is made or taken over
-    isolation: Isolation | None = None
-    notes: tuple[str, ...] = ()
-    if own:
-        worktree = await _worktree(request, project, run_id, description, attempt)
-        isolation, notes = _isolation(worktree, request.cwd), worktree.notes
+    check_folder(request)  # before anything is made or taken over
+    if _wants_own(plan):
+        worktree = await _worktree(plan)
+        plan.isolation = _isolation(worktree, request.cwd)
+        plan.request = replace(request, cwd=Path(worktree.record.work))
+        plan.notes += worktree.notes
     else:
-        isolation = await asyncio.to_thread(_inherited, request.cwd, project) if inside else None
+        if _FOLDER in request.cwd.parts:
+            plan.isolation = await asyncio.to_thread(_inherited, request.cwd, project)
         if "worktree" in (request.isolation, request.spec.isolation):
-            notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
-    if isolation is None:
-        launch = await prepare(request, project, delegation, parent, heard=heard)
-        return replace(launch, notes=(*notes, *launch.notes)) if notes else launch
-    placed = request
-    try:
-        if isolation.own:
-            placed = replace(request, cwd=Path(worktree.record.work))
-        launch = await prepare(placed, project, delegation, parent, isolation, heard=heard)
-    except BaseException:
-        if isolation.own:
-            await asyncio.shield(_finish(project, run_id))
-        raise
-    launch = _with_safe_shell(launch, project)
-    if project.settings.settings.extra_roots:
-        notes = (*notes, "extraRoots do not apply: the run keeps to its worktree")
-    return replace(launch, notes=(*notes, *launch.notes))
+            plan.note("it works in the checkout itself: worktrees are switched off (worktreeIsolation)")
+    if plan.isolation is not None and plan.settings.extra_roots:
+        plan.note("extraRoots do not apply: the run keeps to its worktree")
 
 
-async def dismissed(launch: Launch, project: Project) -> None:
-    """The run of `launch` does not start after all."""
-    if launch.isolation is not None and launch.isolation.own:
-        await asyncio.shield(_finish(project, launch.isolation.run))
+async def discard_worktree(project: Project, run_id: str) -> None:
+    """Remove the worktree of a run that does not start after all."""
+    await asyncio.shield(_finish(project, run_id))
 
 
-async def left(node: RunNode, project: Project, outcome: Outcome) -> Outcome:
-    """The run is over: its work is on a branch and its worktree gone, or the outcome says where it
-    is and why. Also ends worktrees of runs above that waited only for this one."""
-    from retinue.capabilities.hooks.attach import hooks_for
-
-    isolation = node.handle.launch.isolation
+async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
+    """Save the work of a run that is over on a branch and remove its worktree. Return the outcome, which says where
+    the work is, or why it could not be saved. Also end worktrees of runs above that waited only for this one."""
+    project, isolation = node.project, node.handle.launch.isolation
     if isolation is None:
         return outcome
     if isolation.own:
         waiting = [each.id for each in _working_inside(node)]
         keep = f"runs still work in it: {', '.join(waiting)}" if waiting else ""
         outcome = _told(outcome, await asyncio.shield(_finish(project, isolation.run, keep)), isolation)
-        await _announce_removal(hooks_for(node, project), isolation)
+        await _announce_removal(node.hooks, isolation)
     above = node.parent
     while above is not None:
         theirs = above.handle.launch.isolation
@@ -135,11 +82,9 @@ async def left(node: RunNode, project: Project, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def confined(context: ToolContext, isolation: Isolation | None) -> ToolContext:
-    """What the tools of an isolated run may touch: its worktree. `instead` lets them say which
+def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolContext:
+    """Return the context of an isolated run, whose tools may touch its worktree. `instead` lets them say which
     path was meant."""
-    if isolation is None:
-        return context
     from retinue.capabilities.worktree.tools import without_git
 
     work = context.roots[0]
@@ -158,56 +103,54 @@ def branch_of(project: Project, run_id: str) -> str | None:
     return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
 
 
-def _with_safe_shell(launch: Launch, project: Project) -> Launch:
-    """A shell that nothing confines could reach the main checkout in a thousand ways, and no look
-    at a command finds them all: without a sandbox an isolated run has none, unless its user has
-    said that looking is enough. Either is in the outcome."""
-    from retinue.capabilities.sandbox.attach import can_sandbox
+def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
+    """Take the shell from an isolated run that nothing confines, and note it.
 
-    settings, isolation = project.settings.settings, launch.isolation
-    shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
-    if isolation is None or not shells or can_sandbox(settings):
-        return launch
-    if settings.worktree_shell == "checked":
-        from retinue.capabilities.worktree.tools import CheckedShell
+    Such a shell could reach the main checkout in a thousand ways, and no look at a command finds them all: without
+    a sandbox an isolated run has none, unless its user has said that looking is enough."""
+    shells = [name for name, tool in plan.tools.items() if tool.spec.confinable]
+    if not shells or can_sandbox(plan.settings):
+        return
+    names = ", ".join(shells)
+    if plan.settings.worktree_shell != "checked":
+        plan.tools = {name: tool for name, tool in plan.tools.items() if name not in shells}
+        plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
+        return
+    from retinue.capabilities.worktree.tools import CheckedShell
 
-        note = f"commands of {', '.join(shells)} are only checked: nothing here can keep programs to the worktree"
-        tools: tuple[Tool, ...] = tuple(
-            CheckedShell(tool, isolation) if tool.spec.confinable else tool for tool in launch.tools
-        )
-    else:
-        note = f"{', '.join(shells)} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)"
-        tools = tuple(tool for tool in launch.tools if not tool.spec.confinable)
-    return replace(launch, tools=tools, notes=(*launch.notes, note))
+    for name in shells:
+        plan.tools[name] = CheckedShell(plan.tools[name], isolation)
+    plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
 
 
-def _wants_own(request: RunRequest, project: Project, attempt: Attempt | None) -> bool:
-    if attempt is not None:
-        return request.isolation == "worktree"
-    wanted = request.isolation == "worktree" or request.spec.isolation == "worktree"
-    return wanted and project.settings.settings.worktree_isolation
+def _wants_own(plan: LaunchPlan) -> bool:
+    if plan.resumed:
+        return plan.request.isolation == "worktree"
+    wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
+    return wanted and plan.settings.worktree_isolation
 
 
-async def _worktree(
-    request: RunRequest, project: Project, run_id: str, description: str, attempt: Attempt | None
-) -> Worktree:
-    from retinue.capabilities.trust.attach import has_git_consent
+async def _worktree(plan: LaunchPlan) -> Worktree:
     from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 
-    if attempt is not None:
+    request, project, run_id = plan.request, plan.project, plan.run_id
+    if plan.resumed:
         again = await asyncio.to_thread(reopen, project.state, run_id)
         if again is not None:
             return again
         await _finish(project, run_id)
     settings = project.settings.settings
-    branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id, attempt)
+    saved = branch_of(project, run_id) if plan.resumed else None
+    branch, start = None, None
+    if plan.resumed:
+        branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id, saved)
     wanted = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
         state=project.state,
         environment=project.environment,
         agent=request.spec.name,
-        description=description or request.task,
+        description=plan.description or request.task,
         from_dirty=settings.worktree_from_dirty,
         include_file=INCLUDE_FILE,
         base_ref=settings.worktree_base_ref,
@@ -240,13 +183,11 @@ def _left_over(project: Project, run_id: str) -> str:
     return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
 
 
-def _saved_at(cwd: Path, project: Project, run_id: str, attempt: Attempt | None) -> tuple[str | None, str | None]:
+def _saved_at(cwd: Path, project: Project, run_id: str, saved: str | None) -> tuple[str | None, str | None]:
     from retinue.capabilities.worktree.home import BRANCH
     from retinue.guard.git import Git
 
-    if attempt is None:
-        return None, None
-    branch = attempt.branch or f"{BRANCH}{run_id}"
+    branch = saved or f"{BRANCH}{run_id}"
     start = Git(cwd, project.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     return (branch, start) if start is not None else (None, None)
 

@@ -28,10 +28,10 @@ from retinue.core.toolnames import TOOLS
 from retinue.runs.prompt import shipped
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.tool import ToolSpec
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.shell import Step
+    from retinue.runs.workspace import Isolation
 
 
 _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")

@@ -253,10 +253,10 @@ def _print_line(label: str, text: str) -> None:
 
 
 def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
+    from retinue.engine import open_project
     from retinue.faces.api import main_agent
-    from retinue.runs.project import Project
 
-    project = Project(cwd, agents_json=args.agents)
+    project = open_project(cwd, agents_json=args.agents)
     try:
         spec, main = project.catalog().find(args.name).spec, args.as_main
     except UnknownAgentError:
@@ -274,7 +274,6 @@ def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
 
 
 async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, under_main: bool) -> Preview:
-    from retinue.capabilities.skills.attach import with_initial_prompt
     from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
     from retinue.runs.preview import preview
@@ -282,7 +281,7 @@ async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, 
     above = None
     if under_main:
         above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
-    text = with_initial_prompt(spec, task, project)
+    text = project.with_initial_prompt(spec, task)
     request = RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not main))
     return await preview(request, project, above)
 

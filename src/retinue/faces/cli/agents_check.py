@@ -50,10 +50,11 @@ def execute_lint(args: argparse.Namespace) -> int:
     MCP servers that a file names are looked up, never started: `retinue servers check` does that.
     Exits 1 if there are errors; --strict counts warnings too.
     """
-    from retinue.runs.server_lint import ServerLint
+    from retinue.capabilities.mcp.lint import ServerLint
+    from retinue.engine import open_project
 
     cwd = folder(args.cwd)
-    check = ServerLint(cwd)
+    check = ServerLint(lambda: open_project(cwd))
     if args.paths:
         found = lint_paths(args.paths, fix=args.fix, check=check)
     else:

@@ -85,7 +85,7 @@ class Installation:
 
     @cached_property
     def loaded(self) -> Loaded:
-        from retinue.capabilities.trust.attach import settings_in_effect
+        from retinue.runs.consent import settings_in_effect
 
         return settings_in_effect(self.cwd, self.environment)
 
@@ -146,9 +146,9 @@ def examine(installation: Installation, categories: Iterable[str] = ()) -> Itera
 
 def settings(installation: Installation) -> Iterator[Row]:
     from retinue.capabilities.permissions.attach import rule_notes
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    rules = rule_notes(Project(installation.cwd, environment=installation.environment))
+    rules = rule_notes(open_project(installation.cwd, environment=installation.environment))
     warnings = list(rules)
     for warning in installation.loaded.warnings:
         # A note about a rule begins with the warning of the file it is in, and says more.
@@ -309,9 +309,10 @@ def _cannot_build(chosen: ModelSelection) -> RetinueError | None:
 
 
 def plugins(installation: Installation) -> Iterator[Row]:
-    from retinue.runs.project import Project
+    from retinue.capabilities.plugins.attach import PluginExtensions
+    from retinue.engine import open_project
 
-    extensions = Project(installation.cwd, environment=installation.environment).extensions
+    extensions = open_project(installation.cwd, environment=installation.environment).part(PluginExtensions)
     found = extensions.plugins
     for problem in found.problems:
         yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 from typing import Any
 
-from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
@@ -18,6 +17,7 @@ from retinue.models.protocol import ModelInfo, Prices
 from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
+from retinue.runs.consent import settings_in_effect
 from retinue.settings.load import Loaded
 
 _WHOSE = "the folder whose settings count (default: here)"

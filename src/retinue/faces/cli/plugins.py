@@ -38,10 +38,11 @@ def execute_list(args: argparse.Namespace) -> int:
     Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
     consent to them (retinue trust). `retinue plugins check` imports their tools.
     """
-    from retinue.runs.project import Project
+    from retinue.capabilities.plugins.attach import PluginExtensions
+    from retinue.engine import open_project
 
-    project = Project(folder(args.cwd))
-    found = project.extensions.plugins
+    project = open_project(folder(args.cwd))
+    found = project.part(PluginExtensions).plugins
     plugins = [describe(plugin, project) for plugin in found.found]
     if args.json:
         write_json({"plugins": plugins, "failed": _failed_data(found.failed)})
@@ -61,9 +62,9 @@ def _failed_data(failed: Iterable[FailedPlugin]) -> list[dict[str, str]]:
 
 def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
     """Return what is known of a plugin without running any of it."""
-    from retinue.capabilities.plugins.attach import what_runs
+    from retinue.capabilities.plugins.attach import PluginExtensions, what_runs
 
-    why = project.extensions.why_not(plugin)
+    why = project.part(PluginExtensions).why_not(plugin)
     return {
         "name": plugin.name,
         "version": plugin.version or None,
@@ -120,10 +121,11 @@ def execute_check(args: argparse.Namespace) -> int:
 
     The exit code is 1 when a plugin is broken.
     """
-    from retinue.runs.project import Project
+    from retinue.capabilities.plugins.attach import PluginExtensions
+    from retinue.engine import open_project
 
-    project = Project(folder(args.cwd), trust=args.trust)
-    found = project.extensions.plugins
+    project = open_project(folder(args.cwd), trust=args.trust)
+    found = project.part(PluginExtensions).plugins
     chosen = found.found
     if args.name:
         one = found.named(args.name)

@@ -145,9 +145,9 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    project = Project(cwd)
+    project = open_project(cwd)
     new = [subject for subject in subjects(project) if subject.answer(project.trust) == "unknown"]
     if not new:
         return False

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
-from retinue.capabilities.audit.undo import relative as undo_path
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
+from retinue.core.format import relative as undo_path
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, with_descendants, write_values
 from retinue.faces.text import (
@@ -255,11 +255,13 @@ def execute_prune(args: argparse.Namespace) -> int:
     """
     from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
+    from retinue.capabilities.worktree.home import records
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")
     with LogReader.open(state) as reader:
-        rows = expired(reader.list_runs(), state, before)
+        open_runs = {record.run for record in records(state)}
+        rows = expired(reader.list_runs(), open_runs, before)
         files = []
         for row in rows:
             for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl"):
@@ -267,7 +269,9 @@ def execute_prune(args: argparse.Namespace) -> int:
                     files.append(path)
         taken = sum(map(_size, files))
         try:
-            undoable = drop_checkpoints(reader, state, before, seconds=_SECONDS, dry_run=args.dry_run)
+            undoable = drop_checkpoints(
+                reader, state, before, open_runs=open_runs, seconds=_SECONDS, dry_run=args.dry_run
+            )
         except (CheckpointError, OSError) as error:
             raise StateError(f"The checkpoints could not be removed: {error}", remedy="Try again.") from error
     if not args.dry_run:

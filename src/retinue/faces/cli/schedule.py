@@ -16,12 +16,12 @@ from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.capabilities.schedule.times import zone_of
 from retinue.core.delegation import LIVE_STATUSES
 from retinue.core.outcome import SUCCESS
+from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownRunError
 from retinue.faces.cli.project import add_cwd, add_where, folder, read_task, say, write_json
 from retinue.faces.text import clean_line, optional, relative
 from retinue.log.database import log_file
 from retinue.log.schedules import ScheduledJob
-from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
 
@@ -31,7 +31,7 @@ _HERE = "the project (default: here)"
 @asynccontextmanager
 async def opened(args: argparse.Namespace) -> AsyncIterator[Supervisor]:
     """Open the project's supervisor: jobs are read, written and fired through it."""
-    async with Supervisor(Project(folder(args.cwd))) as supervisor:
+    async with Supervisor(open_project(folder(args.cwd))) as supervisor:
         yield supervisor
 
 

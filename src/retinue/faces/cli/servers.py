@@ -31,9 +31,9 @@ def execute_list(args: argparse.Namespace) -> int:
     last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    project = Project(folder(args.cwd))
+    project = open_project(folder(args.cwd))
     found = project_servers(project)
     servers = [describe(config, project) for config in found.servers.values()]
     if args.json:
@@ -96,9 +96,9 @@ def execute_check(args: argparse.Namespace) -> int:
     A server that does not work is shown with what it said last; all of it is in the named log file.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    project = Project(folder(args.cwd))
+    project = open_project(folder(args.cwd))
     known = project_servers(project).servers
     unknown = [name for name in args.names if name not in known]
     if unknown:
@@ -114,18 +114,16 @@ def execute_check(args: argparse.Namespace) -> int:
 
 
 async def _check(configs: list[ServerConfig], project: Project, seconds: float) -> list[dict[str, Any]]:
-    from retinue.capabilities.mcp.attach import close_servers
-
     try:
         return list(await asyncio.gather(*(_try(config, project, seconds) for config in configs)))
     finally:
-        await close_servers()
+        await project.close()
 
 
 async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[str, Any]:
     from retinue.capabilities.mcp.pool import loop_pool
-    from retinue.capabilities.mcp.process import CannotStartError
     from retinue.capabilities.mcp.servers import habits_of, is_trusted
+    from retinue.tools.server_process import CannotStartError
 
     told = {**describe(config, project), "works": False, "tools": [], "notes": []}
     if not is_trusted(config, project):

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.trust.attach import consent_stays, settings_in_effect
+from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
-from retinue.runs.project import Project
+from retinue.runs.consent import consent_stays, settings_in_effect
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files
@@ -247,7 +247,7 @@ def change(args: argparse.Namespace, value: str | None) -> int:
         origin = before.explain(field.name).origin
         raise UsageError(f"{field.name} is not set in {path}.", remedy=f"Its value comes from: {origin}")
     raw = None if value is None else raw_value(field, value)
-    with consent_stays(Project(cwd), path):
+    with consent_stays(open_project(cwd), path):
         saved = save_settings({field.name: raw}, cwd=cwd, target=target)
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")

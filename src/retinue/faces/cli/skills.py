@@ -29,9 +29,9 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue skills list --json
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    library = library_of(Project(folder(args.cwd)))
+    library = library_of(open_project(folder(args.cwd)))
     skills: Sequence[Skill] = ()
     shadowed: Sequence[Skill] = ()
     refused: Sequence[tuple[str, str]] = ()
@@ -97,9 +97,9 @@ def execute_show(args: argparse.Namespace) -> int:
     retinue skills show pdf --arguments "report.pdf 3"
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    library = library_of(Project(folder(args.cwd)))
+    library = library_of(open_project(folder(args.cwd)))
     skill = library.find(args.name) if library is not None else None
     if library is None or skill is None:
         raise UsageError(f"There is no skill called '{clean(args.name)}'.", remedy="See all with: retinue skills list")

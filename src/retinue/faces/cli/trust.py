@@ -37,9 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
 
-    project = Project(folder(args.cwd))
+    project = open_project(folder(args.cwd))
     found = [each for each in subjects(project) if _wanted(each, args.paths, project)]
     if args.paths and not found and args.action == "add":
         raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")

@@ -249,8 +249,8 @@ def execute_integrate(args: argparse.Namespace) -> int:
 def _find_check(cwd: Path) -> str | None:
     """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
     consented to: it must not run, and without it a branch would be merged unchecked."""
-    from retinue.capabilities.trust.attach import settings_in_effect
     from retinue.guard.trust_subjects import untrusted
+    from retinue.runs.consent import settings_in_effect
 
     loaded = settings_in_effect(cwd, os.environ)
     if loaded.settings.integrate_check is None:
@@ -261,12 +261,12 @@ def _find_check(cwd: Path) -> str | None:
 
 
 def _open_repository(cwd: Path) -> Git:
-    from retinue.capabilities.trust.attach import has_git_consent
     from retinue.capabilities.worktree.worktree import source_of
-    from retinue.runs.project import Project
+    from retinue.engine import open_project
+    from retinue.runs.consent import has_git_consent
 
     try:
-        return source_of(cwd, os.environ, consented=has_git_consent(Project(cwd), cwd)).git
+        return source_of(cwd, os.environ, consented=has_git_consent(open_project(cwd), cwd)).git
     except LaunchError as error:
         raise UsageError(
             f"{cwd} is no repository with commits.", remedy="Start in the repository, or use --cwd."

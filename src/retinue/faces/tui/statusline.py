@@ -199,7 +199,7 @@ class FactFinder:
         self._windows: dict[str, int | None] = {}
 
     def facts(self) -> Facts:
-        from retinue import __version__
+        from retinue.core.version import VERSION
 
         app = self._app
         self._look()
@@ -229,7 +229,7 @@ class FactFinder:
             running=running,
             queued=queued,
             inbox=int(app.facts.get("inbox", 0)),
-            version=__version__,
+            version=VERSION,
             extra={name: value for name, value in app.facts.items() if name != "inbox"},
         )
 

@@ -16,8 +16,12 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 from struct import pack
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from retinue.settings.table import Settings
 
 NEWEST = 469
 """The newest system call that was looked at. Younger ones do not exist for a confined program."""
@@ -302,3 +306,8 @@ class _Code:
     @staticmethod
     def _low(argument: int) -> tuple[int, int, int, int]:
         return (_LOAD, 0, 0, 16 + 8 * argument)
+
+
+def can_sandbox(settings: Settings) -> bool:
+    """Return whether a read-only run can have a shell here. Quick: nothing is started for it."""
+    return settings.sandbox_mode != "off" and can_confine()

@@ -13,11 +13,14 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.guard.sandbox.kernel import machine, why_not
+from retinue.guard.sandbox.kernel import can_sandbox, machine, why_not
+
+if TYPE_CHECKING:
+    from retinue.settings.table import Settings
 
 Network = Literal["off", "on"] | tuple[str, ...]
 """Nobody, everybody, or these hosts (`example.com`, `*.example.com`) through a proxy."""
@@ -283,3 +286,8 @@ def run_inside(policy: SandboxPolicy, script: str, *words: str, **variables: str
     finally:
         box.close()
     return done.returncode, done.stdout
+
+
+def can_mask(settings: Settings) -> bool:
+    """Return whether files can be kept from programs that are free otherwise. Starts one program, once."""
+    return can_sandbox(settings) and masks_work()

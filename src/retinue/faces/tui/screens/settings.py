@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from retinue.capabilities.trust.attach import consent_stays
 from retinue.faces.cli.settings import HIDDEN, explanation, matching_fields, plain, shown, surprise_of
 from retinue.faces.text import optional
 from retinue.faces.tui.board.marks import STYLES
@@ -19,6 +18,7 @@ from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.external_editor import Feedback
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
+from retinue.runs.consent import consent_stays
 from retinue.settings.field import Field
 from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
 from retinue.settings.kinds import Text as TextKind

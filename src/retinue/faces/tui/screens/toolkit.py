@@ -125,12 +125,13 @@ async def agent(project: Project, words: list[str]) -> list[Line]:
 
 async def lsp(project: Project, words: list[str]) -> list[Line]:
     """Report which language servers are here, and which run."""
+    from retinue.capabilities.lsp.attach import Languages
     from retinue.capabilities.lsp.catalog import server_kinds
 
     if "lsp" not in project.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
     running: dict[str, list[str]] = {}
-    for slot in project.languages.pool.slots.values():
+    for slot in project.part(Languages).pool.slots.values():
         state = f"failed: {slot.broken}" if slot.session is None and slot.broken else "running"
         if slot.session is not None or slot.broken:
             running.setdefault(slot.kind.name, []).append(f"{state} in {slot.root}")

@@ -3,20 +3,19 @@ whether the program of each is there. Nothing is started and nobody is called.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from retinue.agents.lint.keys import nearest
-from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.process import CannotStartError, find_program
+from retinue.capabilities.mcp.config import ServerConfig, find_program, read_server
 from retinue.capabilities.mcp.scope import Configured, ServerScope
 from retinue.capabilities.mcp.servers import is_trusted, project_servers
-from retinue.runs.project import Project
+from retinue.tools.server_process import CannotStartError
 
 if TYPE_CHECKING:
     from retinue.agents.lint.subject import CheckResult, LintSubject
     from retinue.core.spec import ServerRef
+    from retinue.runs.project import Project
 
 _ADD = "Add it to mcpServers in the settings, or to .mcp.json. See: retinue servers list"
 
@@ -25,8 +24,8 @@ class ServerLint:
     """A check for `lint_paths` and `lint_catalog`. The configuration of the project is read when the
     first file names a server."""
 
-    def __init__(self, cwd: Path) -> None:
-        self._cwd = cwd
+    def __init__(self, open_project: Callable[[], Project]) -> None:
+        self._open_project = open_project
         self._project: Project | None = None
 
     def __call__(self, subject: LintSubject) -> Iterator[CheckResult]:
@@ -34,7 +33,7 @@ class ServerLint:
         if spec is None or spec.isolated or not (spec.servers or spec.required_servers):
             return
         if self._project is None:
-            self._project = Project(self._cwd)
+            self._project = self._open_project()
         configured = project_servers(self._project)
         inline = [server.name for server in spec.servers or () if server.config is not None]
         for name in ServerScope(spec, None).missing([*configured.servers, *inline]):

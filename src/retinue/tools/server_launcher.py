@@ -1,6 +1,6 @@
 """Runs one server and outlives it just long enough to leave nothing behind.
 
-A program of its own, started as `python -I -S launcher.py LIFELINE COMMAND...`. Descriptor
+A program of its own, started as `python -I -S server_launcher.py LIFELINE COMMAND...`. Descriptor
 LIFELINE is the end of a pipe whose other end only Retinue holds. When that closes, because
 Retinue wants the server gone or was itself killed with -9, everything the server started is
 ended. When the server ends by itself, so does what it left behind. The server has our standard

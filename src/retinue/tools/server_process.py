@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.capabilities.mcp.config import ServerConfig
 from retinue.settings.places import private_folder
 
 FILE_BYTES = 1024 * 1024
@@ -73,17 +71,7 @@ class ErrorLog:
             os.close(handle)
 
 
-KEPT_VARIABLES = frozenset(
-    "HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR TEMP TMP "
-    "HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
-    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS "
-    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME "
-    "USERPROFILE PROGRAMFILES PROGRAMDATA COMSPEC WINDIR".split()
-)
-"""What a server gets of our environment; everything else it needs is in its configuration."""
-_KEPT_PREFIXES = ("LC_", "XDG_")
-
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+_LAUNCHER = Path(__file__).with_name("server_launcher.py")
 _ASKED_SECONDS = 1.0
 _ENDED_SECONDS = 5.0
 
@@ -92,32 +80,14 @@ class CannotStartError(Exception):
     """Completes "the server … cannot be used: …"."""
 
 
-def server_environment(environment: Mapping[str, str], config: ServerConfig) -> dict[str, str]:
-    kept = {name: value for name, value in environment.items() if _may_pass(name, value)}
-    return {**kept, **config.env}
-
-
-def _may_pass(name: str, value: str) -> bool:
-    return (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()")
-
-
 class ServerProcess:
-    """Made by `start`. `end` is bounded in time and safe to repeat; `cut` needs no event loop."""
+    """Made by `launch`. `end` is bounded in time and safe to repeat; `cut` needs no event loop."""
 
     def __init__(self, process: Process, lifeline: int | None, log: ErrorLog) -> None:
         self._process = process
         self._lifeline = lifeline
         self._log = log
         self._stderr = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def start(
-        cls, config: ServerConfig, cwd: Path, environment: Mapping[str, str], log: ErrorLog
-    ) -> ServerProcess:
-        """Raise CannotStartError."""
-        program, folder = find_program(config, cwd, environment)
-        env = server_environment(environment, config)
-        return await cls.launch([program, *config.args], folder, env, log)
 
     @classmethod
     async def launch(cls, argv: list[str], folder: Path, env: dict[str, str], log: ErrorLog) -> ServerProcess:
@@ -205,21 +175,6 @@ class ServerProcess:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(64 * 1024):
             self._log.feed(data)
-
-
-def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
-    """Return the program of a server and the folder it is started in. Raise CannotStartError where
-    one of them is not there; nothing is started."""
-    env = server_environment(environment, config)
-    folder = (cwd / Path(config.cwd).expanduser()) if config.cwd else cwd
-    program = shutil.which(config.command, path=env.get("PATH"))
-    if program is None and os.sep in config.command and (folder / config.command).is_file():
-        program = str(folder / config.command)
-    if program is None:
-        raise CannotStartError(f"the command '{config.command}' was not found")
-    if not folder.is_dir():
-        raise CannotStartError(f"its working directory {folder} does not exist")
-    return program, folder
 
 
 async def _spawn(argv: list[str], cwd: Path, env: dict[str, str], passed: tuple[int, ...]) -> Process:

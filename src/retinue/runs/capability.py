@@ -1,0 +1,203 @@
+"""The seam between runs and what they can optionally do.
+
+A capability (hooks, MCP servers, memory, …) is a folder under `capabilities/` with everything it needs. Runs know
+none of them: they call the methods below at fixed moments, in one of three orders that `capabilities/__init__.py`
+lists. A capability overrides what it needs. It keeps its state for one run by type: `plan.put(memory)` while the run
+is planned, `node.get(Audit)` while it works. A run that does not use a capability loads no more than its `__init__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from retinue.core.delegation import Refusal, Scheduled, SpawnCall
+    from retinue.core.events import Body
+    from retinue.core.outcome import Outcome
+    from retinue.core.permission import Permissions
+    from retinue.core.tool import Tool, ToolContext
+    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.http.fetched import Fetched
+    from retinue.runs.admission import Admission
+    from retinue.runs.launch import Launch, LaunchPlan
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Extensions, Project
+    from retinue.runs.supervisor import Supervisor
+
+Wrap = Callable[[tuple["Tool", ...]], tuple["Tool", ...]]
+Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
+"""Fetches a URL, at most so many bytes, from hosts for which the function returns no objection."""
+
+
+class Capability:
+    """One thing a run can optionally do. Every method does nothing until a capability overrides it."""
+
+    # One project: what all its runs share
+
+    def tools(self, project: Project) -> Mapping[str, Tool]:
+        """Return the tools that every run of the project could have."""
+        return {}
+
+    def unavailable_tools(self, project: Project) -> Mapping[str, str]:
+        """Return the tools that cannot work on this machine, each with the reason as a sentence for a model."""
+        return {}
+
+    def extensions(self, project: Project) -> Extensions | None:
+        """Return what plugins add to the project, or None when this capability has no plugins."""
+        return None
+
+    def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
+        """Return the files of the project that would bring something of this capability."""
+        return ()
+
+    def expand_prompt(self, text: str, project: Project) -> str:
+        """Return what a person means by `text`, which may name a skill."""
+        return text
+
+    def open_runs(self, state: Path) -> Sequence[str]:
+        """Return the runs whose work is not saved yet: what belongs to them must not be removed."""
+        return ()
+
+    def server_names(self, project: Project) -> frozenset[str]:
+        """Return the names of the MCP servers that are configured for the project."""
+        return frozenset()
+
+    def download(self, project: Project) -> Download | None:
+        """Return what fetches a URL for other tools, behind the guard of the web, or None."""
+        return None
+
+    async def close_project(self, project: Project) -> None:
+        """End what this capability has opened for the project."""
+
+    # The launch: from a request to everything a run needs
+
+    async def restrict(self, plan: LaunchPlan) -> None:
+        """Take away what the run must not have, before anything is looked up."""
+
+    async def offer(self, plan: LaunchPlan) -> None:
+        """Add candidates to `plan.available`, from which the run's tools are selected."""
+
+    def equip(self, plan: LaunchPlan) -> None:
+        """Change the selected tools in `plan.tools`."""
+
+    def brief(self, plan: LaunchPlan) -> None:
+        """Add to the system prompt by `plan.tell(...)`."""
+
+    async def admit(self, admission: Admission) -> None:
+        """Object to the run before it is recorded, by raising an error."""
+
+    async def discard(self, launch: Launch | LaunchPlan, project: Project) -> None:
+        """Clean up after a run that was planned and does not start."""
+
+    def limit_resumed(self, launch: Launch, had: frozenset[str]) -> None:
+        """Keep a resumed run whose parent is gone to the tools it had."""
+
+    def later_tool_names(self, launch: Launch) -> frozenset[str]:
+        """Return the names of tools that the run may get after its launch."""
+        return frozenset()
+
+    # The run
+
+    async def open(self, node: RunNode, *, resumed: bool) -> None:
+        """Begin: the first events of the run are written, and nothing has been asked of the model."""
+
+    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
+        """Return the context in which the run's tools work."""
+        return context
+
+    def permissions(self, node: RunNode, inner: Permissions) -> Permissions:
+        """Return the permissions of the run, around those of its rules and mode."""
+        return inner
+
+    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
+        """Return what is put around each tool of the run; `inner` has been put around it before."""
+        return inner
+
+    def connect(self, node: RunNode, tools: tuple[Tool, ...], wrap: Wrap, *, resumed: bool) -> None:
+        """Take notice of the run's wrapped tools, and of how tools that come later are wrapped."""
+
+    def introduce(self, node: RunNode, prompt: str) -> str:
+        """Return the run's first prompt with what must stand before it."""
+        return prompt
+
+    def late_tools(self, node: RunNode) -> tuple[Tool, ...]:
+        """Return the tools that the run has got since its launch."""
+        return ()
+
+    def remind(self, node: RunNode) -> str:
+        """Return what the model must hear again after its conversation was shortened."""
+        return ""
+
+    def observe(self, node: RunNode, body: Body) -> None:
+        """Take notice of an event of the run. Called for every event, so it does little."""
+
+    async def watch(self, node: RunNode, body: Body) -> None:
+        """Act on an event of the run; the loop waits for it."""
+
+    def before_end(self, node: RunNode) -> Callable[[], Any] | None:
+        """Return what the loop asks when it would end well, or None."""
+        return None
+
+    def before_compact(self, node: RunNode) -> Callable[[str], Any] | None:
+        """Return what the loop asks before it shortens the conversation, or None."""
+        return None
+
+    def hear(self, node: RunNode, text: str) -> bool:
+        """Return whether `text`, said to the run by someone above it, is the answer to its question."""
+        return False
+
+    def change_rights(self, node: RunNode, context: ToolContext) -> None:
+        """Adapt to a run whose rights have changed while it works."""
+
+    async def end_calls(self, node: RunNode, context: ToolContext) -> None:
+        """Release what calls of tools needed: no tool of the run works any more."""
+
+    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
+        """Return the outcome with what this capability adds to it."""
+        return outcome
+
+    async def close(self, node: RunNode) -> None:
+        """Release what the run holds, however it ended. Called more than once."""
+
+    # Agents that start at a time
+
+    def scheduler(self, supervisor: Supervisor) -> Any:
+        """Return what starts agents at a time, or None."""
+        return None
+
+    async def schedule(self, supervisor: Supervisor, node: RunNode, call: SpawnCall) -> Scheduled | Refusal | None:
+        """Carry out a call that schedules an agent, or return None."""
+        return None
+
+
+class Capabilities:
+    """All capabilities of a project in their three orders. `plan` is the order of everything but wrapping and
+    finishing; `wrap` lists what is put around tools from the inside out; `finish` is the order at a run's end."""
+
+    def __init__(self, plan: Sequence[Capability], wrap: Sequence[str], finish: Sequence[str]) -> None:
+        self.names = {_name(each): each for each in plan}
+        self._orders = {"plan": plan, "wrap": [self.names[name] for name in wrap]}
+        self._orders["finish"] = [self.names[name] for name in finish]
+        self._known: dict[tuple[str, str], tuple[Any, ...]] = {}
+
+    def each(self, method: str, order: str = "plan") -> tuple[Any, ...]:
+        """Return the method of every capability that overrides it, so that the others cost nothing."""
+        known = self._known.get((method, order))
+        if known is None:
+            overridden = [each for each in self._orders[order] if _overrides(each, method)]
+            known = self._known[method, order] = tuple(getattr(each, method) for each in overridden)
+        return known
+
+
+def _name(capability: Capability) -> str:
+    return type(capability).__module__.rpartition(".")[2]
+
+
+def _overrides(capability: Capability, method: str) -> bool:
+    return getattr(type(capability), method) is not getattr(Capability, method)
+
+
+NO_CAPABILITIES = Capabilities((), (), ())

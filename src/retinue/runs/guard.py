@@ -1,0 +1,66 @@
+"""What stands between a run and its tools while it lives: its permissions, whom it may ask, and what it has read.
+
+The capability `permissions` makes it when the run begins. Other parts of a run only look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from retinue.guard.approval import Asker
+    from retinue.guard.permissions.modes import Taint
+    from retinue.guard.permissions.policy import PermissionPolicy
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+    from retinue.runs.quote import Quote
+
+
+class RunGuard(Struct, eq=False):
+    """What stands between a run and its tools, while it lives."""
+
+    node: RunNode
+    permissions: PermissionPolicy
+    asker: Asker
+    taint: Taint | None = None
+    recalled: set[str] = field(default_factory=set)
+
+    def is_of(self, other: RunNode) -> bool:
+        """Whether its run is one of the same agent: the same name, from the same source."""
+        mine, its = self.node.handle.launch.request.spec, other.handle.launch.request.spec
+        return (mine.name, mine.source) == (its.name, its.source)
+
+
+def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None:
+    """Which files a search of the run must leave out; None where all may be read."""
+    guard = project.guards.get(run_id)
+    return guard.permissions.withheld() if guard is not None else None
+
+
+async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
+    """Whether a person agrees that the run starts very many agents."""
+    from retinue.core.permission import InboxItem
+    from retinue.guard.inbox_service import new_item_id
+
+    guard = project.guards.get(node.id)
+    if guard is None:
+        return False
+    place = guard.asker.place
+    item = InboxItem(
+        id=new_item_id(),
+        kind="quote",
+        run_id=place.run_id,
+        root_id=place.root_id,
+        agent=guard.asker.agent,
+        description=guard.asker.description,
+        title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
+        detail=quote.text,
+        payload={"agents": quote.agents, "text": quote.text},
+        reason="This run has started as many agents as it may without being asked (quoteAbove).",
+        options=("allow", "deny"),
+    )
+    answer = await project.inbox_service.ask(item, guard.asker)
+    return answer.choice == "allow"

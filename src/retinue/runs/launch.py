@@ -1,0 +1,148 @@
+"""A run before it exists: the plan that is filled in step by step, and the launch that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from retinue.core.request import RunRequest
+from retinue.core.spec import PermissionMode, ToolPolicy
+from retinue.core.tool import Tool
+from retinue.runs.bounds import NO_PATTERNS, Bound, Patterns
+from retinue.runs.prompt import Extras
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from retinue.core.delegation import Delegation
+    from retinue.core.spec import AgentSpec
+    from retinue.core.usage import Limits
+    from retinue.models.limiter import LimiterGate
+    from retinue.models.protocol import Model
+    from retinue.runs.project import Project
+    from retinue.runs.workspace import Isolation
+    from retinue.settings.table import Settings
+    from retinue.tools.filter import ToolSelection
+    from retinue.tools.reach import Beyond
+
+T = TypeVar("T")
+State = dict[type, object]
+"""What capabilities keep for one run, by type."""
+
+
+class Launch(Struct, frozen=True):
+    """Decided once, before the run exists. `notes` reach the outcome; nothing is silent."""
+
+    request: RunRequest
+    model: Model
+    model_name: str
+    system: str
+    tools: tuple[Tool, ...]
+    limits: Limits
+    thinking: str | None
+    gate: LimiterGate | None = None
+    """Where requests wait while the provider has had enough of us."""
+    transcript: str | None = None
+    isolation: Isolation | None = None
+    """The worktree it works in, its own or that of a run above it."""
+    readonly: bool = False
+    """It may change nothing, and neither may its children."""
+    mode: PermissionMode = "default"
+    patterns: Patterns = NO_PATTERNS
+    """What its file lets its tools do, where it says more than their names."""
+    bounds: tuple[Bound, ...] = ()
+    """The same of the runs above it."""
+    inherited: int = 0
+    """How many characters of `system` are its parent's."""
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Those of the notes that name tools which its file asks for and which are not there."""
+    state: State = field(default_factory=dict)
+
+    def get(self, kind: type[T]) -> T | None:
+        """Return what a capability has put into the plan of this run, or None."""
+        found = self.state.get(kind)
+        return found if isinstance(found, kind) else None
+
+
+class LaunchPlan(Struct, eq=False):
+    """What is decided about a run while it is planned. `prepare` (plan.py) and the capabilities fill it in."""
+
+    request: RunRequest
+    project: Project
+    parent: Launch | None = None
+    """The launch of the run that starts this one."""
+    delegation: Delegation | None = None
+    """The run's way to other runs."""
+    run_id: str = ""
+    """Empty where nothing may be made, because no run is going to start."""
+    description: str = ""
+    heard: bool = False
+    """Whether the run that starts this one can answer its questions."""
+    resumed: bool = False
+    preview: bool = False
+    """Whether only what the model would see is wanted: nothing is started or made."""
+    mode_above: PermissionMode | None = None
+    """The mode of the run that starts this one."""
+    mode: PermissionMode = "default"
+    readonly: bool = False
+    isolation: Isolation | None = None
+    may_spawn: bool = False
+    policy: ToolPolicy = field(default_factory=ToolPolicy)
+    """What the run's file says about its tools."""
+    policy_changes: list[Callable[[ToolPolicy], ToolPolicy]] = field(default_factory=list)
+    """What capabilities make of the policy whenever tools are selected by it."""
+    available: dict[str, Tool] = field(default_factory=dict)
+    """The candidates for its tools, by name."""
+    select: Callable[[Mapping[str, Tool]], ToolSelection] | None = None
+    """Selects from candidates by the policy; also for tools that come later."""
+    permit: Callable[[Mapping[str, Tool], list[str]], tuple[Tool, ...]] = lambda tools, notes: tuple(tools.values())
+    """Leaves out the tools that a rule denies by name."""
+    tools: dict[str, Tool] = field(default_factory=dict)
+    """The selected tools, by name."""
+    readable: tuple[Path, ...] = ()
+    """Folders outside of its workspace that its `read` reaches."""
+    beyond: Beyond | None = None
+    """Finds the folder outside of its workspace that a path leads into, if its `read` may reach it."""
+    above: str | None = None
+    """The prompt of the run that starts this one, as far as this one may know it."""
+    window: int = 0
+    """The context window of its model."""
+    patterns: Patterns = NO_PATTERNS
+    missing: tuple[str, ...] = ()
+    extras: Extras = field(default_factory=Extras)
+    notes: list[str] = field(default_factory=list)
+    state: State = field(default_factory=dict)
+
+    @property
+    def spec(self) -> AgentSpec:
+        return self.request.spec
+
+    @property
+    def settings(self) -> Settings:
+        return self.project.settings.settings
+
+    def note(self, text: str) -> None:
+        """Say something that the run's outcome must tell."""
+        self.notes.append(text)
+
+    def tell(self, part: str, text: str) -> None:
+        """Put `text` into a part of the system prompt."""
+        self.extras = replace(self.extras, **{part: text})
+
+    def put(self, value: object) -> None:
+        """Keep `value` for the run, under its type."""
+        self.state[type(value)] = value
+
+    def get(self, kind: type[T]) -> T | None:
+        """Return what was kept under this type, or None."""
+        found = self.state.get(kind)
+        return found if isinstance(found, kind) else None
+
+
+def later_tool_names(launch: Launch, project: Project) -> frozenset[str]:
+    """Return the names of tools that a run may get after its launch."""
+    return frozenset().union(*(names(launch) for names in project.capabilities.each("later_tool_names")))

@@ -1,0 +1,40 @@
+"""The three orders in which runs call capabilities: a change of one changes what runs do, so each is pinned here."""
+
+from __future__ import annotations
+
+from retinue.capabilities import standard_capabilities
+
+
+def names(method: str, order: str = "plan") -> list[str]:
+    called = standard_capabilities().each(method, order)
+    return [type(each.__self__).__module__.rpartition(".")[2] for each in called]
+
+
+def test_a_plan_is_restricted_offered_equipped_and_briefed_in_this_order() -> None:
+    assert names("restrict") == ["trust", "permissions", "hooks", "worktree"]
+    assert names("offer") == ["permissions", "skills", "plugins", "mcp"]
+    assert names("equip") == ["skills", "memory", "mcp", "worktree"]
+    assert names("brief") == ["skills", "memory", "worktree"]
+    assert names("admit") == ["hooks", "worktree"]
+    assert names("open") == ["memory", "mcp", "hooks", "audit", "questions"]
+    assert names("context") == ["worktree", "sandbox", "audit", "convert", "web", "questions"]
+
+
+def test_tools_are_wrapped_from_the_inside_out_in_this_order() -> None:
+    assert names("wrap", "wrap") == ["audit", "lsp", "permissions", "worktree"]
+
+
+def test_a_run_is_finished_and_closed_in_this_order() -> None:
+    assert names("finish", "finish") == ["questions", "permissions", "hooks", "audit", "worktree"]
+    assert names("close", "finish") == ["questions", "permissions", "hooks", "mcp"]
+
+
+def test_every_capability_that_wraps_or_finishes_is_in_the_order_for_it() -> None:
+    assert {each for each in standard_capabilities().names if overrides(each, "wrap")} == set(names("wrap", "wrap"))
+    for method in ("finish", "close"):
+        overriding = {each for each in standard_capabilities().names if overrides(each, method)}
+        assert overriding == set(names(method, "finish"))
+
+
+def overrides(name: str, method: str) -> bool:
+    return method in type(standard_capabilities().names[name]).__dict__
