@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, Parsed, split
+from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, Parsed
 from retinue.agents.parse import parse
 
 
@@ -58,13 +58,11 @@ def test_every_newline_form_reads_the_same(newline: str) -> None:
 def test_mixed_newlines() -> None:
     parsed = claude(b"---\r\nname: x\ndescription: d\r\n---\nOne\r\nTwo\rThree\n")
     assert (parsed.name, parsed.prompt) == ("x", "One\nTwo\nThree")
-    assert split(b"---\r\nname: x\n---\n").newline == "mixed"
 
 
 def test_a_byte_order_mark_is_not_part_of_the_file() -> None:
     parsed = claude(b"\xef\xbb\xbf" + head("description: d").encode())
     assert (parsed.name, parsed.error) == ("x", None)
-    assert split(b"\xef\xbb\xbf---\n---\n").bom
 
 
 def test_utf16_is_read_and_reported() -> None:

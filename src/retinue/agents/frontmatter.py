@@ -60,8 +60,6 @@ MAX_KEYS = 1000
 BLOCK_LINE = 2
 """The line of the file on which the block begins."""
 
-Newline = Literal["lf", "crlf", "cr", "mixed", "none"]
-
 _MISPLACED = re.compile(r"\s*(?:<!--.*?-->\s*)?---[ \t]*\n[ \t]*[A-Za-z_][\w-]*[ \t]*:", re.DOTALL)
 _UNFENCED = re.compile(r"\s*(?:name|description|tools)[ \t]*:", re.IGNORECASE)
 
@@ -72,9 +70,6 @@ class Split(NamedTuple):
 
     block: str | None
     body: str
-    body_line: int = 1
-    bom: bool = False
-    newline: Newline = "lf"
     problems: tuple[Problem, ...] = ()
     error: Problem | None = None
 
@@ -116,33 +111,34 @@ class Places(Mapping[str, KeyPosition]):
 
 
 def split(data: bytes) -> Split:
-    text, bom, newline, problems, error = _open(data)
+    """Return the block between the two fences, and the text below it."""
+    text, problems, error = _open(data)
     if error is not None:
-        return Split(None, text, 1, bom, newline, problems, error)
+        return Split(None, text, problems, error)
     first_end = text.find("\n")
     first = text if first_end < 0 else text[:first_end]
     if first.rstrip() != "---":
-        return Split(None, text.strip(), 1, bom, newline, problems, _misplaced(text))
+        return Split(None, text.strip(), problems, _misplaced(text))
     position = first_end
     while position >= 0:
         position = text.find("\n---", position)
         if position < 0:
             break
         end = text.find("\n", position + 1)
-        if text[position + 1 : end if end >= 0 else None].rstrip() == "---":
-            block = text[first_end + 1 : position + 1]
-            rest = ""
-            if end >= 0:
-                rest = text[end + 1 :]
-            return Split(block, rest.strip(), block.count("\n") + 3, bom, newline, problems)
+        if end < 0:
+            end = len(text)
+        if text[position + 1 : end].rstrip() == "---":
+            return Split(text[first_end + 1 : position + 1], text[end + 1 :].strip(), problems)
         position += 1
-    return Split(None, text.strip(), 1, bom, newline, problems, _unclosed(text))
+    reason = "The frontmatter begins with '---' but no later line is exactly '---'."
+    unclosed = _error("frontmatter-unclosed", reason, "Add a line with only '---' after the last key.")
+    return Split(None, text.strip(), problems, unclosed)
 
 
 def decode(data: bytes) -> Split:
     """Return the text of a file, all of it in `body`, before any fence is looked for."""
-    text, bom, newline, problems, error = _open(data)
-    return Split(None, text, 1, bom, newline, problems, error)
+    text, problems, error = _open(data)
+    return Split(None, text, problems, error)
 
 
 def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> Frontmatter:
@@ -183,32 +179,23 @@ def _finished(document: YamlDocument, reading: Reading, problems: tuple[Problem,
     return Frontmatter(items, reading, problems)
 
 
-def _open(data: bytes) -> tuple[str, bool, Newline, tuple[Problem, ...], Problem | None]:
-    """Return the text with LF newlines, whether it had a byte order mark, its newlines, and what was wrong with it."""
+def _open(data: bytes) -> tuple[str, tuple[Problem, ...], Problem | None]:
+    """Return the text with LF newlines and without a byte order mark, and what was wrong with it."""
     # A file with NUL bytes is binary; Latin-1 decodes anything else, so that a bad byte costs no agent.
     problems: tuple[Problem, ...] = ()
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = data.decode("utf-16", errors="replace")
         problems = (_encoding("UTF-16", None),)
     elif b"\0" in data:
-        return "", False, "none", (), _binary()
+        return "", (), Problem("binary", "error", "The file is binary, not text.", "Remove it from the agents folder.")
     else:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             text = data.decode("latin-1")
             problems = (_encoding("Latin-1", data.count(b"\n", 0, error.start) + 1),)
-    bom = text[:1] == "\ufeff"
-    if bom:
-        text = text[1:]
-    if "\r" not in text:
-        return text, bom, "lf" if "\n" in text else "none", problems, None
-    pairs = text.count("\r\n")
-    feeds, returns = text.count("\n") - pairs, text.count("\r") - pairs
-    newline: Newline = "mixed"
-    if not feeds and not (pairs and returns):
-        newline = "crlf" if pairs else "cr"
-    return text.replace("\r\n", "\n").replace("\r", "\n"), bom, newline, problems, None
+    text = text.removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), problems, None
 
 
 def _repeated(items: list[Item]) -> Iterator[Problem]:
@@ -229,93 +216,47 @@ def _repeated(items: list[Item]) -> Iterator[Problem]:
 
 
 def _recovered(trouble: YamlError, reading: Reading) -> Problem:
-    how = (
-        "it was read with the one-line values in quotes"
-        if reading == "quoted"
-        else "it was read line by line, which may have missed something"
-    )
-    return Problem(
-        "frontmatter-recovered",
-        "warning",
-        f"The frontmatter is not valid YAML ({trouble.reason}); {how}.",
-        "Put the value in double quotes, or write it as an indented block after '|'.",
-        None,
-        trouble.line + BLOCK_LINE,
-        trouble.column + 1,
-    )
+    how = "it was read line by line, which may have missed something"
+    if reading == "quoted":
+        how = "it was read with the one-line values in quotes"
+    text = f"The frontmatter is not valid YAML ({trouble.reason}); {how}."
+    remedy = "Put the value in double quotes, or write it as an indented block after '|'."
+    line, column = trouble.line + BLOCK_LINE, trouble.column + 1
+    return Problem("frontmatter-recovered", "warning", text, remedy, None, line, column)
 
 
 def _unreadable(trouble: YamlError) -> Problem:
-    return Problem(
-        "frontmatter-unreadable",
-        "error",
-        f"The frontmatter cannot be read: {trouble.reason}.",
-        "Write one 'key: value' per line between the two '---' lines.",
-        None,
-        trouble.line + BLOCK_LINE,
-        trouble.column + 1,
-    )
-
-
-def _unclosed(text: str) -> Problem:
-    return Problem(
-        "frontmatter-unclosed",
-        "error",
-        "The frontmatter begins with '---' but no later line is exactly '---'.",
-        "Add a line with only '---' after the last key.",
-        None,
-        1,
-        1,
-    )
+    text = f"The frontmatter cannot be read: {trouble.reason}."
+    remedy = "Write one 'key: value' per line between the two '---' lines."
+    return _error("frontmatter-unreadable", text, remedy, trouble.line + BLOCK_LINE, trouble.column + 1)
 
 
 def _misplaced(text: str) -> Problem | None:
     if _MISPLACED.match(text):
-        line = text.count("\n", 0, text.find("---")) + 1
-        return Problem(
-            "frontmatter-not-first",
-            "error",
-            "The frontmatter does not begin on the first line, so it does not count.",
-            "Remove everything before the first '---', and any indentation of it.",
-            None,
-            line,
-            1,
-        )
+        reason = "The frontmatter does not begin on the first line, so it does not count."
+        remedy = "Remove everything before the first '---', and any indentation of it."
+        return _error("frontmatter-not-first", reason, remedy, text.count("\n", 0, text.find("---")) + 1)
     if _UNFENCED.match(text):
-        return Problem(
-            "frontmatter-unfenced",
-            "error",
-            "The file begins with keys, but without the '---' lines around them.",
-            "Put a line with only '---' before the first key and after the last one.",
-            None,
-            1,
-            1,
-        )
+        reason = "The file begins with keys, but without the '---' lines around them."
+        remedy = "Put a line with only '---' before the first key and after the last one."
+        return _error("frontmatter-unfenced", reason, remedy)
     return None
 
 
 def _too_large(block: str) -> Problem:
-    return Problem(
-        "frontmatter-too-large",
-        "error",
-        f"The frontmatter has {len(block):,} characters; at most {MAX_BLOCK:,} are read.",
-        "Move the text below the second '---'.",
-        None,
-        BLOCK_LINE,
-        1,
-    )
+    text = f"The frontmatter has {len(block):,} characters; at most {MAX_BLOCK:,} are read."
+    return _error("frontmatter-too-large", text, "Move the text below the second '---'.", BLOCK_LINE)
 
 
 def _too_many(count: int) -> Problem:
     text = f"The frontmatter has {count:,} keys; at most {MAX_KEYS:,} are read."
-    return Problem("frontmatter-too-large", "error", text, "Keep only the keys of an agent.", None, BLOCK_LINE, 1)
+    return _error("frontmatter-too-large", text, "Keep only the keys of an agent.", BLOCK_LINE)
+
+
+def _error(code: str, text: str, remedy: str, line: int = 1, column: int = 1) -> Problem:
+    return Problem(code, "error", text, remedy, None, line, column)
 
 
 def _encoding(found: str, line: int | None) -> Problem:
-    return Problem(
-        "not-utf8", "warning", f"The file is not UTF-8; it was read as {found}.", "Save it as UTF-8.", None, line
-    )
-
-
-def _binary() -> Problem:
-    return Problem("binary", "error", "The file is binary, not text.", "Remove it from the agents folder.")
+    text = f"The file is not UTF-8; it was read as {found}."
+    return Problem("not-utf8", "warning", text, "Save it as UTF-8.", None, line)

@@ -96,15 +96,20 @@ def _decimal(value: Any) -> float | None:
         return None
 
 
-def _switch(value: Any) -> Any:
-    if value is None:
-        return UNSET
-    word = str(value).strip().lower()
-    if word in _YES:
-        return True
-    if word in _NO:
-        return False
-    raise BadValueError(f"true or false is wanted, not {describe(value)}")
+def _yes_or_no(yes: bool = True, remedy: str = "", instead: Any = UNSET) -> Callable[[Any], Any]:
+    """Return a reader of true and false in every spelling. `yes` is what true means for the field."""
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return UNSET
+        word = str(value).strip().lower()
+        if word in _YES:
+            return yes
+        if word in _NO:
+            return not yes
+        raise BadValueError(f"true or false is wanted, not {describe(value)}", remedy, instead=instead)
+
+    return read
 
 
 def _exact_true(value: Any) -> Any:
@@ -114,15 +119,6 @@ def _exact_true(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
-
-
-def _readonly(value: Any) -> Any:
-    if value is None:
-        return UNSET
-    word = str(value).strip().lower()
-    if word in _YES or word in _NO:
-        return word in _YES
-    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=True)
 
 
 def _sandbox(value: Any) -> Any:
@@ -167,24 +163,6 @@ def _enabled(value: Any) -> Any:
     )
 
 
-def _switched_on(value: Any) -> Any:
-    if value is None:
-        return UNSET
-    word = str(value).strip().lower()
-    if word in _YES or word in _NO:
-        return word in _YES
-    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=False)
-
-
-def _disabled(value: Any) -> Any:
-    if value is None:
-        return UNSET
-    word = str(value).strip().lower()
-    if word in _YES or word in _NO:
-        return word in _NO
-    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=False)
-
-
 def _primary(value: Any) -> Any:
     # opencode's `mode`: a primary agent is for people, the others are for agents as well.
     word = str(value).strip().lower()
@@ -193,13 +171,6 @@ def _primary(value: Any) -> Any:
     if word == "primary":
         return False
     raise BadValueError(f"one of primary, subagent, all is wanted, not {describe(value)}", "Write one of these words.")
-
-
-def _hidden(value: Any) -> Any:
-    found = _switch(value)
-    if found is UNSET:
-        return found
-    return not found
 
 
 def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
@@ -216,9 +187,9 @@ def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
 
 
 def _prompt_mode(value: Any) -> Any:
-    if value == "append" or value == "replace" or value is None:
-        if value is None:
-            return UNSET
+    if value is None:
+        return UNSET
+    if value in ("append", "replace"):
         return value
     raise BadValueError(f"append or replace is wanted, not {describe(value)}; read as replace", instead="replace")
 
@@ -363,6 +334,9 @@ _MODES = {
 }
 _FROM_STRICT = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
 
+_WRITE = "Write true or false."
+_switch = _yes_or_no()
+
 UNSET_RULE = "dropped and reported; as if the key were absent"
 
 TEXT = FieldKind("text", UNSET_RULE, _text, textual=True)
@@ -378,15 +352,15 @@ SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _s
 EXACT_TRUE = FieldKind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
 ISOLATED = FieldKind(SWITCH.type, UNSET_RULE, _switch, combine=_either)
 EXACT_ISOLATED = FieldKind(EXACT_TRUE.type, UNSET_RULE, _exact_true, combine=_either)
-READONLY = FieldKind(SWITCH.type, UNSET_RULE, _readonly, combine=_either)
+READONLY = FieldKind(SWITCH.type, UNSET_RULE, _yes_or_no(remedy=_WRITE, instead=True), combine=_either)
 SANDBOX = FieldKind("read-only", UNSET_RULE, _sandbox, combine=_either)
 DEVKIT_READONLY = FieldKind("true or 1", UNSET_RULE, _devkit_readonly, combine=_either)
 ENABLED = FieldKind("true or false", UNSET_RULE, _enabled, combine=_safer)
-SWITCHED_ON = FieldKind("true or false", UNSET_RULE, _switched_on, combine=_safer)
+SWITCHED_ON = FieldKind("true or false", UNSET_RULE, _yes_or_no(remedy=_WRITE, instead=False), combine=_safer)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
-DISABLED = FieldKind("true or false", UNSET_RULE, _disabled, combine=_safer)
+DISABLED = FieldKind("true or false", UNSET_RULE, _yes_or_no(False, _WRITE, instead=False), combine=_safer)
 PRIMARY = FieldKind("one of primary, subagent, all", UNSET_RULE, _primary, combine=_safer)
-HIDDEN = FieldKind(SWITCH.type, UNSET_RULE, _hidden, combine=_safer)
+HIDDEN = FieldKind(SWITCH.type, UNSET_RULE, _yes_or_no(False), combine=_safer)
 MODE = FieldKind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
     UNSET_RULE,
