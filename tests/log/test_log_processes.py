@@ -14,9 +14,9 @@ import log_stories as stories
 import pytest
 from msgspec.structs import replace
 
+from retinue.core.process import SILENCE_SECONDS, Owner, start_of, this_process
 from retinue.errors import StateError
 from retinue.log.database import check, log_file
-from retinue.log.owner import SILENCE_SECONDS, Owner, start_of, this_process
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.process import lock_file
+
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 LARGEST = 8 * 2**20
 MOST_FILES = 10_000
@@ -200,14 +202,9 @@ def _replace(folder: int, directory: SafeDir, name: str, data: bytes) -> None:
 
 @contextmanager
 def _locked(folder: int) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover - Windows
-        yield
-        return
     # A file system without locks: renaming is still whole or nothing.
     with suppress(OSError):
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        lock_file(folder)
     yield
 
 

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import Undone
+from retinue.core.process import this_process
 from retinue.errors import StateError
-from retinue.log.database import connect, log_file, trouble
+from retinue.log.database import connect, log_file, owners, trouble
 from retinue.log.encode import encode
-from retinue.log.owner import owners, this_process
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.stream_redactor import TextRedactor

@@ -1,9 +1,12 @@
-"""The SQLite file of one project: opening it, writing many rows, and explaining its errors.
+"""The SQLite file of one project: opening it, its owners, writing many rows, and explaining its errors.
 
 The log of a project is `RETINUE_HOME/projects/<project>/log.db`: one file per project keeps
 projects from waiting for each other, and removing a project's state is removing its folder.
 WAL mode lets readers and one writer work at once; `synchronous=NORMAL` means a killed process
 loses nothing that was committed, and a power cut can cost the last commits but never the file.
+
+An owner is a process that runs runs. Registering one and taking a run over happen inside a transaction
+of the caller, so of two processes that want the same run exactly one gets it.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.errors import StateError
+from retinue.core.delegation import LIVE
+from retinue.core.process import Owner
+from retinue.errors import StateError, UnknownRunError
 from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
+from retinue.log.rows import SELECT_RUN
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -262,3 +268,69 @@ def _empty() -> sqlite3.Connection:
     connection = _open("file::memory:")
     migrate(connection, Path(FILE_NAME), MIGRATIONS)
     return connection
+
+
+_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+
+
+def register(connection: sqlite3.Connection, owner: Owner) -> None:
+    connection.execute(
+        "INSERT INTO owners (id, pid, started, host, boot, space, heartbeat) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space, owner.heartbeat),
+    )
+
+
+def owners(connection: sqlite3.Connection) -> dict[str, Owner]:
+    rows = connection.execute("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
+    return {row[0]: Owner(*row) for row in rows}
+
+
+def recover(connection: sqlite3.Connection, here: Owner) -> bool:
+    """Mark the runs of processes that are gone as interrupted. Takes the write lock only when
+    there is something to mark. Return whether any process was gone."""
+    dead = [owner for owner in owners(connection).values() if not owner.alive(here)]
+    if not dead:
+        return False
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for owner in dead:
+            release(connection, owner)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return True
+
+
+def release(connection: sqlite3.Connection, owner: Owner) -> None:
+    """Remove an owner: what it still ran is interrupted, and it can write no more."""
+    connection.execute(
+        f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({_LIVE})",  # noqa: S608
+        (owner.id,),
+    )
+    connection.execute("DELETE FROM owners WHERE id=?", (owner.id,))
+
+
+def take_over(connection: sqlite3.Connection, run_id: str, here: Owner) -> tuple[sqlite3.Row, int]:
+    """Make `here` the owner of an ended or interrupted run and return its row as it was before,
+    with the number of its last event. Raise StateError while another process runs it."""
+    import sqlite3
+
+    cursor = connection.execute(f"{SELECT_RUN} WHERE id=?", (run_id,))
+    cursor.row_factory = sqlite3.Row
+    row = cursor.fetchone()
+    if row is None:
+        raise UnknownRunError(f"There is no run {run_id} in this log.", remedy="See: retinue runs list")
+    owner = owners(connection).get(row["owner"]) if row["state"] in LIVE else None
+    if owner is not None:
+        if owner.alive(here):
+            where = f"process {owner.pid}" + ("" if owner.host == here.host else f" on {owner.host}")
+            raise StateError(
+                f"Run {run_id} is being run by {where}.",
+                remedy="Watch it with: retinue runs tail " + run_id,
+            )
+        release(connection, owner)
+    connection.execute("UPDATE runs SET state='running', owner=? WHERE id=?", (here.id, run_id))
+    last = connection.execute("SELECT max(seq) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
+    return row, int(last or 0)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retinue.core.delegation import LIVE, State
 from retinue.core.events import Event, RunEnded, RunResumed
 from retinue.core.outcome import Outcome
+from retinue.core.process import Owner, this_process
 from retinue.errors import StateError, UnknownRunError, UsageError
-from retinue.log.database import connect_to_read, log_file, log_folders, trouble
+from retinue.log.database import connect_to_read, log_file, log_folders, owners, trouble
 from retinue.log.encode import decode
 from retinue.log.migrations import NAME_OF_RUN
-from retinue.log.owner import Owner, owners, this_process
 from retinue.log.replay import Conversation, replay
 from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 from msgspec import Struct, field
 
+from retinue.core.process import Owner
 from retinue.errors import UnknownJobError, UsageError
-from retinue.log.owner import Owner
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:

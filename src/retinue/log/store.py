@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
+from retinue.core.process import this_process
 from retinue.errors import RetinueError, StateError
-from retinue.log.database import connect, log_file
+from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
-from retinue.log.owner import take_over, this_process
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace, RunRow, tally_of
 from retinue.log.stream_redactor import Delta, TextRedactor, Voice

@@ -21,10 +21,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.core.process import HEARTBEAT_SECONDS, Owner
 from retinue.errors import RetinueError, StateError
-from retinue.log.database import insert, trouble, update
+from retinue.log.database import insert, recover, register, release, trouble, update
 from retinue.log.encode import encode, whole
-from retinue.log.owner import HEARTBEAT_SECONDS, Owner, recover, register, release
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
 from retinue.log.transcript import Transcripts

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from retinue.core.process import lock_file
 from retinue.errors import UsageError
 from retinue.settings.field import Field
 from retinue.settings.foreign import EMPTY, read_object
@@ -210,14 +212,12 @@ def _text(data: Mapping[str, Any]) -> bytes:
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """One writer per folder at a time. The folder itself is the lock: nothing is left behind."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: the rename is still atomic, the last writer wins
+    if sys.platform == "win32":  # a folder cannot be opened there; the rename is still atomic, the last writer wins
         yield
         return
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
         yield
     finally:
         os.close(handle)

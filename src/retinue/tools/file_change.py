@@ -11,13 +11,13 @@ import os
 import secrets
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from msgspec import Struct
 
 from retinue.core.permission import ToolEffect, TouchedPath
+from retinue.core.process import lock_file
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash
@@ -187,27 +187,13 @@ def _locked(where: FolderEntry, confined: Confined) -> Iterator[None]:
 def _flocked(where: FolderEntry) -> Iterator[None]:
     """Lock the folder if that is possible. A file system without locks, or a lock held for seconds,
     does not stop the write; the hash check still catches what changed before it."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
     descriptor = None
     with suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=where.folder)
     try:
-        give_up = time.monotonic() + _FLOCK_SECONDS
-        while descriptor is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            # Another run holds the folder: it needs milliseconds.
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    break
-                time.sleep(0.005)
-            except OSError:
-                break
+        if descriptor is not None:
+            with suppress(OSError):
+                lock_file(descriptor, _FLOCK_SECONDS)
         yield
     finally:
         if descriptor is not None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, Shadow, blob_id
+from retinue.core.process import lock_file
 from retinue.settings.places import private_folder
 
 LEASE_SECONDS = 15.0
@@ -152,25 +152,14 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def _locked(file: Path, holder: str, path: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # Windows: the tools' own lock between threads remains
-        yield
-        return
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        give_up = time.monotonic() + LEASE_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    other = os.pread(descriptor, 400, 0).decode("utf-8", "replace") or "another run"
-                    raise LeaseError(11, f"it is being written by {other}; try again in a moment", str(path)) from None
-                time.sleep(0.002)
-        os.pwrite(descriptor, holder.encode("utf-8", "replace")[:400], 0)
-        os.ftruncate(descriptor, len(holder.encode("utf-8", "replace")[:400]))
+        if not lock_file(descriptor, LEASE_SECONDS):
+            other = os.pread(descriptor, 400, 0).decode("utf-8", "replace") or "another run"
+            raise LeaseError(11, f"it is being written by {other}; try again in a moment", str(path))
+        name = holder.encode("utf-8", "replace")[:400]
+        os.pwrite(descriptor, name, 0)
+        os.ftruncate(descriptor, len(name))
         yield
     finally:
         os.close(descriptor)

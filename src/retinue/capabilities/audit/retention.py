@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from retinue.capabilities.audit.ledger_store import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
+from retinue.core.process import lock_file
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -79,19 +80,9 @@ def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
     """False when another process is at it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: git has a lock of its own for this
-        yield True
-        return
     descriptor = os.open(private_folder(folder) / "retention.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield lock_file(descriptor, 0)
     finally:
         os.close(descriptor)
 

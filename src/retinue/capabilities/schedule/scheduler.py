@@ -17,9 +17,9 @@ from retinue.capabilities.schedule.start import session_of, start_job
 from retinue.capabilities.schedule.times import NextSlot, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
+from retinue.core.process import this_process
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
-from retinue.log.owner import this_process
 from retinue.log.schedules import Missed, Orphan, ScheduledJob
 
 if TYPE_CHECKING:

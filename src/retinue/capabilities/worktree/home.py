@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,8 +26,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.process import Owner, lock_file, this_process
 from retinue.guard.git import Git, GitError
-from retinue.log.owner import Owner, this_process
 from retinue.settings.places import private_folder
 
 Phase = Literal["making", "open", "kept", "removing"]
@@ -132,18 +133,14 @@ def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
     """Only one process at a time works on the worktree of `run`. Without `wait` it gives False
     when another one does."""
     path = private_folder(place(state)) / f"{run}.lock"
-    try:
-        import fcntl
-    except ImportError:  # Windows: the record's owner has to do
+    if sys.platform == "win32":  # no lock there, and an open file cannot be removed: the record's owner has to do
         yield True
         return
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
+            if not lock_file(descriptor, None if wait else 0):
                 yield False
                 return
             if not _is_at(descriptor, path):  # removed by its last holder while this one waited

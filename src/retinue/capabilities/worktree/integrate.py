@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from retinue.capabilities.worktree.home import BRANCH
 from retinue.capabilities.worktree.remove import registered, remove_folder
 from retinue.capabilities.worktree.repository import identity
+from retinue.core.process import lock_file
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder
@@ -73,14 +74,8 @@ class BranchQueue:
         path = private_folder(state) / "integrate.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                import fcntl
-
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:  # Windows
-                pass
-            except BlockingIOError:
-                raise StateError("Another process is integrating in this project.", remedy="Wait for it.") from None
+            if not lock_file(descriptor, 0):
+                raise StateError("Another process is integrating in this project.", remedy="Wait for it.")
             yield cls(state)
         finally:
             os.close(descriptor)

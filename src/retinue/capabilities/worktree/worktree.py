@@ -22,9 +22,9 @@ from retinue.capabilities.worktree.remove import LOCKED, discard, entries
 from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
 from retinue.capabilities.worktree.save import include, keep_out
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, tree_of
+from retinue.core.process import this_process
 from retinue.errors import LaunchError
 from retinue.guard.git import REMOTES, Git, GitError
-from retinue.log.owner import this_process
 from retinue.settings.places import private_folder
 
 FETCH_SECONDS = 5.0

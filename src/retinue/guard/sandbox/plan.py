@@ -23,6 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.process import start_of
 from retinue.errors import StateError
 from retinue.guard.sandbox.inside.watch import disarm, survey
 from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
@@ -108,7 +109,7 @@ class Scratch:
         base = _base()
         _sweep(base)
         own = os.getpid()
-        self._location = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{_started(own)}.", dir=base))
+        self._location = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{start_of(own)}.", dir=base))
         self.folder = self._location / "work"
         self.void = self._location / "void"
         self.folder.mkdir(mode=0o700)
@@ -145,7 +146,7 @@ def _sweep(base: Path) -> None:
     """Remove what dead processes left, once per process."""
     for entry in base.iterdir():
         parts = entry.name.split(".")
-        if len(parts) == 5 and parts[1] == _realm() and parts[2].isdigit() and _started(int(parts[2])) != parts[3]:
+        if len(parts) == 5 and parts[1] == _realm() and parts[2].isdigit() and start_of(int(parts[2])) != parts[3]:
             _remove(entry)
 
 
@@ -155,14 +156,6 @@ def _realm() -> str:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
         return "0"
-
-
-def _started(pid: int) -> str:
-    """Return when a process began, as the kernel counts it; empty once it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def _remove(location: Path) -> None:

@@ -1,11 +1,8 @@
-"""Which process runs a run, whether it is alive, and how another takes the run over.
+"""Which process this is, whether another one is alive, and locks between processes.
 
 A process id alone does not identify a process: ids are reused within minutes on a busy machine. An
 owner is the process id with its start time, on a boot of a host, in one namespace of process ids.
 Where its process table cannot be seen (another host, another container), its heartbeat decides.
-
-Registering and taking over run inside a transaction of the caller, so of two processes that want the
-same run exactly one gets it.
 """
 
 from __future__ import annotations
@@ -14,17 +11,8 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-
-from retinue.core.delegation import LIVE
-from retinue.errors import StateError, UnknownRunError
-from retinue.log.rows import SELECT_RUN
-
-if TYPE_CHECKING:
-    import sqlite3
-
 
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 90.0
@@ -134,67 +122,26 @@ def _space() -> str:
         return ""
 
 
-_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+def lock_file(descriptor: int, seconds: float | None = None) -> bool:
+    """Lock an open file or folder against other processes, and return whether this process has the lock.
 
-
-def register(connection: sqlite3.Connection, owner: Owner) -> None:
-    connection.execute(
-        "INSERT INTO owners (id, pid, started, host, boot, space, heartbeat) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space, owner.heartbeat),
-    )
-
-
-def owners(connection: sqlite3.Connection) -> dict[str, Owner]:
-    rows = connection.execute("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
-    return {row[0]: Owner(*row) for row in rows}
-
-
-def recover(connection: sqlite3.Connection, here: Owner) -> bool:
-    """Mark the runs of processes that are gone as interrupted. Takes the write lock only when
-    there is something to mark. Return whether any process was gone."""
-    dead = [owner for owner in owners(connection).values() if not owner.alive(here)]
-    if not dead:
-        return False
-    connection.execute("BEGIN IMMEDIATE")
+    Without `seconds` it waits; with 0 it tries once. Closing the descriptor releases the lock. Windows
+    has no such lock: there it always returns True.
+    """
     try:
-        for owner in dead:
-            release(connection, owner)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return True
-
-
-def release(connection: sqlite3.Connection, owner: Owner) -> None:
-    """Remove an owner: what it still ran is interrupted, and it can write no more."""
-    connection.execute(
-        f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({_LIVE})",  # noqa: S608
-        (owner.id,),
-    )
-    connection.execute("DELETE FROM owners WHERE id=?", (owner.id,))
-
-
-def take_over(connection: sqlite3.Connection, run_id: str, here: Owner) -> tuple[sqlite3.Row, int]:
-    """Make `here` the owner of an ended or interrupted run and return its row as it was before,
-    with the number of its last event. Raise StateError while another process runs it."""
-    import sqlite3
-
-    cursor = connection.execute(f"{SELECT_RUN} WHERE id=?", (run_id,))
-    cursor.row_factory = sqlite3.Row
-    row = cursor.fetchone()
-    if row is None:
-        raise UnknownRunError(f"There is no run {run_id} in this log.", remedy="See: retinue runs list")
-    owner = owners(connection).get(row["owner"]) if row["state"] in LIVE else None
-    if owner is not None:
-        if owner.alive(here):
-            where = f"process {owner.pid}" + ("" if owner.host == here.host else f" on {owner.host}")
-            raise StateError(
-                f"Run {run_id} is being run by {where}.",
-                remedy="Watch it with: retinue runs tail " + run_id,
-            )
-        release(connection, owner)
-    connection.execute("UPDATE runs SET state='running', owner=? WHERE id=?", (here.id, run_id))
-    last = connection.execute("SELECT max(seq) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
-    return row, int(last or 0)
+        import fcntl
+    except ImportError:
+        return True
+    if seconds is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                return False
+            # flock has no time limit of its own.
+            time.sleep(0.002)
