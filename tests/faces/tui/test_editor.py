@@ -283,3 +283,15 @@ async def test_what_comes_too_late_is_not_offered(tmp_path: Path) -> None:
         slow.set()
         await pilot.pause()
         assert not app.prompt.popup.display
+
+
+async def test_enter_sends_what_was_typed_though_the_list_is_still_for_its_first_letter(tmp_path: Path) -> None:
+    app = Bench(Prompt(History(tmp_path / "h.jsonl"), none))
+    async with app.run_test() as pilot:
+        first = wanted("/", 1, first_line=True)
+        assert first is not None
+        app.prompt.put("/settings web")
+        await pilot.pause()
+        app.prompt.choices.show(first, [Candidate("/agents")])
+        await pilot.press("enter")
+        assert app.sent == ["/settings web"]

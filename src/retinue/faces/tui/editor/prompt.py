@@ -189,6 +189,9 @@ class Prompt(TextArea):
         if chosen is None or place is None:
             return False
         row, column = self.cursor_location
+        # Someone who types fast is ahead of the list: what it offers then is for other words.
+        if wanted(self.document.get_line(row), column, first_line=row == 0) != place:
+            return False
         typed = self.document.get_line(row)[place.start : column]
         if by_enter and place.kind == "command" and typed == chosen.text:
             return False  # nothing to complete: Enter sends it
