@@ -10,7 +10,7 @@ from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 from retinue.core.permission import Decision, HookResult, InboxAnswer
 from retinue.core.tool import failed, ok
 from retinue.guard.approval import call_title
-from retinue.guard.gate import PermissionGate, gated
+from retinue.guard.gate import PermissionGate, guard_tools
 from retinue.guard.inbox_service import InboxPolicy
 
 ALLOW = Decision("allow", "Reads run.", "mode")
@@ -27,7 +27,7 @@ def make(scene: Asking, rules: Rules, hooks: Spoken | None = None, tool: Noted |
 
     tool = tool or Noted()
     gate = PermissionGate(rules, hooks or Spoken(), scene.asker, lambda: scene.desk, on_grant, **options)
-    return tool, gated((tool,), gate)[0], granted
+    return tool, guard_tools((tool,), gate)[0], granted
 
 
 async def test_what_is_allowed_runs_and_the_record_says_who_allowed_it(tmp_path):

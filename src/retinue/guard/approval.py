@@ -75,11 +75,11 @@ class Asked(Struct, eq=False):
 
 
 def subject(item: InboxItem) -> object:
-    """What makes two items the same: the call or question, without the id of the call."""
+    """Return what makes two items the same: the call or question, without the id of the call."""
     return {name: value for name, value in item.payload.items() if name != "call_id"}
 
 
-async def cancelled(errands: list[asyncio.Task[None]]) -> None:
+async def cancel_errands(errands: list[asyncio.Task[None]]) -> None:
     """Cancel them all and wait: a terminal takes its question back, and says so."""
     for errand in errands:
         errand.cancel()
@@ -134,7 +134,7 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 async def _detail(preview: Preview | None, use: ToolUse, context: ToolContext) -> str:
-    """What the tool says a call would change, if it can. A failure here never prevents the question."""
+    """Return what the tool says a call would change, if it can. A failure here never prevents the question."""
     if preview is None:
         return ""
     try:

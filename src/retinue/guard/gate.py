@@ -321,7 +321,7 @@ class GatedTool:
         return output, allowed
 
 
-def gated(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ...]:
+def guard_tools(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ...]:
     return tuple(GatedTool(tool, gate) for tool in tools)
 
 

@@ -89,7 +89,7 @@ class RedactedStream:
         return shown
 
     def _safe_length(self, held: str) -> int:
-        """How much of the text is certain not to be, or to introduce, a part of a secret."""
+        """Return how much of the text is certain not to be, or to introduce, a part of a secret."""
         cut = len(held.rstrip(self._characters))
         while cut:
             spoken = held[:cut].rstrip(_GAP)
@@ -148,7 +148,7 @@ class Redactor:
         return clean
 
     def suspects(self, encoded: bytes) -> bool:
-        """Whether the JSON of a value holds anything to take out: much cheaper than looking at
+        """Return whether the JSON of a value holds anything to take out: much cheaper than looking at
         every part of it."""
         return next(self._found(encoded), None) is not None
 
@@ -226,7 +226,7 @@ class Redactor:
         return result
 
     def _hides(self, key: Any, value: Any) -> bool:
-        """Whether a value is secret because of the name it has: `{"api_key": "…"}`."""
+        """Return whether a value is secret because of the name it has: `{"api_key": "…"}`."""
         if not isinstance(key, str) or not isinstance(value, str):
             return False
         node = f'"{key}": "'
@@ -251,7 +251,7 @@ _LOOSE = (
 
 
 def contains_secret(text: str) -> bool:
-    """Whether text has a secret, or what looks like one: a key with any value at all."""
+    """Return whether text has a secret, or what looks like one: a key with any value at all."""
     low = text.encode("utf-8", "surrogatepass").lower()
     return compiled(_LOOSE).search(low) is not None or Redactor()(text) is not text
 
@@ -348,7 +348,7 @@ def _python_frames(lines: list[str], start: int) -> list[list[str]]:
 
 
 def _belongs_to(line: str, frame: str) -> bool:
-    """Whether a line is code of a frame or says how often it was repeated: it stands further in."""
+    """Return whether a line is code of a frame or says how often it was repeated: it stands further in."""
     indent = len(frame) - len(frame.lstrip())
     repeated = line.lstrip().startswith("[Previous line repeated")
     return bool(line.strip()) and (repeated or len(line) - len(line.lstrip()) > indent)

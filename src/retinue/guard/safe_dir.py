@@ -60,17 +60,17 @@ class SafeDir(Struct, frozen=True):
         return Path(os.path.realpath(self.base)).joinpath(*self.names)
 
     def exists(self) -> bool:
-        """Whether it is a folder that can be used."""
+        """Return whether it is a folder that can be used."""
         try:
-            with opened(self):
+            with open_dir(self):
                 return True
         except OSError:
             return False
 
     def obstacle(self) -> str | None:
-        """Why it could not be made or used; None where nothing is in the way."""
+        """Return why it could not be made or used; None where nothing is in the way."""
         try:
-            with opened(self):
+            with open_dir(self):
                 return None
         except FileNotFoundError:
             return None
@@ -79,7 +79,7 @@ class SafeDir(Struct, frozen=True):
 
 
 @contextmanager
-def opened(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
+def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
     """A descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
         yield from _opened_by_name(directory, create)
@@ -134,7 +134,7 @@ def _opened_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragm
 def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
     """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
     inside = directory.inside(*names[:-1])
-    with opened(inside) as folder:
+    with open_dir(inside) as folder:
         try:
             if BY_DESCRIPTOR:
                 descriptor = os.open(names[-1], _READ, dir_fd=folder)
@@ -171,7 +171,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
     inside = directory.inside(*names[:-1])
-    with opened(inside, create=True) as folder, _locked(folder):
+    with open_dir(inside, create=True) as folder, _locked(folder):
         try:
             now: bytes | None = read(directory, *names, most=max(LARGEST, len(over or b"") + 1))
         except FileNotFoundError:
@@ -216,7 +216,7 @@ def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
     while pending and len(found) < MOST_FILES:
         names = pending.pop()
         try:
-            with opened(directory.inside(*names)) as folder:
+            with open_dir(directory.inside(*names)) as folder:
                 listed = folder if BY_DESCRIPTOR else directory.path.joinpath(*names)
                 with os.scandir(listed) as entries:
                     for entry in entries:

@@ -89,7 +89,7 @@ def _formats() -> re.Pattern[bytes]:
 
 
 def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Where tokens stand, in order, each with what is shown instead."""
+    """Yield where tokens stand, in order, each with what is shown instead."""
     mask = text.translate(_WORDS)
     find, length, done = mask.find, len(mask), 0
     harmless: set[bytes] = set()

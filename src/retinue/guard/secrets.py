@@ -75,7 +75,7 @@ class Family(Struct, frozen=True):
     back: int = 0
 
     def spans(self, text: bytes, low: bytes) -> Sequence[Span]:
-        """What the rules find, in order."""
+        """Return what the rules find, in order."""
         begin = self._next(low, 0)
         if begin < 0:
             return ()
@@ -92,7 +92,7 @@ class Family(Struct, frozen=True):
         return found
 
     def _next(self, low: bytes, position: int) -> int:
-        """Where the word may begin a match. In short text patterns would take longer to compile."""
+        """Return where the word may begin a match. In short text patterns would take longer to compile."""
         if not self.sign or len(low) < _SHORT:
             return low.find(self.word, position)
         match = compiled(self.sign).search(low, position + self.back)
@@ -253,7 +253,7 @@ _VARIABLE = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the variable of this name holds a secret, going by the name alone."""
+    """Return whether the variable of this name holds a secret, going by the name alone."""
     return _VARIABLE.search(name) is not None
 
 

@@ -229,7 +229,7 @@ def failure_of(message: AssistantMessage) -> Failure | None:
             return None
 
 
-def mend(messages: Sequence[Message]) -> list[Message]:
+def mend_history(messages: Sequence[Message]) -> list[Message]:
     """Return a history that a model accepts: every call answered, no message of the model empty."""
     return closed(m for m in messages if not isinstance(m, AssistantMessage) or m.content)
 
@@ -242,7 +242,7 @@ def used_ids(messages: Iterable[Message]) -> set[str]:
     return used
 
 
-def settled(message: AssistantMessage, used: set[str]) -> AssistantMessage:
+def settle_message(message: AssistantMessage, used: set[str]) -> AssistantMessage:
     """Return the message as it may enter a conversation: no tool calls if it failed, no call id that
     is empty or was used before, no arguments that could not be written down again. `used`
     learns the ids of this message."""

@@ -60,7 +60,7 @@ class Compactor:
         return conversation.tokens >= max(share * self._model.info.window, self._not_before)
 
     def take_usage(self) -> Usage:
-        """What its own requests have cost since the last time it was asked."""
+        """Return what its own requests have cost since the last time it was asked."""
         usage, self._usage = self._usage, Usage()
         return usage
 
@@ -118,7 +118,7 @@ class Compactor:
         return "\n\n".join(filter(None, (self._job.remind(), self._files())))
 
     def _repeatable(self, name: str) -> bool:
-        """Whether a call of a tool of this run may be made again only to see its output."""
+        """Return whether a call of a tool of this run may be made again only to see its output."""
         for tool in self._job.tools:
             if tool.spec.name == name and tool.spec.effects:
                 return tool.spec.effects <= {"read", "network"}
@@ -163,7 +163,7 @@ class Compactor:
         return [*kept[:1], *words], [*folded, *gone]
 
     async def _summary(self, gone: Sequence[Message], stays: Sequence[Message]) -> str:
-        """What the model makes of `gone`, knowing what `stays`; empty if it could not."""
+        """Return what the model makes of `gone`, knowing what `stays`; empty if it could not."""
         info = self._model.info
         words = min(max(info.window // 40, 150), 1_500)
         text = _framed("conversation", shrink.transcript(gone, info.window * 2))

@@ -41,7 +41,7 @@ class Interrupt:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run waits for its model at this moment."""
+        """Return whether the run waits for its model at this moment."""
         return self._task is not None
 
     def fire(self, ending: Ending) -> None:
@@ -215,7 +215,7 @@ class Controls:
 
     @property
     def pending(self) -> tuple[UserMessage, ...]:
-        """What has not been delivered, in the order it would be."""
+        """Return what has not been delivered, in the order it would be."""
         return (*self._steers, *self._follow_ups)
 
     @property
@@ -229,7 +229,7 @@ class Controls:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the agent only waits for runs of its own: it reads nothing meanwhile."""
+        """Return whether the agent only waits for runs of its own: it reads nothing meanwhile."""
         return self._at_rest
 
     @property

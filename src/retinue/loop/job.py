@@ -38,7 +38,7 @@ class LoopAccount(Protocol):
         ...
 
     def calls_left(self) -> int | None:
-        """How many tool calls may still be made; None: any number."""
+        """Return how many tool calls may still be made; None: any number."""
         ...
 
 

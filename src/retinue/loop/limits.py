@@ -197,9 +197,9 @@ class Turns:
 
     @property
     def tool_choice(self) -> Literal["auto", "none"]:
-        """Whether the next request may be answered with calls. Once all of them would be refused, and
-        on the last turn, it may not, so that an answer comes. The tools themselves stay in the
-        request: providers cache them, and refuse a conversation with calls that lists none."""
+        """Return whether the next request may be answered with calls. Once all of them would be
+        refused, and on the last turn, it may not, so that an answer comes. The tools themselves stay in
+        the request: providers cache them, and refuse a conversation with calls that lists none."""
         if self.wrapped is None or self._hands_in:
             return "auto"
         is_last = self._last is not None and self._taken >= self._last - 1

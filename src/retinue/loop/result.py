@@ -96,7 +96,7 @@ def result_object(
 
 
 def display_items(messages: Iterable[AssistantMessage]) -> tuple[dict[str, Any], ...]:
-    """What the model said and called, in order, for people to look at."""
+    """Return what the model said and called, in order, for people to look at."""
     items: list[dict[str, Any]] = []
     for message in messages:
         for part in message.content:

@@ -33,7 +33,7 @@ _PEOPLE: frozenset[str] = frozenset({"task", "steer", "follow-up"})
 
 
 def is_repeatable(name: str) -> bool:
-    """Whether a tool may be called again only to see its output: it looks, and does nothing."""
+    """Return whether a tool may be called again only to see its output: it looks, and does nothing."""
     meant = canonical(name)
     return bool(meant) and all(each in _TELLING or (TOOLS[each] and TOOLS[each] <= _LOOKING) for each in meant)
 
@@ -43,7 +43,7 @@ _TELLING = frozenset({"get_subagent_result", "get_search_content", "list_subagen
 
 
 def tail_start(messages: Sequence[Message], turns: int) -> int:
-    """Where the newest `turns` turns begin: always at a message of the model."""
+    """Return where the newest `turns` turns begin: always at a message of the model."""
     starts = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
     if 0 < turns <= len(starts):
         return starts[-turns]

@@ -17,7 +17,7 @@ from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals
-from retinue.loop.answer import ModelTurn, Tally, failure_of, mend, settled, used_ids
+from retinue.loop.answer import ModelTurn, Tally, failure_of, mend_history, settle_message, used_ids
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls, Interrupt
 from retinue.loop.dispatch import Dispatch
@@ -48,7 +48,7 @@ class Steps:
         self._specs = {spec.name: spec for spec in (tool.spec for tool in tools)}
         self._tools = dict(zip(self._specs, tools, strict=True))
         self._offered = tuple(self._specs.values())
-        history = mend(job.history)
+        history = mend_history(job.history)
         self._used = used_ids(history)
         self._conversation = MeasuredConversation(overhead(job.system, self._offered), history)
         self._tally = Tally(job, model.info.full_name)
@@ -195,7 +195,7 @@ class Steps:
                 self._offered = (*self._offered, spec)
 
     def answered(self, ask: ModelTurn) -> AssistantMessage:
-        message = settled(ask.message, self._used)
+        message = settle_message(ask.message, self._used)
         self.calls = message.tool_calls
         self._failure = failure_of(message)
         if self._failure is None and not self.calls:

@@ -26,7 +26,7 @@ from retinue.runs.readout import conversation_text, spoken_lines
 from retinue.runs.resolution import Options, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past
 from retinue.runs.task import inherited_context
-from retinue.tools.delegation.views import succeeded
+from retinue.tools.delegation.views import has_succeeded
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -251,7 +251,7 @@ class Delegate:
             if child.live or (agent_ids and child.id not in agent_ids):
                 continue
             old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
-            if agent_ids or (old and (succeeded(child) or include_errors)):
+            if agent_ids or (old and (has_succeeded(child) or include_errors)):
                 self._me.cleared.add(child.id)
                 cleared.append(child.id)
         self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]

@@ -196,7 +196,7 @@ class _Rights(Struct, frozen=True):
     allow_spawn: bool
 
     def why_not(self, spec: ToolSpec) -> str | None:
-        """Why the run may not have a tool; None if it may."""
+        """Return why the run may not have a tool; None if it may."""
         if spec.name in self.denied_above:
             return "the file of an agent above it denies it"
         if "spawn" in spec.effects and not self.allow_spawn:
@@ -214,7 +214,7 @@ class _Rights(Struct, frozen=True):
 
 
 def _starts_readonly(spec: ToolSpec) -> bool:
-    """Whether a tool only starts agents, in the way that makes those of a read-only run read-only."""
+    """Return whether a tool only starts agents, in the way that makes those of a read-only run read-only."""
     return spec.name in TOOLS and spec.effects <= READ_ONLY | {"spawn"}
 
 

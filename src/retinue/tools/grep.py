@@ -22,7 +22,7 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.paths import BY_DESCRIPTOR
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import ripgrep
-from retinue.tools.search import Glob, Start, Unchanged, compile_glob, opened_files, relative, start_of
+from retinue.tools.search import Glob, Start, Unchanged, compile_glob, open_files, relative, start_of
 
 COLUMNS = 500
 _ARGUMENT_BYTES = 100_000
@@ -92,7 +92,7 @@ async def _counted_again(
     counted: dict[str, int] = {}
     for at in range(0, len(doubtful), _OPEN_FILES):
         printed = bytearray()
-        with opened_files(doubtful[at : at + _OPEN_FILES], start) as opened:
+        with open_files(doubtful[at : at + _OPEN_FILES], start) as opened:
             shape = ["--count", "--null", "--with-filename"]
             await _search_opened([*shape, *query.flags()], opened, start, context, printed.extend)
             counted |= _counts(_named(bytes(printed), opened), None, start).files
@@ -171,7 +171,7 @@ async def matching_lines(
     if not BY_DESCRIPTOR:
         await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
         return _parse(bytes(printed), start, limit)
-    with opened_files(chosen, start) as opened:
+    with open_files(chosen, start) as opened:
         await _search_opened(wanted, opened, start, context, receive)
     return _parse(_named(bytes(printed), opened), start, limit)
 

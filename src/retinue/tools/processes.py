@@ -29,11 +29,11 @@ async def in_thread(work: Callable[[], T], stop: Event | None = None) -> T:
     except asyncio.CancelledError:
         if stop is not None:
             stop.set()
-        await settled(task)
+        await wait_until_over(task)
         raise
 
 
-async def settled(task: Awaitable[Any]) -> None:
+async def wait_until_over(task: Awaitable[Any]) -> None:
     """Wait until `task` is over, however often the waiter is cancelled meanwhile."""
     future = asyncio.ensure_future(task)
     while not future.done():
@@ -102,7 +102,7 @@ async def run_program(
     except asyncio.CancelledError:
         if not cancelled.done():
             cancelled.set_result(None)
-        await settled(run)
+        await wait_until_over(run)
         raise
 
 

@@ -107,7 +107,7 @@ async def ripgrep(
 
 
 def advice(message: str) -> str:
-    """What rg said about a pattern, with the remedy."""
+    """Return what rg said about a pattern, with the remedy."""
     text = message.removeprefix("rg: ")[:600]
     if "look-around" in text or "backreferences" in text:
         return f"{text}\nLook-around and backreferences are not supported. Search for a simpler pattern."

@@ -160,7 +160,7 @@ def _part(part: str) -> str:
 
 
 def _class_end(part: str, index: int) -> int:
-    """Where the class that starts at `index` closes; a `]` that comes first is a member."""
+    """Return where the class that starts at `index` closes; a `]` that comes first is a member."""
     skip = 1 + (part[index : index + 1] in ("!", "^"))
     return part.find("]", index + skip)
 
@@ -189,7 +189,7 @@ class Start(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
+        """Return where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
         return "the working directory" if self.confined.shown == "." else self.confined.shown
 
     def show(self, path: str) -> str:
@@ -237,7 +237,7 @@ class Unchanged:
         self._start = str(start.folder)
 
     def holds(self, path: str) -> bool:
-        """Whether everything above `path`, which is below the start of the search, is unchanged."""
+        """Return whether everything above `path`, which is below the start of the search, is unchanged."""
         return self._is(os.path.join(self._start, path).rpartition("/")[0])  # noqa: PTH118 - many paths
 
     def _is(self, folder: str) -> bool:
@@ -256,7 +256,7 @@ class Unchanged:
 
 
 def exists_inside(path: str, start: Start) -> bool:
-    """Whether `path`, below the start of the search, is there without a link on the way."""
+    """Return whether `path`, below the start of the search, is there without a link on the way."""
     try:
         with spot(_found(path, start)) as where:
             return where.stat() is not None
@@ -265,7 +265,7 @@ def exists_inside(path: str, start: Start) -> bool:
 
 
 @contextmanager
-def opened_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
+def open_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
     """The regular files among `paths` by their descriptors, opened without following a link."""
     opened: dict[int, str] = {}
     try:

@@ -28,7 +28,7 @@ from retinue.capabilities.memory.store import (
     unpack,
 )
 from retinue.errors import UsageError
-from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, is_safe, opened, read, write
+from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, is_safe, open_dir, read, write
 
 
 @pytest.fixture
@@ -334,6 +334,6 @@ def test_garbage_is_refused_and_nothing_else_happens(data):
 
 
 def test_a_folder_is_opened_without_being_made(tmp_path):
-    with pytest.raises(FileNotFoundError), opened(SafeDir(tmp_path, ("a", "b"))):
+    with pytest.raises(FileNotFoundError), open_dir(SafeDir(tmp_path, ("a", "b"))):
         pass
     assert list(tmp_path.iterdir()) == []

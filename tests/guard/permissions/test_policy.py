@@ -12,7 +12,7 @@ from retinue.core.spec import AgentSpec, PermissionMode, Source
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.modes import classified, effective_mode, preset_rules, read_answer
+from retinue.guard.permissions.modes import classify_call, effective_mode, preset_rules, read_answer
 from retinue.guard.permissions.policy import Block as FileBlock
 from retinue.guard.permissions.policy import claude_blocks, gather
 from retinue.guard.permissions.rule import Limit, Rule, parse_rule
@@ -246,7 +246,7 @@ async def test_auto_is_answered_by_the_classifier_until_it_denies_too_often(scen
     use = ToolUse("bash", {"command": "npm test"}, TOOLS["bash"])
     verdicts = []
     for _ in range(5):
-        verdicts.append((await classified(given, use, given.decide(use), classifier)).verdict)
+        verdicts.append((await classify_call(given, use, given.decide(use), classifier)).verdict)
     assert verdicts == ["allow", "deny", "deny", "deny", "ask"]
     assert len(heard) == 4
     assert "npm test" in heard[0]
@@ -260,7 +260,7 @@ async def test_the_classifier_is_not_asked_what_no_mode_decides(scene: tuple[Pat
 
     for command in ("npm test", "rm -rf /", "$X", "cp a .git/config"):
         use = ToolUse("bash", {"command": command}, TOOLS["bash"])
-        assert (await classified(given, use, given.decide(use), classifier)).verdict == "ask"
+        assert (await classify_call(given, use, given.decide(use), classifier)).verdict == "ask"
 
 
 @pytest.mark.parametrize("answer", ["", "yes", "ALLOW: a\nDENY: b", "I think ALLOW: x", "allowed: x"])

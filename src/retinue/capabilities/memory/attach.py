@@ -91,9 +91,9 @@ def make_folder(node: RunNode) -> None:
     memory = node.get(Memory)
     if memory is None or not memory.writable:
         return
-    from retinue.guard.safe_dir import SafeDir, opened, read, write
+    from retinue.guard.safe_dir import SafeDir, open_dir, read, write
 
-    with suppress(OSError), opened(memory.own, create=True):
+    with suppress(OSError), open_dir(memory.own, create=True):
         if memory.scope == "local":
             above = SafeDir(memory.own.base, memory.own.names[:-1])
             try:

@@ -68,9 +68,9 @@ def classifier_for(policy: PermissionPolicy, project: Project) -> Classify | Non
         return ""
 
     async def classify(use: ToolUse, decision: Decision) -> Decision:
-        from retinue.guard.permissions.modes import classified
+        from retinue.guard.permissions.modes import classify_call
 
-        return await classified(policy, use, decision, ask)
+        return await classify_call(policy, use, decision, ask)
 
     return classify
 

@@ -21,7 +21,7 @@ from retinue.core.tool import Preview
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.approval import Asker
-from retinue.guard.gate import PermissionGate, gated
+from retinue.guard.gate import PermissionGate, guard_tools
 from retinue.runs.guard import RunGuard
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
         previews=lambda name: _preview(node, name),
         taint=guard.taint,
     )
-    return lambda tools: gated(inner(tools), gate)
+    return lambda tools: guard_tools(inner(tools), gate)
 
 
 def _preview(node: RunNode, name: str) -> Preview | None:

@@ -91,7 +91,7 @@ class JudgedCall:
 
     @cached_property
     def bases(self) -> tuple[str, ...]:
-        """Where relative paths of the command may start from: `cd` moves, or fails to."""
+        """Return where relative paths of the command may start from: `cd` moves, or fails to."""
         return self._bases(self.script.moves if self.is_shell else ())
 
     def _bases(self, moves: tuple[str, ...]) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class JudgedCall:
 
     @cached_property
     def git_programs(self) -> GitPrograms | None:
-        """What commands of git would start where this one runs, and nobody has consented to."""
+        """Return what commands of git would start where this one runs, and nobody has consented to."""
         from retinue.guard.gitconfig import git_programs
 
         for base in self.bases:
@@ -117,7 +117,7 @@ class JudgedCall:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """What a file tool is told to look at or change."""
+        """Return what a file tool is told to look at or change."""
         found = tuple(dict.fromkeys(_texts(self.arguments, _PATHS)))
         return found or ((".",) if self.tool in ("grep", "find", "ls") else ())
 

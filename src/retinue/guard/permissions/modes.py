@@ -41,7 +41,7 @@ class Classifier(Protocol):
         ...
 
 
-async def classified(policy: PermissionPolicy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
+async def classify_call(policy: PermissionPolicy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
     """Return `decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
     if decision.verdict != "ask" or not decision.facts.get("classify") or policy.denials.too_many:
         return decision
@@ -209,7 +209,7 @@ class Wary:
 
 
 def reaches_outward(use: ToolUse) -> bool:
-    """Whether a call can do harm beyond the files of the workspace, which can be put back."""
+    """Return whether a call can do harm beyond the files of the workspace, which can be put back."""
     if use.confined or use.tool in _READING_THE_WEB:
         return False
     return bool(use.effects & (_OUTWARD | {"network"})) or use.tool.startswith("mcp__")

@@ -54,14 +54,14 @@ class Box:
 
     @property
     def readonly(self) -> bool:
-        """Whether programs can make no lasting change and have no network."""
+        """Return whether programs can make no lasting change and have no network."""
         policy = self.policy
         return policy.change == "listed" and not policy.writable and policy.network == "off"
 
     @property
     def uncovered(self) -> str:
-        """What of this policy the host cannot enforce, in sentences; empty if it can enforce all.
-        Starts a program once per process to find out."""
+        """Return what of this policy the host cannot enforce, in sentences; empty if it can enforce
+        all. Starts a program once per process to find out."""
         from retinue.guard.sandbox.policy import uncovered
 
         return uncovered(self.policy)

@@ -124,8 +124,8 @@ def has_seccomp() -> bool:
 
 @cache
 def own_proc_works() -> bool:
-    """Whether a new /proc can be mounted in a namespace. Containers cover parts of theirs, and the
-    kernel then does not provide a whole one."""
+    """Return whether a new /proc can be mounted in a namespace. Containers cover parts of theirs, and
+    the kernel then does not provide a whole one."""
     if os.geteuid() == 0 and _holds_sys_admin():
         return True
     try:
@@ -148,7 +148,7 @@ _TRUNCATION = 3
 
 @cache
 def why_not() -> str | None:
-    """Why programs cannot be kept from writing here; None if they can. A start that then fails
+    """Return why programs cannot be kept from writing here; None if they can. A start that then fails
     anyway starts nothing: the launcher does not let a program run half confined."""
     if machine() is None:
         return "only Linux on x86-64 and ARM64 can confine programs"

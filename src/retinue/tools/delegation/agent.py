@@ -17,10 +17,10 @@ from retinue.tools.delegation.base import (
     DelegationTool,
     Live,
     Shown,
-    bounded,
+    bound_text,
     flag_property,
     make_spec,
-    said,
+    read_flag,
     text_property,
 )
 from retinue.tools.delegation.describe import Wording, describe
@@ -28,13 +28,13 @@ from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import (
     NO_OUTPUT,
     error_text,
+    has_succeeded,
     identity,
     notes,
     partial_text,
     refusal,
     stats,
     status_note,
-    succeeded,
 )
 
 _LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -134,14 +134,14 @@ class AgentTool(DelegationTool):
         self.delegation.consume(view.id)
         head = [*identity(view), *notes((*view.notes, *extra)), ""]
         note = status_note(view)
-        if succeeded(view):
+        if has_succeeded(view):
             first = f"Agent completed in {format_duration(view.duration_ms)} "
             first += f"({stats(view, show_cost=self.live().show_cost)})."
             if note:
                 first += f" Note: {note}."
             shown = Shown(NO_OUTPUT)
             if view.text.strip():
-                shown = await bounded(view.text, view.id, context)
+                shown = await bound_text(view.text, view.id, context)
             return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
         word: str = view.status
         if word not in ("stopped", "aborted", "interrupted"):
@@ -149,7 +149,7 @@ class AgentTool(DelegationTool):
         lines = [f"Agent {word}: {error_text(view)}", *head]
         partial = partial_text(view)
         if partial:
-            shown = await bounded(partial, view.id, context)
+            shown = await bound_text(partial, view.id, context)
             lines += ["Partial output before the failure:", shown.text, "", _closing(shown, note)]
         else:
             lines.append("It produced no output.")
@@ -195,11 +195,11 @@ def _call(given: Arguments, call_id: str) -> SpawnCall:
         thinking=thinking or None,
         max_turns=given.whole("max_turns"),
         budget=_budget(given),
-        background=said(given, "run_in_background"),
+        background=read_flag(given, "run_in_background"),
         resume=_name(given, "resume"),
-        isolated=said(given, "isolated"),
+        isolated=read_flag(given, "isolated"),
         isolation=cast(Literal["worktree", "off"] | None, isolation or None),
-        inherit_context=said(given, "inherit_context"),
+        inherit_context=read_flag(given, "inherit_context"),
         schedule=_word(given, "schedule"),
         name=_name(given, "name"),
         retry=retry,

@@ -80,7 +80,7 @@ def agent_id(given: Arguments) -> str:
     return given.text("agent_id").strip().removeprefix("@")
 
 
-def said(given: Arguments, name: str, *others: str) -> bool | None:
+def read_flag(given: Arguments, name: str, *others: str) -> bool | None:
     """A flag that keeps "not said" apart from no."""
     return None if given.find(name, *others) is None else given.flag(name, *others)
 
@@ -105,7 +105,7 @@ class Shown(Struct, frozen=True):
     path: Path | None = None
 
 
-async def bounded(
+async def bound_text(
     text: str, run_id: str, context: ToolContext, *, label: str = "result", frame: Callable[[str], str] = framed
 ) -> Shown:
     """`text` as data, whole if it is short enough. Otherwise all of it is stored where the

@@ -97,7 +97,7 @@ _TELLING = ("read-only", "every tool", "repairs nothing")
 
 
 def _is_told(spec: AgentSpec) -> bool:
-    """Whether the description of a shipped agent tells all that its list of tools would."""
+    """Return whether the description of a shipped agent tells all that its list of tools would."""
     said = spec.description.casefold()
     return spec.source == "builtin" and any(words in said for words in _TELLING)
 
@@ -151,7 +151,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _extensible(spec: AgentSpec) -> bool:
-    """Whether tools of extensions come on top of the built-in ones. In pi's files they do unless
+    """Return whether tools of extensions come on top of the built-in ones. In pi's files they do unless
     the file says no; elsewhere a list of tools is the whole list."""
     if spec.isolated or spec.tools.extensions is False:
         return False

@@ -19,10 +19,10 @@ from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.loop.result import ErrorCode, RunReport, refused, result_object
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, Properties
-from retinue.tools.delegation.base import DelegationTool, Items, bounded, make_spec, shipped_prompt, text_property
+from retinue.tools.delegation.base import DelegationTool, Items, bound_text, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.describe import Wording, fill
 from retinue.tools.delegation.frame import as_data, one_line
-from retinue.tools.delegation.views import error_text, notes, partial_text, status_note, succeeded
+from retinue.tools.delegation.views import error_text, has_succeeded, notes, partial_text, status_note
 
 _CODES: frozenset[str] = frozenset(get_args(ErrorCode))
 _OTHER_CODES: Mapping[str, ErrorCode] = {
@@ -130,7 +130,7 @@ def subagent_spec(wording: Wording) -> ToolSpec:
 
 
 def _outcome(view: ChildView) -> Outcome:
-    """What a view alone tells of an outcome."""
+    """Return what a view alone tells of an outcome."""
     ended: str = view.status
     if ended not in _ENDED:
         ended = "error"
@@ -244,7 +244,7 @@ def _led(start: str, message: str) -> str:
 
 async def _ended(view: ChildView, context: ToolContext) -> ToolOutput:
     said = notes(view.notes)
-    if not succeeded(view):
+    if not has_succeeded(view):
         lines = [f"Subagent failed: {error_text(view)}", *said]
         partial = partial_text(view)
         if partial:
@@ -262,4 +262,4 @@ async def _ended(view: ChildView, context: ToolContext) -> ToolOutput:
 
 
 async def _shown(text: str, view: ChildView, context: ToolContext) -> str:
-    return (await bounded(text, view.id, context, frame=as_data)).text
+    return (await bound_text(text, view.id, context, frame=as_data)).text

@@ -11,22 +11,22 @@ from retinue.core.messages import Text
 from retinue.core.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, Properties
-from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, bounded, flag_property, text_property
+from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, bound_text, flag_property, text_property
 from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import (
     NO_OUTPUT,
     Peek,
     count_noun,
     error_text,
+    has_succeeded,
     header,
-    listed,
+    list_line,
     partial_text,
     peek_text,
     read_peek,
     refusal,
     shown_name,
     state,
-    succeeded,
 )
 
 SUCCESSES = 2
@@ -50,7 +50,7 @@ def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
     if not every:
         chosen = _worth_showing(children)
     shown = chosen[:MOST]
-    lines = list(map(listed, shown))
+    lines = list(map(list_line, shown))
     hidden = len(chosen) - len(shown)
     older = len(children) - len(chosen)
     if hidden:
@@ -68,7 +68,7 @@ def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:
     for view in children:
         if view.live:
             active.append(view)
-        elif succeeded(view):
+        elif has_succeeded(view):
             successes.append(view)
         else:
             problems.append(view)
@@ -255,21 +255,21 @@ class GetSubagentResultTool(DelegationTool):
         text = self.delegation.conversation(view.id)
         if not text:
             return ""
-        shown = await bounded(text, view.id, context, label="conversation")
+        shown = await bound_text(text, view.id, context, label="conversation")
         return f"\n\n--- Agent Conversation ---\n{shown.text}"
 
 
 async def _body(view: ChildView, end: WaitEnd | None, seconds: float, most: int, context: ToolContext) -> str:
     if view.live:
         return _still_at_work(view, end, seconds, most)
-    if succeeded(view):
-        return (await bounded(view.text, view.id, context)).text if view.text.strip() else NO_OUTPUT
+    if has_succeeded(view):
+        return (await bound_text(view.text, view.id, context)).text if view.text.strip() else NO_OUTPUT
     lines: list[str] = []
     if view.error or view.status == "error":
         lines.append(f"Error: {error_text(view)}")
     partial = partial_text(view)
     if partial:
-        lines += ["Partial output before the end:", (await bounded(partial, view.id, context)).text]
+        lines += ["Partial output before the end:", (await bound_text(partial, view.id, context)).text]
     return "\n".join(lines) or NO_OUTPUT
 
 

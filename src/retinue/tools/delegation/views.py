@@ -45,7 +45,7 @@ _RETRY_FIELDS = {
 _NOT_FOUND = frozenset({"UNKNOWN_RUN", "NOT_FOUND", "AGENT_NOT_FOUND"})
 
 
-def succeeded(view: ChildView) -> bool:
+def has_succeeded(view: ChildView) -> bool:
     return view.status in SUCCESS
 
 
@@ -141,7 +141,7 @@ def notes(said: Iterable[str]) -> list[str]:
     return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(said) if note]
 
 
-def listed(view: ChildView) -> str:
+def list_line(view: ChildView) -> str:
     """Return one run as one line of a list."""
     line = view.id
     if view.handle:
@@ -154,7 +154,7 @@ def listed(view: ChildView) -> str:
     if not view.consumed:
         line += ", not read yet"
     line += ")"
-    if not succeeded(view):
+    if not has_succeeded(view):
         line += f" - {one_line(error_text(view), 160)}"
     return line
 
@@ -171,7 +171,7 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
         text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}."
     if refused.code in _NOT_FOUND:
         others = [view for view in children if view.id not in text]
-        known = list(map(listed, sorted(others, key=lambda view: not view.live)[:_LISTED]))
+        known = list(map(list_line, sorted(others, key=lambda view: not view.live)[:_LISTED]))
         if known:
             text += "\n" + "\n".join(["Agents you started:", *known])
         elif not children:

@@ -196,7 +196,7 @@ def restrict(plan: "dict[str, Any]", where: str) -> None:
 
 
 def drop_capabilities(kept: int) -> None:
-    """What this process has not got cannot be kept: then less is."""
+    """Give up all capabilities but `kept`, of which only those that this process holds can stay."""
     attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(64):
         if not kept >> capability & 1:
