@@ -157,7 +157,7 @@ async def _delegation_tool(scene: Scene, value: str) -> str:
     place = scene.project.home / HOMES[scene.dialect]
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(scene.file(value))
-    async with scene.supervisor() as retinue:
+    async with scene.retinue() as retinue:
         await (await retinue.prompt("PARENT TALK")).wait()
     (agent,) = [tool for tool in scene.first["tools"] if tool["name"] == "Agent"]
     return str(agent["description"])

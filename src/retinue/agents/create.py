@@ -74,6 +74,7 @@ def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
 
 
 def _user_folder(dialect: DialectName) -> Path | None:
+    # Retinue's and pi's folders can be moved by a variable, so the table does not know them.
     if dialect == "retinue":
         return retinue_home() / "agents"
     if dialect in ("pi", "devkit"):

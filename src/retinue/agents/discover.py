@@ -108,6 +108,7 @@ def _exists(path: str) -> bool:
 
 
 def _private(folder: Path) -> bool:
+    # A folder that cannot be looked at is not trusted.
     try:
         return not folder.stat().st_mode & stat.S_IWOTH
     except OSError:

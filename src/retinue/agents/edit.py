@@ -197,6 +197,7 @@ def _on_one_line(event: Any) -> bool:
 
 
 def _end_line(event: Any) -> int:
+    # A value that ends at the first column ends with the line before.
     mark = event.end_mark
     if mark.column == 0 and mark.line > event.start_mark.line:
         return int(mark.line) - 1

@@ -103,6 +103,7 @@ def _cannot(data: bytes, parsed: Parsed) -> str:
 
 
 def _candidates(parsed: Parsed) -> Iterator[tuple[str, str]]:
+    # The dialect's own key comes first; the others count in every dialect because they limit.
     key, value = off_switch(parsed.dialect)
     yield key, scalar(value)
     if key != "enabled":
@@ -132,6 +133,7 @@ def _uncovered(text: FileLines) -> FileLines:
 
 
 def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
+    # The real reader is asked before and after: an edit that changes anything else is not made.
     if before.spec is None or after.spec is None or after.spec.enabled is not enabled:
         return False
     if not set(differences(before.spec, after.spec)) <= {"enabled", "extra"}:

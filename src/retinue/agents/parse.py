@@ -234,6 +234,7 @@ def _name(
 
 
 def _is_document(path: str) -> bool:
+    # A README beside agents is for people.
     return file_name(path, (".md",)).lower() in _DOCUMENTS
 
 

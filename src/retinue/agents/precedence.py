@@ -200,6 +200,7 @@ def _scope(folder: Folder, path: str) -> str | None:
 
 
 def _failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], order: dict[str, int]) -> FailedFile:
+    # Only a broken file that is stronger than the winner has lost its name to it.
     problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
     name = claimed_name(parsed)
     winner = None

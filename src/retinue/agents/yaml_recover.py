@@ -116,6 +116,7 @@ def _faulty(line: str, following: str, brackets: bool) -> str | None:
 
 
 def _parses(line: str, value: str) -> bool:
+    # Most values begin with a letter, and for these a parser need not be asked.
     if value[0].isalnum() and " #" not in value and "\t" not in value:
         return ": " not in value and value[-1] != ":"
     try:

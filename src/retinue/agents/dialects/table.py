@@ -261,7 +261,7 @@ def squeeze(key: str) -> str:
 
 
 def off_by_one(left: str, right: str) -> bool:
-    """One letter added, dropped or changed, or two neighbours swapped."""
+    """Return whether one letter was added, dropped or changed, or two neighbours swapped."""
     if abs(len(left) - len(right)) > 1 or left == right:
         return False
     start = 0

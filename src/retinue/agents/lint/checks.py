@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from retinue.agents.create import check_name
 from retinue.agents.edit import FileLines, ending
-from retinue.agents.lint import checks as models
 from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.agents.lint.tools import check_tools
@@ -34,6 +33,7 @@ def has_instructions(body: str) -> bool:
 
 
 def _without_comments(body: str) -> str:
+    # By find, not by a pattern: an unclosed comment in a hostile file would make a pattern slow.
     parts: list[str] = []
     at = 0
     while (start := body.find("<!--", at)) >= 0:
@@ -164,6 +164,7 @@ def _schema(subject: LintSubject, schema: Mapping[str, Any]) -> Iterator[CheckRe
 
 
 def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
+    # opencode's names are paths, so a slash is no fault there.
     key = _key(subject, "name")
     try:
         check_name(spec.name.replace("/", "-") if subject.table.name_rule == "path" else spec.name)
@@ -192,12 +193,12 @@ def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     for model in (spec.model.name, *spec.model.fallbacks):
         if model is None:
             continue
-        several = models.alternatives(model)
+        several = alternatives(model)
         if several:
             remedy = f"Write [{', '.join(several)}]."
             yield subject.found("several-models", f"'{model}' names several models.", remedy, key=key)
-        elif not models.is_known(model):
-            meant = models.suggest(model)
+        elif not is_known(model):
+            meant = suggest(model)
             reason = f"No model '{model}' is known."
             if meant is None:
                 yield subject.found("unknown-model", reason, key=key)
@@ -207,6 +208,7 @@ def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
 
 
 def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
+    # An agent that appends to its parent's prompt, or keeps it in another file, needs no text of its own.
     if spec.prompt_mode == "append" or not spec.enabled or subject.table.nested_under is not None:
         return
     last = max(len(subject.text.lines), 1)

@@ -102,6 +102,7 @@ def attempt(subject: LintSubject, repair: Repair | None) -> LintSubject | None:
 
 
 def _safe(before: Parsed, after: Parsed, repair: Repair) -> bool:
+    # A repair may turn a recovered reading into YAML, and no reading into another recovery.
     if _problems(after) - _problems(before) or (after.reading != before.reading and after.reading != "yaml"):
         return False
     if before.spec is None or after.spec is None:

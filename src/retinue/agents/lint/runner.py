@@ -120,6 +120,7 @@ def _report(
 def _write(before: LintSubject, after: LintSubject) -> str:
     """Put the repaired file in place; return the reason if that is not possible."""
     path = Path(before.parsed.file)
+    # Read again right before writing, so that an editor's change in between is not lost.
     if after.data is None or _data(str(path)) != before.data:
         return "The file changed while it was being repaired."
     try:
@@ -181,6 +182,7 @@ def _looks_like_agent(path: Path) -> bool:
 
 
 def _starts_with(path: Path, beginnings: tuple[bytes, ...]) -> bool:
+    # A file that cannot be opened is looked at all the same, so that lint reports why.
     try:
         with path.open("rb") as stream:
             return stream.read(16).startswith(beginnings)

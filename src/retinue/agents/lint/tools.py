@@ -82,6 +82,7 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
 
 
 def _meant(name: str, subject: LintSubject) -> str | None:
+    # Names of two or three letters resemble too many others to be suggested.
     found = nearest(name, [alias for alias in ALIASES if len(alias) > 3])
     if found is None:
         return None
@@ -113,6 +114,7 @@ def _deny_key(subject: LintSubject) -> str | None:
 
 
 def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
+    # A shell is no contradiction: a read-only agent has one that cannot write.
     key = next(iter(subject.keys_for("tools.allow")), None)
     denied = {tool for name in spec.tools.deny for tool in canonical(name)}
     writing: list[str] = []
