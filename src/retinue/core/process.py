@@ -38,7 +38,9 @@ class Owner(Struct, frozen=True):
             return False
         if (self.host, self.space) == (here.host, here.space):
             return bool(self.started) and start_of(self.pid) == self.started
-        return (time.time() if now is None else now) - self.heartbeat < SILENCE_SECONDS
+        if now is None:
+            now = time.time()
+        return now - self.heartbeat < SILENCE_SECONDS
 
 
 def this_process() -> Owner:

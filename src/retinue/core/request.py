@@ -37,9 +37,15 @@ class Ceiling(Struct, frozen=True):
         denied, servers = data.get("denied"), data.get("servers")
         return cls(
             readonly=bool(data.get("readonly", True)),
-            denied=tuple(map(str, denied)) if isinstance(denied, (list, tuple)) else (),
-            servers=tuple(map(str, servers)) if isinstance(servers, (list, tuple)) else None,
+            denied=_texts(denied) or (),
+            servers=_texts(servers),
         )
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(str, value))
+    return None
 
 
 NO_CEILING = Ceiling()

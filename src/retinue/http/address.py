@@ -152,11 +152,19 @@ def ollama_url(host: str) -> str:
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80 if "://" in host else 11434)
+        port = parts.port
         name = parts.hostname or "localhost"
     except ValueError:
         return url
-    name = "127.0.0.1" if name == "0.0.0.0" else f"[{name}]" if ":" in name else name  # noqa: S104 - compared
+    if not port:
+        # Ollama's own port counts only where no scheme says another.
+        port = 11434
+        if "://" in host:
+            port = 443 if parts.scheme == "https" else 80
+    if name == "0.0.0.0":  # noqa: S104 - an address to listen on cannot be called
+        name = "127.0.0.1"
+    elif ":" in name:
+        name = f"[{name}]"
     return f"{parts.scheme}://{name}:{port}{parts.path}"
 
 

@@ -108,11 +108,14 @@ def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
 def total(lines: Iterable[Spending], key: str = "total") -> Spending:
     """Everything together."""
     some = list(lines)
+    agent, task = (some[0].agent, some[0].task) if some else ("", "")
     priced = [line.cost_usd for line in some if line.cost_usd is not None]
+    # Nothing priced is unknown, not free.
+    cost = sum(priced) if priced else None
     return Spending(
         key=key,
-        agent=some[0].agent if some else "",
-        task=some[0].task if some else "",
+        agent=agent,
+        task=task,
         runs=sum(line.runs for line in some),
         turns=sum(line.turns for line in some),
         tool_uses=sum(line.tool_uses for line in some),
@@ -120,7 +123,7 @@ def total(lines: Iterable[Spending], key: str = "total") -> Spending:
         output=sum(line.output for line in some),
         cache_read=sum(line.cache_read for line in some),
         cache_write=sum(line.cache_write for line in some),
-        cost_usd=sum(priced) if priced else None,
+        cost_usd=cost,
         unpriced_runs=sum(line.unpriced_runs for line in some),
         unpriced_tokens=sum(line.unpriced_tokens for line in some),
         first_at=min((line.first_at for line in some), default=0.0),

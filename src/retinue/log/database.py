@@ -325,7 +325,9 @@ def take_over(connection: sqlite3.Connection, run_id: str, here: Owner) -> tuple
     owner = owners(connection).get(row["owner"]) if row["state"] in LIVE else None
     if owner is not None:
         if owner.alive(here):
-            where = f"process {owner.pid}" + ("" if owner.host == here.host else f" on {owner.host}")
+            where = f"process {owner.pid}"
+            if owner.host != here.host:
+                where += f" on {owner.host}"
             raise StateError(
                 f"Run {run_id} is being run by {where}.",
                 remedy="Watch it with: retinue runs tail " + run_id,

@@ -217,7 +217,8 @@ class LogReader:
                 self._here = this_process()
             if owner is None or not owner.alive(self._here):
                 state, owner = "interrupted", None
-        return run_of(row, state, owner.pid if owner is not None else None)
+        pid = owner.pid if owner is not None else None
+        return run_of(row, state, pid)
 
     def _unknown(self, wanted: str) -> UnknownRunError:
         import difflib
@@ -253,7 +254,10 @@ def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[
     anywhere. Raise as `LogReader.run`; another project's unreadable log is passed over."""
     unknown: UnknownRunError | None = None
     found: list[tuple[Path, RunRow]] = []
-    for folder in [*([first] if first is not None else []), *(f for f in log_folders(home) if f != first)]:
+    folders = [folder for folder in log_folders(home) if folder != first]
+    if first is not None:
+        folders.insert(0, first)
+    for folder in folders:
         try:
             with LogReader.open(folder) as reader:
                 found.append((folder, reader.run(id_or_prefix)))

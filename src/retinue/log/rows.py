@@ -129,9 +129,14 @@ class RunTally(Struct):
             case RunCreated() | RunStarted() | RunResumed() | RunEnded():
                 self.moved = True
                 self._move(body, event)
-            case InboxOpened() | InboxClosed():
+            case InboxOpened():
                 self.moved = True
-                self.asking = max(self.asking + (1 if isinstance(body, InboxOpened) else -1), 0)
+                self.asking += 1
+                self.state = "waiting"
+            case InboxClosed():
+                self.moved = True
+                # A run that was taken up again may see the end of a question whose beginning it did not count.
+                self.asking = max(self.asking - 1, 0)
                 self.state = "waiting" if self.asking else "running"
             case _:
                 return False

@@ -26,7 +26,7 @@ from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace, RunRow, tally_of
-from retinue.log.stream_redactor import Delta, TextRedactor, Voice
+from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
 from retinue.log.writer import Batch, Writer, WriterJob
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Open:
 
     __slots__ = ("place", "seq", "voice")
 
-    def __init__(self, place: RunPlace, seq: int, voice: Voice | None) -> None:
+    def __init__(self, place: RunPlace, seq: int, voice: StreamRedactor | None) -> None:
         self.place = place
         self.seq = seq
         self.voice = voice
@@ -158,8 +158,13 @@ class Log:
                 await taking
                 await self.give_back(row)
             raise
-        self._runs[row.id] = _Open(row.place, last, Voice(self._redact) if self._redact is not None else None)
+        self._open(row.place, last)
         return row
+
+    def _open(self, place: RunPlace, seq: int) -> _Open:
+        redactor = StreamRedactor(self._redact) if self._redact is not None else None
+        run = self._runs[place.run_id] = _Open(place, seq, redactor)
+        return run
 
     async def give_back(self, row: RunRow) -> None:
         """Undo `claim`, as long as nothing was appended: the run is as `row` says again."""
@@ -207,9 +212,7 @@ class Log:
                 remedy="A run begins with its creation, or with claim() when it is taken up again.",
             )
         self._bind()
-        run = _Open(place, 0, Voice(self._redact) if self._redact is not None else None)
-        self._runs[place.run_id] = run
-        return run
+        return self._open(place, 0)
 
     def _refuse(self) -> None:
         if self._closed:

@@ -36,7 +36,7 @@ class TextRedactor(Protocol):
 Delta = TextDelta | ThinkingDelta | ToolProgress
 
 
-class Voice:
+class StreamRedactor:
     """The open streams of one run: its answer, its thoughts, and one for each running tool."""
 
     __slots__ = ("_redact", "_speaking", "_stream", "_tools")

@@ -82,7 +82,8 @@ def _judge(kind: str, data: dict[str, Any]) -> tuple[Level, Source, str, str]:
     match kind:
         case "run.warned":
             code = str(data.get("code", ""))
-            return "error" if code in _SEVERE else "warning", "run", code, str(data.get("text", ""))
+            level: Level = "error" if code in _SEVERE else "warning"
+            return level, "run", code, str(data.get("text", ""))
         case "model.retrying":
             failure = data.get("failure") or {}
             return "warning", "model", str(failure.get("kind", "")), str(failure.get("message", ""))
@@ -99,4 +100,5 @@ def _judge(kind: str, data: dict[str, Any]) -> tuple[Level, Source, str, str]:
 def _ending(outcome: dict[str, Any]) -> tuple[Level, Source, str, str]:
     ended, failure = str(outcome.get("ended", "")), outcome.get("failure") or {}
     said = " ".join(filter(None, (failure.get("message"), failure.get("remedy")))) or f"The run ended as {ended}."
-    return "warning" if ended in _MILD_ENDS else "error", "run", ended, said
+    level: Level = "warning" if ended in _MILD_ENDS else "error"
+    return level, "run", ended, said

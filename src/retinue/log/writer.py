@@ -224,7 +224,11 @@ class Writer:
 
     def _next(self) -> list[Batch | WriterJob | None]:
         """Wait for something to do, then take all there is."""
-        patience = RETRY_SECONDS if self._backlog else HEARTBEAT_SECONDS if self.tallies else None
+        patience = None
+        if self._backlog:
+            patience = RETRY_SECONDS
+        elif self.tallies:
+            patience = HEARTBEAT_SECONDS
         found: list[Batch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._queue.get(timeout=patience))

@@ -28,7 +28,11 @@ def raw_value(field: Field, text: str) -> Any:
     """`text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
     word = text.strip().lower()
     if isinstance(field.kind, Flag):
-        return True if word in _YES else False if word in _NO else text
+        if word in _YES:
+            return True
+        if word in _NO:
+            return False
+        return text
     if isinstance(field.kind, Choice):
         return {"true": True, "false": False}.get(word, text) if field.kind.also else text
     if isinstance(field.kind, Text):
@@ -73,7 +77,9 @@ class SettingsProblem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.field + ' ' if self.field else ''}{self.message}"
+        if self.field:
+            return f"{self.where}: {self.field} {self.message}"
+        return f"{self.where}: {self.message}"
 
 
 class Read:

@@ -55,7 +55,9 @@ def save_settings(
     def edit(data: dict[str, Any]) -> None:
         for name, field in wanted.items():
             raw = changes[name]
-            _change(data, field, _longer(data, field, raw.entry) if isinstance(raw, Append) else raw)
+            if isinstance(raw, Append):
+                raw = _longer(data, field, raw.entry)
+            _change(data, field, raw)
 
     return _edit_file(edit, Path(cwd), target, environment)
 
@@ -75,7 +77,9 @@ def remove_unknown(
 def _edit_file(
     edit: Callable[[dict[str, Any]], None], cwd: Path, target: Target, environment: Mapping[str, str] | None
 ) -> Saved:
-    path = target_file(cwd, target, os.environ if environment is None else environment)
+    if environment is None:
+        environment = os.environ
+    path = target_file(cwd, target, environment)
     try:
         if target == "user":
             private_folder(path.parent)
@@ -88,7 +92,9 @@ def _edit_file(
             if file.problem not in (None, EMPTY):
                 return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
             edit(file.data)
-            replace_file(real, _text(file.data), new_mode=0o600 if target == "user" else 0o666)
+            # A file of the project may be shared with others; the umask has the last word.
+            mode = 0o600 if target == "user" else 0o666
+            replace_file(real, _text(file.data), new_mode=mode)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Saved(path, False, f"{path} cannot be written: {reason}")

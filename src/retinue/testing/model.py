@@ -52,7 +52,8 @@ class ScriptedModel:
         self.info = info
         self.requests: list[ModelRequest] = []
         self.problems: list[str] = []
-        self._turns = [Turn(turn) if isinstance(turn, str) else turn for turn in turns]
+        self._turns: list[Turn] = []
+        self.add(*turns)
         self._calls = 0
         self.closed = False
 
@@ -63,7 +64,10 @@ class ScriptedModel:
 
     def add(self, *turns: Turn | str) -> None:
         """Go on with more turns."""
-        self._turns.extend(Turn(turn) if isinstance(turn, str) else turn for turn in turns)
+        for turn in turns:
+            if isinstance(turn, str):
+                turn = Turn(turn)
+            self._turns.append(turn)
 
     @property
     def left(self) -> int:
