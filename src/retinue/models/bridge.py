@@ -53,7 +53,9 @@ class Codec:
         """Alternating requests and responses, the system prompt first."""
         lib = self._lib
         history: list[Any] = []
-        waiting: list[Any] = [lib.SystemPromptPart(content=request.system)] if request.system else []
+        waiting: list[Any] = []
+        if request.system:
+            waiting.append(lib.SystemPromptPart(content=request.system))
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 parts = self._answer(message)
@@ -108,7 +110,9 @@ class Codec:
         if not parts:
             return []
         content = [part.text if isinstance(part, Text) else self._file(part) for part in parts]
-        return [self._lib.UserPromptPart(content=content[0] if len(content) == 1 else content)]
+        if len(content) == 1:
+            return [self._lib.UserPromptPart(content=content[0])]
+        return [self._lib.UserPromptPart(content=content)]
 
     def _results(self, message: ToolMessage) -> list[Any]:
         """Results are text; images and documents follow as the user's."""
@@ -127,7 +131,10 @@ class Codec:
         return parts
 
     def _result(self, result: ToolResult) -> Any:
-        outcome = {"outcome": "failed"} if result.is_error and self._says_failed else {}
+        outcome = {}
+        # Older versions of pydantic-ai have no such field.
+        if result.is_error and self._says_failed:
+            outcome["outcome"] = "failed"
         return self._lib.ToolReturnPart(
             tool_name=result.name, content=result_text(result), tool_call_id=result.call_id, **outcome
         )

@@ -65,11 +65,14 @@ def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
 
 def named_variables(entry: Mapping[str, Any]) -> list[str]:
     """Return the variables whose values a provider's entry asks for."""
-    named = [str(entry["apiKeyEnv"])] if entry.get("apiKeyEnv") else []
+    named = []
+    if entry.get("apiKeyEnv"):
+        named.append(str(entry["apiKeyEnv"]))
     headers = entry.get("headers")
     values = list(headers.values()) if isinstance(headers, Mapping) else []
     for text in (entry.get("apiKey"), *values):
-        named += [a or b for a, b in VARIABLE.findall(text)] if isinstance(text, str) else []
+        if isinstance(text, str):
+            named += [a or b for a, b in VARIABLE.findall(text)]
     return named
 
 

@@ -103,7 +103,8 @@ class Providers:
     def get(self, name: str) -> Provider | None:
         """Return the provider of that id, in any spelling, or None for an unknown one."""
         wanted = name.strip().lower()
-        wanted = OTHER_NAMES.get(wanted, wanted) if wanted not in self.described else wanted
+        if wanted not in self.described:
+            wanted = OTHER_NAMES.get(wanted, wanted)
         if wanted not in self._made:
             self._made[wanted] = self._make(wanted)
         return self._made[wanted]
@@ -246,7 +247,8 @@ class _Maker:
         for variable in self.preset.urls:
             url = self.all.environment.get(variable, "").strip()
             if url:
-                url = ollama_url(url) if variable == "OLLAMA_HOST" else url
+                if variable == "OLLAMA_HOST":
+                    url = ollama_url(url)
                 return self._azure(normal_url(self.api, url)), True
         written = self.entry.get("baseUrl", "")
         if not written:
@@ -260,7 +262,11 @@ class _Maker:
         """Azure's endpoint is a resource; the path to its OpenAI interface is always the same."""
         if self.name != "azure" or "/openai" in url:
             return url
-        return url.removesuffix("/v1") + ("/openai/deployments/{model}" if self._api_version() else "/openai/v1")
+        path = "/openai/v1"
+        if self._api_version():
+            # A dated version has a path for each deployment.
+            path = "/openai/deployments/{model}"
+        return url.removesuffix("/v1") + path
 
     def _api_by_model(self, custom: bool) -> bool:
         """OpenAI itself and Azure, whose dated versions have the Responses API since 2025-03."""
@@ -272,9 +278,9 @@ class _Maker:
         return self.name == "openai" and not custom
 
     def _api_version(self) -> dict[str, str]:
-        version = self.entry.get("apiVersion") or (
-            self.all.environment.get("OPENAI_API_VERSION", "") if self.name == "azure" else ""
-        )
+        version = self.entry.get("apiVersion")
+        if not version and self.name == "azure":
+            version = self.all.environment.get("OPENAI_API_VERSION", "")
         if version:
             return {"api-version": version}
         return {}

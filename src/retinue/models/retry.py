@@ -39,7 +39,8 @@ def retry_after(
     """Seconds from now, never negative; None if the server did not say. `headers` have
     lower-case names; `details` is the list in a Google error; `said` is its prose, the only place
     where a limit in the middle of a stream names a wait ("Please try again in 11.054s")."""
-    now = time.time() if now is None else now
+    if now is None:
+        now = time.time()
     for seconds in (
         _number(headers.get("retry-after-ms") or headers.get("x-ms-retry-after-ms"), 0.001),
         _number(headers.get("retry-after")),
@@ -271,7 +272,10 @@ class RetryingModel:
                             shown.append(part.text)
                         yield part
             finally:
-                await self._gate.after(message.failure if message is not None else None)
+                failure = None
+                if message is not None:
+                    failure = message.failure
+                await self._gate.after(failure)
             message = message or _ended(self.info, shown)
             if message.failure is None or message.stop != "error":
                 self._answered = True
@@ -294,7 +298,8 @@ class RetryingModel:
 def _ended(info: ModelInfo, shown: list[str]) -> AssistantMessage:
     text = "".join(shown)
     failure = Failure("dropped", f"The stream of {info.full_name} ended without an end.")
-    return AssistantMessage((Text(text),) if text else (), "error", model=info.full_name, failure=failure)
+    content = (Text(text),) if text else ()
+    return AssistantMessage(content, "error", model=info.full_name, failure=failure)
 
 
 def _final(message: AssistantMessage, longest: AssistantMessage, attempts: int) -> AssistantMessage:

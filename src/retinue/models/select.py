@@ -174,7 +174,8 @@ class _Chooser:
             from retinue.models.local_window import served_models
 
             served = await served_models(provider, transport)
-            best = best if best in (served or (best,)) else served[0] if served else None
+            if served and best not in served:
+                best = served[0]
         if best is None:
             return None
         return self.providers.info(provider, best)
