@@ -58,6 +58,7 @@ def execute_lint(args: argparse.Namespace) -> int:
     if args.paths:
         found = lint_paths(args.paths, fix=args.fix, check=check)
     else:
+        # Plugins outside of the project are not looked at: --fix must not change files of others.
         found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False), check=check)
     if args.json:
         write_json(report.document(found.findings, found.changes, found.files))

@@ -79,6 +79,7 @@ def _lines(question: str) -> str:
     lines: list[str] = []
     while (line := _line("", strip=False)).strip() != ".":
         lines.append(line)
+        # An empty first line asks for the default.
         if not line and len(lines) == 1:
             break
     return "\n".join(lines)
@@ -89,6 +90,7 @@ def _line(question: str, *, strip: bool = True) -> str:
     try:
         answer = input()
     except EOFError:
+        # The end of input means what Ctrl-C means: the person went away, and nothing is written.
         raise KeyboardInterrupt from None
     if strip:
         return answer.strip()

@@ -215,7 +215,8 @@ def python(installation: Installation) -> Iterator[Row]:
 
 
 def terminal(installation: Installation) -> Iterator[Row]:
-    out = sys.__stdout__ or sys.stdout  # the terminal app puts something else in its place
+    # The terminal app puts something else in its place.
+    out = sys.__stdout__ or sys.stdout
     if not out.isatty():
         yield "info", "terminal", "the output is not a terminal, so nothing can be said about it"
         return
@@ -285,6 +286,7 @@ def models(installation: Installation) -> Iterator[Row]:
     except RetinueError as error:
         yield "failure", "default", error.message, error.remedy or "See: retinue models list"
         return
+    # A person who did not choose the planner should know that no language model answers.
     if chosen.info.provider == "offline":
         remedy = "Set a key, such as ANTHROPIC_API_KEY, or describe a server under `providers` in the settings."
         yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy

@@ -103,6 +103,7 @@ async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
         seen[event.run_id] = event.seq
         yield event
     await _end_below(retinue, run)
+    # Runs that were stopped just now have written their last events after the stream had ended.
     for event in run.recorded(tree=True):
         if event.seq > seen.get(event.run_id, 0):
             yield event
@@ -150,6 +151,7 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
 
     def interrupt() -> None:
         nonlocal pressed
+        # The second Ctrl-C: the run does not end by itself, so nobody waits for it any longer.
         if pressed and task is not None:
             task.cancel()
         pressed = True
@@ -166,7 +168,8 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
     try:
         for number, handle in numbers.items():
             loop.add_signal_handler(number, handle)
-    except NotImplementedError:  # Windows: KeyboardInterrupt ends the program instead
+    except NotImplementedError:
+        # Windows: KeyboardInterrupt ends the program instead.
         yield
         return
     try:

@@ -70,7 +70,8 @@ def _exact(item: InboxItem) -> str:
     arguments: Any = item.payload.get("arguments") or {}
     tool = str(item.payload.get("tool", ""))
     if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
-        return item.detail  # the diff has everything that the arguments say
+        # The diff has everything that the arguments say.
+        return item.detail
     if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:
         return str(arguments["command"])
     if not arguments:

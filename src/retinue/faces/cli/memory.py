@@ -182,6 +182,7 @@ def execute_restore(args: argparse.Namespace) -> int:
     path = cwd / Path(args.archive).expanduser()
     try:
         with path.open("rb") as file:
+            # One byte more than allowed tells a file that is too large from one that just fits.
             data = file.read(_LARGEST + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", remedy="Name an archive of a memory.") from error

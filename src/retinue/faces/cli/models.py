@@ -244,6 +244,7 @@ def execute_resolve(args: argparse.Namespace) -> int:
     except UsageError as error:
         if not args.json:
             raise
+        # A program that asked for JSON gets the refusal as a document of its own.
         write_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}})
         return error.exit_code
     if args.json:

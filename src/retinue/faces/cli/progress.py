@@ -61,8 +61,8 @@ class Progress:
         self._open_line = False
         self._answers = answers
         self._streamed: list[str] = []
+        # The newest answer ended at the output limit: the next one may be the rest of it.
         self._cut_off = False
-        """The newest answer ended at the output limit: the next one may be the rest of it."""
         self._goes_on = False
 
     def has_shown(self, text: str) -> bool:
@@ -123,7 +123,8 @@ class Progress:
             case TextDelta() | TurnStarted() | TurnEnded() | AssistantEnded() | MessageAdded():
                 self._stream(body)
             case ToolStarted(call) if call.name in SPAWNING:
-                return None  # the agent's own line says it
+                # The agent's own line says it.
+                return None
             case ToolStarted():
                 return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
             case ToolEnded() if body.result.is_error:
@@ -162,6 +163,7 @@ class Progress:
             case TextDelta(text):
                 self._write(text)
             case AssistantEnded():
+                # An answer that was cut off at the output limit goes on in the next turn: its line stays open.
                 self._cut_off = body.message.stop == "length" and not body.message.tool_calls
             case MessageAdded():
                 self._goes_on = self._cut_off and body.message.origin == "correction"
@@ -180,7 +182,8 @@ class Progress:
         self._streamed.append(text)
         shown = harmless(text)
         if not self._answers:
-            shown = f"\x1b[2m{shown}\x1b[0m"  # dimmed, for the answer is printed once more on stdout
+            # Dimmed, for the answer is printed once more on stdout.
+            shown = f"\x1b[2m{shown}\x1b[0m"
         print(shown, end="", file=self.stream, flush=True)
         self._open_line = not text.endswith("\n")
 

@@ -60,7 +60,8 @@ def _number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        return float("nan")  # not within any range, so the caller says what is accepted
+        # Not within any range, so the caller says what is accepted.
+        return float("nan")
 
 
 def add_cwd(parser: argparse.ArgumentParser, help: str = "the project to look in (default: here)") -> None:
@@ -226,5 +227,6 @@ def for_reader(text: str) -> str:
     # An escape in a file would act as soon as somebody prints that file.
     from retinue.tools.capture import clean
 
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")  # nothing of an answer is overwritten
+    # Nothing of an answer is overwritten.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return clean(lines.replace("\x08", ""))

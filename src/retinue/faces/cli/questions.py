@@ -97,7 +97,8 @@ class Terminal:
             readable = asyncio.Event()
             try:
                 loop.add_reader(descriptor, readable.set)
-            except NotImplementedError:  # Windows: a thread waits instead, and cannot be called off
+            except NotImplementedError:
+                # Windows: a thread waits instead, and cannot be called off.
                 return await asyncio.to_thread(self._source.readline) or None
             try:
                 await readable.wait()
@@ -171,5 +172,6 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
             return False
         if word in ("o", "once"):
             return True
-        if not answer:  # the end of the input is no consent, and no decision either
+        if not answer:
+            # The end of the input is no consent, and no decision either.
             return False

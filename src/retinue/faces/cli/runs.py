@@ -128,6 +128,7 @@ def _as_trees(rows: list[RunRow]) -> list[RunRow]:
     shown = {row.id for row in rows}
     below: dict[str | None, list[RunRow]] = {}
     for row in rows:
+        # A run whose parent is not listed stands at the top.
         parent = row.parent_id if row.parent_id in shown else None
         below.setdefault(parent, []).append(row)
     found: list[RunRow] = []

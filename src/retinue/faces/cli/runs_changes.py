@@ -177,6 +177,7 @@ def execute_undo(args: argparse.Namespace) -> int:
         scope = _scope(reader, row, rows[1:], args.turn)
     done: list[UndoneFile] = []
     forgotten = None
+    # Looking makes nothing: a project in which nothing was changed has no ledger.
     if (folder / "checkpoints" / "ledger.db").is_file():
         done, forgotten = _undo(folder, scope, args)
     if forgotten is not None and not done:
@@ -277,6 +278,7 @@ def execute_prune(args: argparse.Namespace) -> int:
     if not args.dry_run:
         for path in files:
             _remove(path)
+    # Git packs the checkpoints: only the size of the folder says what was freed.
     taken += max(size - _size(state / "checkpoints"), 0)
     _report_prune(args, len(rows), len(undoable), len(files), taken)
     return 0

@@ -57,6 +57,7 @@ def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SE
                 over = all(row.state not in LIVE for row in rows)
                 if over or asyncio.get_running_loop().time() >= deadline:
                     return {row.id: row.ended or row.state for row in rows}
+                # Another process writes the log: there is nothing to await but its next row.
                 await asyncio.sleep(POLL_SECONDS)
 
     return asyncio.run(wait())

@@ -128,7 +128,8 @@ def execute_list(args: argparse.Namespace) -> int:
 
 async def _list(args: argparse.Namespace) -> int:
     found: list[tuple[ScheduledJob, str | None]] = []
-    if log_file(state_folder(folder(args.cwd))).exists():  # looking makes nothing
+    if log_file(state_folder(folder(args.cwd))).exists():
+        # Looking makes nothing.
         async with opened(args) as supervisor:
             found = [(job, last_status(supervisor, job)) for job in supervisor.schedules.jobs()]
     if args.json:
@@ -281,6 +282,7 @@ async def _serve(args: argparse.Namespace) -> int:
             print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     async with opened(args) as supervisor:
+        # A scheduler of our own, so that everything it fires is said on standard error.
         supervisor.schedules = scheduler = Scheduler(supervisor, lambda fired: say(_words(fired)))
         if args.once:
             fired = await scheduler.tick()

@@ -130,6 +130,7 @@ async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[s
         return {**told, "problem": f"it is not trusted: retinue trust add {config.origin}"}
     habits = habits_of(project)
     server = loop_pool().server(config, habits, (project.cwd,))
+    # What the server offered when it was last connected must not pass for an answer of today.
     server.listing = None
     try:
         async with asyncio.timeout(seconds):

@@ -247,6 +247,7 @@ def change(args: argparse.Namespace, value: str | None) -> int:
         origin = before.explain(field.name).origin
         raise UsageError(f"{field.name} is not set in {path}.", remedy=f"Its value comes from: {origin}")
     raw = None if value is None else raw_value(field, value)
+    # The person changes the file through us: what they consented to before stays consented to.
     with consent_stays(open_project(cwd), path):
         saved = save_settings({field.name: raw}, cwd=cwd, target=target)
     if not saved.persisted:
@@ -307,7 +308,8 @@ def execute_unset(args: argparse.Namespace) -> int:
     if find(args.name) is not None:
         return change(args, None)
     if args.name not in {problem.field for problem in load_settings(cwd).problems if problem.where == str(path)}:
-        return change(args, None)  # says that there is none, and what was probably meant
+        # Says that there is none, and what was probably meant.
+        return change(args, None)
     saved = remove_unknown(args.name, cwd=cwd, target=args.target)
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")

@@ -185,7 +185,8 @@ def execute_app(args: argparse.Namespace) -> int:
     from retinue.faces.cli.questions import ask_for_trust
 
     cwd = folder(args.cwd)
-    trust = args.trust or ask_for_trust(cwd)  # before the app takes the screen
+    # Before the app takes the screen.
+    trust = args.trust or ask_for_trust(cwd)
     return hosted(lambda host: asyncio.run(_talk(args, cwd, trust, host)))
 
 

@@ -50,6 +50,7 @@ def execute(args: argparse.Namespace) -> int:
         if not args.paths:
             for subject in found:
                 project.trust.revoke(subject.path)
+        # A file that brings nothing any more may still have consent: it is found by its path.
         unknown = [path for path in args.paths if not project.trust.revoke(project.cwd / path)]
         if unknown:
             raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")

@@ -112,6 +112,7 @@ class RetinueApp(Frame):
         self.feed.unwatch()
         self.board.main_id = row.id
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
+            # Two processes must not run one conversation: this one watches, and sends words as commands.
             self.talk = Attached(self.project.state, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
@@ -221,7 +222,8 @@ class RetinueApp(Frame):
 
     @work
     async def _say(self, text: str) -> None:
-        if isinstance(self.talk, Attached) and self.talk.over:  # it goes on here
+        if isinstance(self.talk, Attached) and self.talk.over:
+            # It goes on here.
             await self._guarded(self.open_session(self.talk.main_id or ""))
         delivery = await self._guarded(self.talk.say(text), back=text)
         self.board.main_id = self.talk.main_id
@@ -275,7 +277,8 @@ class RetinueApp(Frame):
             return
         if run_id == self.session.main_id:
             self._wake()
-        elif run_id in self.board.cards:  # an agent of an agent, whom the person asked
+        elif run_id in self.board.cards:
+            # An agent of an agent, whom the person asked.
             self._show_news_for(run_id)
 
     @work
@@ -301,6 +304,7 @@ class RetinueApp(Frame):
         now = time.time()
         frame = int(time.monotonic() / FRAME_SECONDS)
         settings = self.retinue.supervisor.settings
+        # Twenty times a second: the panels below draw only what has changed.
         look = Look(
             width=self.size.width - 2,
             mode=settings.widget_mode,

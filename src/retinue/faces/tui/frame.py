@@ -182,7 +182,8 @@ def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
     try:
         for number in numbers:
             loop.add_signal_handler(number, once)
-    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread
+    except (NotImplementedError, RuntimeError):
+        # Windows, or not the main thread.
         numbers = []
     try:
         yield
@@ -241,6 +242,7 @@ class Frame(App[Leaving]):
             self.register_theme(each)
         self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
+            # Not in BINDINGS: a person may have changed the keys.
             self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
         for name, entry in SCREENS.items():
             self._register_screen(name, entry)

@@ -212,11 +212,13 @@ class FleetPanel(LinesPanel):
         return True
 
     async def _on_key(self, event: events.Key) -> None:
+        # Ctrl+C belongs to the app, wherever the focus is.
         if event.key == "ctrl+c":
             return
         event.stop()
         event.prevent_default()
-        if self.fleet.selected is None:  # it was on its way here when the editor got the focus back
+        if self.fleet.selected is None:
+            # It was on its way here when the editor got the focus back.
             self._pass_on(event)
         elif event.key in _MOVES:
             self.fleet.move(_MOVES[event.key], self._rows)

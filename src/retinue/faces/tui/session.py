@@ -76,10 +76,10 @@ class Session:
         self._final = False
         self._compact = False
         self._beginning = False
+        # A new attempt was asked for, and what comes before its first event belongs to the one before.
         self._awaited = False
-        """A new attempt was asked for, and what comes before its first event belongs to the one before."""
+        # The model of the next attempt, where a person chose another.
         self.model: str | None = None
-        """The model of the next attempt, where a person chose another."""
         self.run: RunHandle | None = None
         self.main_id: str | None = None
         self.state: State = "idle"
@@ -109,6 +109,7 @@ class Session:
         """Interrupt, and send what waits as the next turn; with nothing waiting only interrupt. On failure what
         waits is put back. Return False when nothing is at work."""
         run = self.run
+        # Taken first: the end of the interrupted run would otherwise begin the next attempt with it.
         waiting, self.queue = self.queue, []
         if run is None or not self.interrupt():
             self.queue = waiting
@@ -257,8 +258,8 @@ class Attached:
         self._folder = folder
         self._changed = changed
         self._final = False
+        # It has ended in its process: it can be taken up here.
         self.over = False
-        """It has ended in its process: it can be taken up here."""
         self.main_id: str | None = run_id
         self.state: State = "working"
         self.queue: list[str] = []

@@ -145,6 +145,7 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
             stderr=asyncio.subprocess.PIPE,
             env=dict(environment),
             cwd=cwd if cwd.is_dir() else None,
+            # A group of its own, so that everything it started can be ended with it.
             start_new_session=True,
         )
     except OSError as error:

@@ -69,7 +69,7 @@ class Board:
             self.changed = True
 
     def agents(self) -> Iterator[RunCard]:
-        """Every run but main, in the order they were asked for."""
+        """Yield every run but main, in the order they were asked for."""
         return (card for card in self.cards.values() if not self._is_main(card))
 
     def recent(self, now: float) -> list[RunCard]:
@@ -79,12 +79,13 @@ class Board:
             for card in self._recent.values()
             if card.ended_at is not None and now - card.ended_at >= LINGER_SECONDS_FAILED
         ]
+        # Forgotten here, so that drawing never looks at runs that ended long ago.
         for run_id in over:
             del self._recent[run_id]
         return [card for card in self._recent.values() if not self._is_main(card)]
 
     def shown(self, now: float, *, background_only: bool = False) -> list[RunCard]:
-        """What the live widget has to show: all that lives, finished ones for a while, and the
+        """Return what the live widget has to show: all that lives, finished ones for a while, and the
         ancestors of those that live, so that no branch hangs in the air."""
         wanted: dict[str, RunCard] = {}
         for card in self.recent(now):
@@ -99,7 +100,7 @@ class Board:
         return list(wanted.values())
 
     def counts(self) -> tuple[int, int]:
-        """How many agents work, and how many wait in the queue."""
+        """Return how many agents work, and how many wait in the queue."""
         return counts(card for card in self._recent.values() if not self._is_main(card))
 
     def children(self, parent_id: str | None) -> list[RunCard]:
@@ -140,7 +141,7 @@ class Board:
 
 
 def counts(cards: Iterable[RunCard]) -> tuple[int, int]:
-    """How many of them work, and how many wait in the queue."""
+    """Return how many of them work, and how many wait in the queue."""
     running = queued = 0
     for card in cards:
         running += card.at_work
@@ -176,7 +177,8 @@ def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tu
             walk(card.id, level + 1)
 
     walk(None, 0)
-    for card in drawn.values():  # a circle of parents, which no log should hold
+    for card in drawn.values():
+        # A circle of parents, which no log should hold.
         if card.id not in seen:
             seen.add(card.id)
             rows.append((card, 0, True))
@@ -194,7 +196,8 @@ def backfill_from(log: Log) -> Backfill:
         try:
             row = reader.run(card.id)
             past = reader.ordered(card.id, _MOVES)
-        except RetinueError:  # a run can be watched without its past
+        except RetinueError:
+            # A run can be watched without its past.
             return
         for _, event in past:
             card.take(event)
@@ -266,7 +269,8 @@ class Feed:
                 taken += 1
                 if taken % BATCH == 0:
                     await asyncio.sleep(0)
-        except StateError:  # a log that cannot be read is reported by those who write runs
+        except StateError:
+            # A log that cannot be read is reported by those who write runs.
             return
         except Exception as error:
             if self._failed is None:

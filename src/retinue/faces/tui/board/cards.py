@@ -139,7 +139,7 @@ class RunCard:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is a run that a person talks to."""
+        """Return whether it is a run that a person talks to."""
         return self.depth == 0 and self.parent_id is None and bool(self.agent)
 
     @property

@@ -52,11 +52,11 @@ class Pages:
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to draw of what is already known: then ask again soon."""
+        """Return whether there is more to draw of what is already known: then ask again soon."""
         return bool(self._made) and self._made[0] == "transcript" and self._transcript.behind
 
     def _state(self, story: RunStory, viewer: Viewer, moment: Moment) -> tuple[object, ...]:
-        """What the lines of the open view depend on."""
+        """Return what the lines of the open view depend on."""
         match viewer.view:
             case "transcript" | "output":
                 return (story.version,)
@@ -131,7 +131,7 @@ def _header(card: RunCard, width: int, moment: Moment) -> Text:
 
 
 def _views(viewer: Viewer, width: int) -> Text:
-    """The edge below the header, with the views in it."""
+    """Return the edge below the header, with the views in it."""
     line = Text("├─ ", STYLES["dim"])
     for number, view in enumerate(VIEWS, 1):
         style = "bold reverse" if view == viewer.view else STYLES["dim"]

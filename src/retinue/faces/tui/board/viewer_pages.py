@@ -48,6 +48,7 @@ class Transcript:
     def update(self, story: RunStory, width: int) -> list[Row]:
         """Return the lines so far, with those of an unfinished answer at the end. They are not to be changed."""
         themed = tuple(STYLES.values())
+        # Everything is drawn again only for another width or theme, or where a run began anew.
         if width != self.width or themed != self.themed or self.drawn > len(story.entries):
             self.width, self.themed, self.lines, self.drawn = width, themed, [], 0
         left = SLICE_CHARACTERS

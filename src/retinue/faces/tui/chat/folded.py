@@ -65,6 +65,7 @@ class Folded(Static, can_focus=True):
         self.action_flip()
 
     def redraw(self) -> None:
+        # Before it is on the screen its size is not known; `on_mount` draws it.
         if not self.is_attached:
             return
         line = Text(no_wrap=True, overflow="ellipsis")

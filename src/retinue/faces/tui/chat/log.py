@@ -102,6 +102,7 @@ class Answer(Markdown):
             text, self._pieces = "".join(self._pieces), []
             began = time.perf_counter()
             await self.append(clean(text))
+            # The longer drawing takes, the longer the pause: neither keys nor other runs wait for it.
             pause = max(FLUSH_SECONDS, (time.perf_counter() - began) * (SHARE - 1))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -124,11 +125,11 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
+        # Ends that were shown before the main agent heard of them, by run and time.
         self._early: set[tuple[str, float | None]] = set()
-        """Ends that were shown before the main agent heard of them, by run and time."""
         self._cutting = False
+        # Whether new tool calls are shown open.
         self.unfolded = False
-        """Whether new tool calls are shown open."""
 
     def on_mount(self) -> None:
         self.anchor()

@@ -49,7 +49,7 @@ class Candidate:
 
 
 def wanted(line: str, column: int, *, first_line: bool) -> Wanted | None:
-    """What the cursor at `column` of `line` stands behind; None for plain words."""
+    """Return what the cursor at `column` of `line` stands behind; None for plain words."""
     before = line[:column]
     found = _COMMAND.fullmatch(before)
     if found and first_line:
@@ -61,7 +61,7 @@ def wanted(line: str, column: int, *, first_line: bool) -> Wanted | None:
 
 
 def rank(word: str, names: Iterable[str], most: int = MOST) -> list[str]:
-    """The names that fit, best first: those that begin with it, whose last part does, that have
+    """Return the names that fit, best first: those that begin with it, whose last part does, that have
     it somewhere, that have its letters in order. Shorter ones go first."""
     if not word:
         return sorted(names, key=lambda name: (name.count("/"), name))[:most]
@@ -126,6 +126,7 @@ class Files:
         self._lock = asyncio.Lock()
 
     async def like(self, word: str, most: int) -> list[str]:
+        # One listing at a time, however fast someone types.
         async with self._lock:
             if time.monotonic() - self._at > FRESH_SECONDS:
                 self._found = await asyncio.to_thread(_listed, self._folder)
@@ -166,6 +167,7 @@ def _known_to_ripgrep(folder: Path) -> list[str]:
 
 def _paths(output: bytes) -> list[str]:
     lines = output.decode("utf-8", "replace").splitlines()[:MOST_FILES]
+    # Git quotes names with odd characters, which nobody could type or read here.
     return [line for line in lines if not line.startswith('"') and line.isprintable()]
 
 

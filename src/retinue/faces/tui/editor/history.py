@@ -47,7 +47,7 @@ class History:
             _append(self._path, self._redact(text))
 
     def older(self, current: str) -> str | None:
-        """The entry before; what is being typed is kept for the way back. None at the oldest."""
+        """Return the entry before; what is being typed is kept for the way back. None at the oldest."""
         at = len(self.entries) if self._at is None else self._at
         if at == 0:
             return None
@@ -57,7 +57,7 @@ class History:
         return self.entries[self._at]
 
     def newer(self) -> str | None:
-        """The entry after, at the end what was being typed. None when that is already there."""
+        """Return the entry after, at the end what was being typed. None when that is already there."""
         if self._at is None:
             return None
         self._at += 1
@@ -68,7 +68,7 @@ class History:
 
     @property
     def recalled(self) -> str | None:
-        """The entry one has gone back to; None while typing."""
+        """Return the entry one has gone back to; None while typing."""
         return self.entries[self._at] if self._at is not None else None
 
     def leave(self) -> None:

@@ -32,7 +32,7 @@ class Pastes:
         self._last = 0
 
     def take(self, text: str) -> str:
-        """What to put into the editor for a paste: the text, or a placeholder for a long one."""
+        """Return what to put into the editor for a paste: the text, or a placeholder for a long one."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1
         if lines <= LONG_LINES and len(text) <= LONG_CHARACTERS:
@@ -43,11 +43,11 @@ class Pastes:
         return f"[Pasted text #{self._last} {size}]"
 
     def whole(self, text: str) -> str:
-        """The text with every placeholder replaced by what it stands for."""
+        """Return the text with every placeholder replaced by what it stands for."""
         return _PLACEHOLDER.sub(lambda found: self._texts.get(int(found[1]), found[0]), text)
 
     def before(self, text: str) -> int:
-        """The length of the placeholder that `text` ends with; 0 when it ends with none."""
+        """Return the length of the placeholder that `text` ends with; 0 when it ends with none."""
         found = next((each for each in _PLACEHOLDER.finditer(text) if each.end() == len(text)), None)
         return len(found[0]) if found is not None and int(found[1]) in self._texts else 0
 
@@ -118,8 +118,8 @@ class Prompt(TextArea):
         self.choices = Choices()
         self.pastes = Pastes()
         self.popup = Popup()
+        # Whether something waits that `up` in an empty prompt takes back.
         self.waiting = False
-        """Whether something waits that `up` in an empty prompt takes back."""
         self._complete = complete
 
     def put(self, text: str) -> None:
@@ -150,7 +150,7 @@ class Prompt(TextArea):
         await super()._on_key(event)
 
     def _handle(self, key: str) -> bool:
-        """Whether the key meant something here; all others are for the text."""
+        """Return whether the key meant something here; all others are for the text."""
         if self.choices.open and self._choose(key):
             return True
         if key == "enter":
@@ -194,8 +194,10 @@ class Prompt(TextArea):
             return False
         typed = self.document.get_line(row)[place.start : column]
         if by_enter and place.kind == "command" and typed == chosen.text:
-            return False  # nothing to complete: Enter sends it
+            # Nothing to complete: Enter sends it.
+            return False
         self.replace(f"{chosen.text} ", (row, place.start), (row, column))
+        # Enter on a command completes and sends it; on a name it only completes.
         return not (by_enter and place.kind == "command")
 
     def _up_down(self, key: str) -> bool:
@@ -249,7 +251,8 @@ class Prompt(TextArea):
         found = await self._complete(place)
         row, column = self.cursor_location
         if wanted(self.document.get_line(row), column, first_line=row == 0) != place:
-            return  # typed on meanwhile
+            # Typed on meanwhile.
+            return
         if found:
             self.choices.show(place, found)
         else:

@@ -95,7 +95,8 @@ def _deaf() -> Iterator[None]:
     try:
         # A handler that does nothing, not SIG_IGN, which the program that is started would inherit.
         before = signal.signal(signal.SIGINT, lambda *_: None)
-    except ValueError:  # not in the main thread
+    except ValueError:
+        # Not in the main thread.
         yield
         return
     try:
@@ -146,6 +147,7 @@ async def _edit_here(app: RetinueApp, path: Path, before: bytes, why: str) -> bo
         text = before.decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8 text.", remedy=why) from None
+    # The editor of the app knows one line ending only: the file keeps the one it had.
     ends = "\r\n" if "\r\n" in text else "\n"
     said = await app.push_screen_wait(Write(f"Edit {path.name}", text, detail=why))
     if said is None:

@@ -56,7 +56,8 @@ class InboxWatch:
             if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
             rows = items(self._project.log.reader) if ids else ()
-        except RetinueError:  # a log that cannot be read is reported by those who write runs
+        except RetinueError:
+            # A log that cannot be read is reported by those who write runs.
             return
         self._ids, self._read_at = ids, now
         waiting = [each.item for each in rows]
@@ -64,6 +65,7 @@ class InboxWatch:
         self._known = {item.id for item in waiting}
         self._app.facts["inbox"] = len(waiting)
         self._app.banner.show("inbox", banner(waiting))
+        # For items of other processes it does not open by itself: somebody else sits there.
         if any(self._is_ours(item) for item in new) and self._may_open():
             self._app.run_worker(self._app.open_screen("inbox", True), name="inbox", exclusive=False)
 

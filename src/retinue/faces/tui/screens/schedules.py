@@ -185,7 +185,8 @@ class SchedulesScreen(ListSheet[None]):
     async def _remove(self, job: ScheduledJob) -> None:
         if not await confirm(self.app, f"Remove {job.name}?", "Runs it has started go on.", "Remove it"):
             return
-        with suppress(UnknownJobError):  # someone else was first
+        with suppress(UnknownJobError):
+            # Someone else was first.
             await self.retinue.schedules.remove(job.id)
         self.redraw()
         self.say(f"{job.name} was removed.", "success")

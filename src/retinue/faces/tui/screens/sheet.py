@@ -97,7 +97,7 @@ class Sheet(Screen[Result]):
         yield Static(Text(self.keys_line), id="keys")
 
     def body(self) -> Iterable[Widget]:
-        """The widgets between heading and keys."""
+        """Return the widgets between heading and keys."""
         yield Rows()
 
     @property
@@ -141,6 +141,7 @@ class Sheet(Screen[Result]):
         try:
             await task
         except RetinueError as error:
+            # The person may have left the sheet while the work went on.
             if self.is_mounted:
                 self.say(sentence(error), "error")
 

@@ -153,7 +153,8 @@ def program(word: str, *usual: str) -> Make:
     `usual` where nothing else is asked for."""
 
     async def make(project: Project, words: list[str]) -> list[Line]:
-        asked = [each for each in words if each != "--follow"]  # the panel looks again by a key
+        # The panel looks again by a key.
+        asked = [each for each in words if each != "--follow"]
         command = [sys.executable, "-m", "retinue", word, *(asked or usual)]
         try:
             done = await asyncio.to_thread(
@@ -285,7 +286,8 @@ class ToolkitScreen(Sheet[None]):
     async def _look(self, report: Report, words: list[str]) -> None:
         lines = await make_report(report, self.project, words)
         if not self.is_mounted or (report, words) != (self._report, self._words):
-            return  # another one was chosen meanwhile
+            # Another one was chosen meanwhile.
+            return
         text = Text("\n").join(Text(line, STYLES.get(meaning, "")) for line, meaning in lines)
         self.query_one("#report Static", Static).update(text)
         self.head(f"Toolkit · {' '.join([report.name, *words])}")

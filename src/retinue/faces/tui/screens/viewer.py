@@ -106,6 +106,7 @@ class RunSource:
         from retinue.log.commands import RunCommand, send
 
         command = RunCommand(self.run_id, kind, text)
+        # The other process answers when it looks at the log next: that must not block this event loop.
         answers = await asyncio.to_thread(lambda: asyncio.run(send(self._folder, [command])))
         return answers[0].text
 
@@ -232,6 +233,7 @@ class ViewerScreen(ModalScreen[None]):
         height = holder.height - (self.viewer.mode != "reading")
         self.viewer.measure(len(lines), content_height(self.story.card, height))
         self._box.show(box_rows(self.story.card, self.viewer, lines, holder.width, moment, self._note))
+        # A long run is drawn slice by slice, and keys are heard in between.
         if self._pages.behind:
             self.call_later(self.paint)
 

@@ -63,6 +63,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
 
     def action_close(self) -> None:
         self._stopped = True
+        # A run that is told to stop ends by itself; the screen closes when it has.
         if self._run is None or not self._run.stopper("The person left."):
             self.dismiss(None)
 
