@@ -10,26 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from retinue.core.events import (
-    AssistantEnded,
-    Body,
-    Compacted,
-    Event,
-    InboxOpened,
-    LimitReached,
-    MessageAdded,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    TextDelta,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
+from retinue.core import events
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF, RECORD
 from retinue.faces.text import harmless, one_line, optional, plural, visible
@@ -69,14 +50,14 @@ class Progress:
         """Return whether `text` has just been streamed whole, for people to read."""
         return self._answers and bool(text.strip()) and "".join(self._streamed).strip() == text.strip()
 
-    def learn(self, event: Event) -> None:
+    def learn(self, event: events.Event) -> None:
         """Take only names from something that happened before."""
-        if isinstance(event.body, RunCreated):
+        if isinstance(event.body, events.RunCreated):
             self._names[event.run_id] = f"{event.body.agent} {event.run_id[:8]}"
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         self.learn(event)
-        if isinstance(event.body, InboxOpened):
+        if isinstance(event.body, events.InboxOpened):
             line = self._question_line(event, event.body)
         elif self.run_id and event.run_id != self.run_id:
             line = self._child_line(event)
@@ -86,22 +67,22 @@ class Progress:
             self._close_line()
             print(visible(line), file=self.stream, flush=True)
 
-    def _child_line(self, event: Event) -> str | None:
+    def _child_line(self, event: events.Event) -> str | None:
         """Return that a run below this one started, what goes wrong there, or how it ended."""
         body = event.body
         name = self._names.get(event.run_id, event.run_id[:8])
-        if isinstance(body, RunCreated) and not self.quiet:
+        if isinstance(body, events.RunCreated) and not self.quiet:
             about = body.options.get("description") or body.task
             return f"  ▸ {name}: {one_line(str(about), 80)}"
-        if isinstance(body, RunResumed) and not self.quiet:
+        if isinstance(body, events.RunResumed) and not self.quiet:
             return f"  ▸ {name} goes on: {one_line(body.prompt, 80)}"
-        if isinstance(body, Warned):
+        if isinstance(body, events.Warned):
             return f"  ! {name}: {body.text}"
-        if isinstance(body, RunEnded) and not self.quiet:
+        if isinstance(body, events.RunEnded) and not self.quiet:
             return f"  {name} {self._ended(body)}"
         return None
 
-    def _question_line(self, event: Event, body: InboxOpened) -> str | None:
+    def _question_line(self, event: events.Event, body: events.InboxOpened) -> str | None:
         """Return that someone is asked elsewhere; on a terminal the question itself appears."""
         if self.live:
             return None
@@ -109,35 +90,35 @@ class Progress:
         who = self._names.get(event.run_id, unnamed)
         return f"? {who} waits for an answer: {one_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
 
-    def _line(self, body: Body) -> str | None:
-        if isinstance(body, Warned):
+    def _line(self, body: events.Body) -> str | None:
+        if isinstance(body, events.Warned):
             self._warned.add(body.text)
             return f"! {body.text}"
-        if isinstance(body, RunEnded):
+        if isinstance(body, events.RunEnded):
             return self._last_lines(body)
         if self.quiet:
             return None
         match body:
-            case RunStarted():
+            case events.RunStarted():
                 return f"▸ {self.agent} · {body.model} · {_tools(body.tools)}"
-            case TextDelta() | TurnStarted() | TurnEnded() | AssistantEnded() | MessageAdded():
-                self._stream(body)
-            case ToolStarted(call) if call.name in SPAWNING:
+            case events.ToolStarted(call) if call.name in SPAWNING:
                 # The agent's own line says it.
                 return None
-            case ToolStarted():
+            case events.ToolStarted():
                 return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
-            case ToolEnded() if body.result.is_error:
+            case events.ToolEnded() if body.result.is_error:
                 return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
-            case Retrying():
+            case events.Retrying():
                 return f"  … {retry_text(body.failure.message, body.delay, body.attempt)}"
-            case LimitReached():
+            case events.LimitReached():
                 return f"! {body.detail}"
-            case Compacted():
+            case events.Compacted():
                 return f"  ⇊ context compacted: {body.tokens_before} → {body.tokens_after} tokens"
+            case _:
+                self._stream(body)
         return None
 
-    def _last_lines(self, body: RunEnded) -> str | None:
+    def _last_lines(self, body: events.RunEnded) -> str | None:
         """Return how it ended, and what the outcome notes that was not said before, such as denials."""
         lines = []
         if not self.quiet:
@@ -148,7 +129,7 @@ class Progress:
                 lines.append(f"! {note}")
         return "\n".join(lines) or None
 
-    def _ended(self, body: RunEnded) -> str:
+    def _ended(self, body: events.RunEnded) -> str:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
         how = f", {CUT_OFF}" if outcome.truncated else ""
@@ -158,19 +139,19 @@ class Progress:
             parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
         return " · ".join([*parts, format_duration(outcome.duration_ms)])
 
-    def _stream(self, body: TextDelta | TurnStarted | TurnEnded | AssistantEnded | MessageAdded) -> None:
+    def _stream(self, body: events.Body) -> None:
         match body:
-            case TextDelta(text):
+            case events.TextDelta(text):
                 self._write(text)
-            case AssistantEnded():
+            case events.AssistantEnded():
                 # An answer that was cut off at the output limit goes on in the next turn: its line stays open.
                 self._cut_off = body.message.stop == "length" and not body.message.tool_calls
-            case MessageAdded():
+            case events.MessageAdded():
                 self._goes_on = self._cut_off and body.message.origin == "correction"
-            case TurnEnded():
+            case events.TurnEnded():
                 if not self._cut_off:
                     self._close_line()
-            case TurnStarted():
+            case events.TurnStarted():
                 if not self._goes_on:
                     self._streamed.clear()
                     self._close_line()

@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from retinue.capabilities.questions.attach import todo_line
+from retinue.core import events
 from retinue.core.delegation import State
-from retinue.core.events import (
-    AssistantEnded,
-    Compacted,
-    LimitReached,
-    MessageAdded,
-    Retrying,
-    TodosUpdated,
-    ToolEnded,
-    Undone,
-    Warned,
-)
 from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, Outcome
@@ -191,23 +181,23 @@ def _story(reader: LogReader, row: RunRow) -> list[str]:
     lines: list[str] = []
     for event in reader.events(row.id):
         match event.body:
-            case MessageAdded(message):
+            case events.MessageAdded(message):
                 lines.append(f"[{message.origin}] {message.text}")
-            case AssistantEnded(turn, answer):
+            case events.AssistantEnded(turn, answer):
                 for part in answer.content:
                     if isinstance(part, Text) and part.text.strip():
                         lines.append(f"[{turn}] {part.text.strip()}")
                     elif isinstance(part, ToolCall):
                         lines.append(f"[{turn}] → {part.name} {summary(part.arguments)}")
-            case ToolEnded() if event.body.result.is_error:
+            case events.ToolEnded() if event.body.result.is_error:
                 lines.append(f"    ✗ {event.body.name}: {one_line(event.body.result.text, 160)}")
-            case Retrying(attempt, _, failure):
+            case events.Retrying(attempt, _, failure):
                 lines.append(f"    … attempt {attempt}: {failure.message}")
-            case LimitReached(_, _, detail):
+            case events.LimitReached(_, _, detail):
                 lines.append(f"    ! {detail}")
-            case Compacted():
+            case events.Compacted():
                 lines.append(f"    ⇊ compacted: {event.body.tokens_before} → {event.body.tokens_after} tokens")
-            case Warned(_, text):
+            case events.Warned(_, text):
                 lines.append(f"    ! {text}")
             case _:
                 pass
@@ -217,7 +207,7 @@ def _story(reader: LogReader, row: RunRow) -> list[str]:
 def _todos(reader: LogReader, row: RunRow) -> list[str]:
     """Return what the run has to do, as it stands."""
     for _, event in reversed(reader.ordered(row.id, ("todos.updated",))):
-        if isinstance(event.body, TodosUpdated):
+        if isinstance(event.body, events.TodosUpdated):
             return ["", *indent(map(todo_line, event.body.todos), "Todo     ")]
     return []
 
@@ -225,7 +215,7 @@ def _todos(reader: LogReader, row: RunRow) -> list[str]:
 def _undone(reader: LogReader, row: RunRow) -> list[str]:
     lines = []
     for _, event in reader.ordered(row.id, ("run.undone",)):
-        if isinstance(event.body, Undone):
+        if isinstance(event.body, events.Undone):
             put_back = len(event.body.restored) + len(event.body.removed)
             lines.append(f"Undone   {put_back} files put back, {len(event.body.kept)} kept")
     return lines

@@ -7,26 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import starmap
 
+from retinue.core import events
 from retinue.core.delegation import LIVE_STATUSES, Status
-from retinue.core.events import (
-    MOVED,
-    AssistantEnded,
-    Compacted,
-    Event,
-    InboxClosed,
-    InboxOpened,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    TextDelta,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
 from retinue.core.format import context_percent
 from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.toolnames import canonical
@@ -165,49 +147,49 @@ class RunCard:
             return None
         return context_percent(self.context_tokens, window(self.model))
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         """Take one event of this run. Anything not of interest here changes nothing."""
         match event.body:
-            case TextDelta(text):
+            case events.TextDelta(text):
                 if len(self.text) < _KEPT:
                     self.text = (self.text + text)[:_KEPT]
-            case ToolStarted(call):
+            case events.ToolStarted(call):
                 self.tools[call.id] = call.name
-            case ToolEnded():
+            case events.ToolEnded():
                 self.tools.pop(event.body.call_id, None)
                 self.tool_uses += 1
-            case TurnStarted(turn):
+            case events.TurnStarted(turn):
                 self.turns, self.text = turn, ""
-            case AssistantEnded() | Retrying():
+            case events.AssistantEnded() | events.Retrying():
                 self.text = ""
-            case TurnEnded():
+            case events.TurnEnded():
                 self.turns = event.body.turn
                 self.usage = larger(self.usage, event.body.total, event.body.usage)
                 self.context_tokens = event.body.context_tokens
                 self.tools.clear()
-            case Compacted():
+            case events.Compacted():
                 self.compactions += 1
                 self.context_tokens = 0
             case _:
                 self._move(event)
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: events.Event) -> None:
         """Take what changes how the run stands."""
         match event.body:
-            case InboxOpened():
+            case events.InboxOpened():
                 self.asks[event.body.item_id] = event.body.title
                 self.status = "waiting"
-            case InboxClosed():
+            case events.InboxClosed():
                 self.asks.pop(event.body.item_id, None)
                 if not self.asks and self.status == "waiting":
                     self.status = "running"
-            case RunCreated():
+            case events.RunCreated():
                 self._created(event.body, event.at)
-            case Warned(code=code) if code == MOVED:
+            case events.Warned(code=code) if code == events.MOVED:
                 self.background = True
-            case RunStarted() | RunResumed():
+            case events.RunStarted() | events.RunResumed():
                 self._began(event)
-            case RunEnded(outcome):
+            case events.RunEnded(outcome):
                 self._ended(outcome, event.at)
             case _:
                 pass
@@ -219,7 +201,7 @@ class RunCard:
             self.tools.clear()
             self.asks.clear()
 
-    def _created(self, body: RunCreated, at: float) -> None:
+    def _created(self, body: events.RunCreated, at: float) -> None:
         spec, options = body.spec, body.options
         self.agent, self.model, self.depth = body.agent, body.model, body.depth
         self.label = str(spec.get("display_name") or body.agent)
@@ -233,12 +215,12 @@ class RunCard:
         self.tags = _tags(body)
         self.status, self.queued_at = "queued", at
 
-    def _began(self, event: Event) -> None:
-        if isinstance(event.body, RunStarted):
+    def _began(self, event: events.Event) -> None:
+        if isinstance(event.body, events.RunStarted):
             self.model = event.body.model
         self.status, self.outcome, self.ended_at = "running", None, None
         # A run that is taken up again counts its time from there.
-        if self.began is None or isinstance(event.body, RunResumed):
+        if self.began is None or isinstance(event.body, events.RunResumed):
             self.began = event.at
 
     def _ended(self, outcome: Outcome, at: float) -> None:
@@ -249,7 +231,7 @@ class RunCard:
         self.text = ""
 
 
-def _tags(body: RunCreated) -> tuple[str, ...]:
+def _tags(body: events.RunCreated) -> tuple[str, ...]:
     """Return how the run was asked for, where that is worth a word."""
     spec, options = body.spec, body.options
     thinking, model = options.get("thinking"), spec.get("model")

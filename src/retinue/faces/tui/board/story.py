@@ -5,29 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retinue.core.events import (
-    AssistantEnded,
-    Body,
-    Compacted,
-    Event,
-    InboxClosed,
-    InboxOpened,
-    LimitReached,
-    MessageAdded,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    TextDelta,
-    ThinkingDelta,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-    TurnStarted,
-    Undone,
-    Warned,
-)
+from retinue.core import events
 from retinue.core.format import retry_text
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF
@@ -57,31 +35,31 @@ class RunStory:
 
     card: RunCard
     entries: list[Entry] = field(default_factory=list)
-    effects: list[Event] = field(default_factory=list)
+    effects: list[events.Event] = field(default_factory=list)
     """The events that say what its tools did."""
-    created: RunCreated | None = None
-    started: RunStarted | None = None
+    created: events.RunCreated | None = None
+    started: events.RunStarted | None = None
     saying: str = ""
     thinking: str = ""
     progress: dict[str, str] = field(default_factory=dict)
     """The newest line of each tool at work, by call."""
     version: int = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         self.version += 1
         self.card.take(event)
         body = event.body
         match body:
-            case TextDelta(text):
+            case events.TextDelta(text):
                 self.saying = (self.saying + text)[-MOST_LIVE:]
-            case ThinkingDelta(text):
+            case events.ThinkingDelta(text):
                 self.thinking = (self.thinking + text)[-MOST_LIVE:]
-            case ToolProgress(call_id, text):
+            case events.ToolProgress(call_id, text):
                 self.progress[call_id] = text
-            case AssistantEnded(_, message):
+            case events.AssistantEnded(_, message):
                 self._quiet()
                 self.entries += _said(message)
-            case ToolStarted() | ToolEnded():
+            case events.ToolStarted() | events.ToolEnded():
                 self.effects.append(event)
                 self._tool(body)
             case _:
@@ -92,30 +70,30 @@ class RunStory:
         self.version += 1
         self.card.mark_lost(at)
 
-    def _tool(self, body: ToolStarted | ToolEnded) -> None:
-        if isinstance(body, ToolEnded):
+    def _tool(self, body: events.ToolStarted | events.ToolEnded) -> None:
+        if isinstance(body, events.ToolEnded):
             self.progress.pop(body.call_id, None)
             self.entries.append(Entry("result", body.result.text, body.name, bad=body.result.is_error))
 
-    def _other(self, event: Event) -> None:
+    def _other(self, event: events.Event) -> None:
         body = event.body
         match body:
-            case RunCreated():
+            case events.RunCreated():
                 self.created = body
-            case RunStarted():
+            case events.RunStarted():
                 self.started = body
-            case TurnStarted():
+            case events.TurnStarted():
                 self.effects.append(event)
-            case MessageAdded(message):
+            case events.MessageAdded(message):
                 self.entries.append(_heard(message))
-            case RunEnded():
+            case events.RunEnded():
                 self._quiet()
                 self.effects.append(event)
                 self.entries += _ended(body)
-            case Retrying():
+            case events.Retrying():
                 self._quiet()
                 self.entries.append(Entry("notice", _trouble(body), bad=True))
-            case InboxClosed() | Undone():
+            case events.InboxClosed() | events.Undone():
                 self.effects.append(event)
                 self.entries.append(Entry("notice", _notice(body)))
             case _:
@@ -151,7 +129,7 @@ def _heard(message: UserMessage) -> Entry:
     return Entry("user", message.text, message.origin)
 
 
-def _ended(body: RunEnded) -> list[Entry]:
+def _ended(body: events.RunEnded) -> list[Entry]:
     outcome = body.outcome
     if outcome.truncated:
         return [Entry("notice", f"{outcome.ended}, {CUT_OFF}: the end is missing", bad=True)]
@@ -163,26 +141,26 @@ def _ended(body: RunEnded) -> list[Entry]:
     return [Entry("notice", text, bad=not outcome.ok)]
 
 
-def _trouble(body: Retrying) -> str:
+def _trouble(body: events.Retrying) -> str:
     said = optional(" What it had said: {}", body.partial)
     return f"{retry_text(body.failure.message, body.delay, body.attempt)}{said}"
 
 
-def _notice(body: Body) -> str:
+def _notice(body: events.Body) -> str:
     match body:
-        case Compacted():
+        case events.Compacted():
             return f"⇊ shortened from {body.tokens_before:,} to {body.tokens_after:,} tokens ({body.reason})"
-        case Warned(_, text):
+        case events.Warned(_, text):
             return text
-        case LimitReached(_, _, detail):
+        case events.LimitReached(_, _, detail):
             return detail
-        case RunResumed():
+        case events.RunResumed():
             return "taken up again"
-        case InboxOpened():
+        case events.InboxOpened():
             return f"waits for an answer: {body.title}"
-        case InboxClosed():
+        case events.InboxClosed():
             return f"{body.choice or body.state}{optional(' by {}', body.by)}{optional(': {}', body.message)}"
-        case Undone():
+        case events.Undone():
             return f"{len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
         case _:
             return ""
