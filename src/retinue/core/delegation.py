@@ -205,7 +205,7 @@ class Delegation(Protocol):
         ...
 
     def transcript_lines(self, agent_id: str) -> list[str]:
-        """What the run has said and read so far as plain lines, for peeking."""
+        """Return what the run has said and read so far, as plain lines."""
         ...
 
     def conversation(self, agent_id: str) -> str:

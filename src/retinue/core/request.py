@@ -26,12 +26,12 @@ class Ceiling(Struct, frozen=True):
     """The only configured MCP servers it may use; None for all."""
 
     def said(self) -> dict[str, Any]:
-        """As the log keeps it."""
+        """Return this ceiling as the log keeps it."""
         return {"readonly": self.readonly, "denied": self.denied, "servers": self.servers}
 
     @classmethod
     def read(cls, data: object) -> Ceiling:
-        """From the log. A value that cannot be read grants no right to change anything."""
+        """Read a ceiling from the log. A value that cannot be read grants no right to change anything."""
         if not isinstance(data, Mapping):
             return cls(readonly=True)
         denied, servers = data.get("denied"), data.get("servers")

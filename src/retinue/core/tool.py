@@ -36,7 +36,7 @@ class Reply(Struct, frozen=True):
 
 
 class Companion(Protocol):
-    """Of one run, for one attempt of it."""
+    """The to-do list and the questions of one attempt of a run."""
 
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         """The whole list as it is now; in the log before the tool that wrote it has ended."""

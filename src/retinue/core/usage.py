@@ -28,7 +28,7 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, raw: Any, where: str = "budget") -> Budget:
-        """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
+        """Read a budget from a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
         else: a budget that is misread must not become no budget."""
         known = set(cls.__struct_fields__)
         if not isinstance(raw, Mapping):
@@ -42,7 +42,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         return cls(**values)
 
     def said(self) -> dict[str, float]:
-        """What is limited, by name."""
+        """Return the amounts that are limited, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
     def within(self, other: Budget) -> Budget:
@@ -123,7 +123,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def context_tokens(self) -> int:
-        """What this one request occupied in the model's window."""
+        """Return the tokens that this one request occupied in the model's window."""
         return self.input + self.cache_read + self.cache_write + self.output
 
 

@@ -106,7 +106,7 @@ def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
 
 
 def total(lines: Iterable[Spending], key: str = "total") -> Spending:
-    """Everything together."""
+    """Return the sum of all lines."""
     some = list(lines)
     agent, task = (some[0].agent, some[0].task) if some else ("", "")
     priced = [line.cost_usd for line in some if line.cost_usd is not None]
@@ -145,7 +145,7 @@ def _line(row: tuple[object, ...]) -> Spending:
 
 
 def _unfinished(row: tuple[Any, ...]) -> Spending:
-    """What an answer adds to the line of its run."""
+    """Return the spending that one answer adds to the line of its run."""
     key, first, last, *numbers, cost = row
     counts: dict[str, Any] = {name: number or 0 for name, number in zip(_NUMBERS, numbers, strict=False)}
     line = Spending(key=key, first_at=first, last_at=last, cost_usd=cost, **counts)

@@ -68,7 +68,7 @@ class CommandAnswer(Struct, frozen=True):
 async def send(
     folder: Path, commands: Sequence[RunCommand], *, patience: float = PATIENCE_SECONDS
 ) -> list[CommandAnswer]:
-    """One answer per command, in order. Never longer than `patience` seconds, whatever the owner
+    """Return one answer per command, in order. Wait no longer than `patience` seconds, whatever the owner
     does. Raise UnknownRunError for a run that is not in this log, StateError when the log
     cannot be used."""
     import sqlite3
@@ -161,7 +161,7 @@ def _given_up(
 
 
 def not_live(row: RunRow) -> CommandAnswer:
-    """What to say about a run that no process runs."""
+    """Return the sentence about a run that no process runs."""
     if row.state == "ended":
         text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
     else:

@@ -130,7 +130,7 @@ def connect_to_read(folder: Path) -> sqlite3.Connection:
 
 
 def check(folder: Path) -> list[str]:
-    """What SQLite finds wrong with the whole file, page by page; empty when all is well."""
+    """Return what SQLite finds wrong with the whole file, page by page; an empty list when it is sound."""
     import sqlite3
 
     try:

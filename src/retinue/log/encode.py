@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def dump(value: Any) -> bytes:
-    """Any domain value as JSON."""
+    """Return any domain value as JSON."""
     try:
         return _encode(value)
     except (TypeError, ValueError):
@@ -33,8 +33,8 @@ def dump(value: Any) -> bytes:
 
 
 def encode(body: Body) -> tuple[Body, bytes]:
-    """A body as JSON, with the body that this JSON means: the same one, unless it held what
-    JSON cannot say."""
+    """Return a body as JSON, and the body that this JSON means: the same object, unless it held
+    something that JSON cannot express."""
     try:
         return body, _encode(body)
     except (TypeError, ValueError):
@@ -66,7 +66,7 @@ def _known_types() -> frozenset[object]:
 
 
 def plain(value: Any) -> Any:
-    """The nearest thing that JSON can hold."""
+    """Return the nearest value that JSON can hold."""
     if isinstance(value, str):
         return whole(value)
     if isinstance(value, bool) or value is None:
@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
 
 
 def whole(text: str) -> str:
-    """`text` with halves of characters (lone surrogates) replaced."""
+    """Return `text` with halves of characters (lone surrogates) replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -95,13 +95,13 @@ def whole(text: str) -> str:
 
 
 def event_to_json(event: Event) -> bytes:
-    """One event as one flat object on one line (no line feed): `type`, `run_id`, `parent_id`,
+    """Return one event as one flat object on one line (no line feed): `type`, `run_id`, `parent_id`,
     `root_id`, `seq`, `at` and then the fields of its body."""
     return _flat(event.body.type, event, dump(event.body))
 
 
 def outcome_to_json(event: Event, outcome: Outcome) -> bytes:
-    """The last line of a stream: the outcome, placed like the event that carried it."""
+    """Return the last line of a stream: the outcome, with the ids of the event that carried it."""
     return _flat(outcome.type, event, dump(outcome))
 
 

@@ -129,7 +129,7 @@ class InboxRow(Struct, frozen=True):
 
 
 def items(reader: LogReader, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
-    """What waits, oldest first; with `everything` also what was answered, expired or withdrawn."""
+    """Return the waiting items, oldest first; with `everything` also those answered, expired or withdrawn."""
     where = "1" if everything else "state='waiting'"
     rows = reader.select(
         f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?", (-1 if limit is None else limit,)
@@ -269,7 +269,7 @@ def _lapsed(row: Any, now: float) -> bool:
 
 
 def _item(row: Any, now: float | None = None) -> InboxItem:
-    """From a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
+    """Read an item from a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
     expired whether or not anyone was there to mark it."""
     try:
         item = msgspec.json.decode(row[1], type=InboxItem)

@@ -146,7 +146,7 @@ class LogReader:
         return int(row[0]) if row is not None else 0
 
     def partial(self, run_id: str, kind: str = "text") -> str:
-        """What was shown of an answer that is not whole, or never became so."""
+        """Return the text that was shown of an answer which is incomplete, or never was completed."""
         with self._reading():
             rows = self._connection.execute(_PARTIAL, (run_id, kind, run_id))
             return "".join(row[0] for row in rows)
@@ -176,7 +176,7 @@ class LogReader:
             case RunResumed():
                 return None
             case _:
-                raise StateError(f"Run {run_id} has an ending that is none (event {row['seq']} in {self.path}).")
+                raise StateError(f"Event {row['seq']} of run {run_id} in {self.path} should be its ending and is not.")
 
     def conversation(self, run_id: str) -> Conversation:
         """The run as it can be taken up again."""

@@ -48,7 +48,7 @@ class StreamRedactor:
         self._tools: dict[str, TextStream] = {}
 
     def say(self, delta: Delta) -> list[Delta]:
-        """What may be shown now that `delta` has arrived; often a little less, never more."""
+        """Return the text that may be shown now that `delta` has arrived; often a little less, never more."""
         if isinstance(delta, ToolProgress):
             tool = self._tools.get(delta.call_id)
             if tool is None:
@@ -64,7 +64,7 @@ class StreamRedactor:
         return [*rest, self._speaking(text)] if text else rest
 
     def before(self, body: Body) -> list[Delta]:
-        """What must still be shown before a durable event takes its place in the order."""
+        """Return the text that must be shown before the durable event `body` takes its place in the order."""
         rest = self._pause()
         if isinstance(body, ToolEnded):
             ended = self._tools.pop(body.call_id, None)

@@ -82,7 +82,7 @@ _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal":
 
 
 def transcript_path(folder: Path, run_id: str) -> str:
-    """Where the transcript of a run of this project goes."""
+    """Return the path of the transcript of a run of this project."""
     return os.path.join(folder, "transcripts", f"{run_id}.jsonl")  # noqa: PTH118 - a quarter of the time
 
 

@@ -29,7 +29,7 @@ class JsonObject(NamedTuple):
 
 
 def read_object(path: Path, *, exact: bool = False) -> JsonObject:
-    """`exact` keeps numbers of any size as they are, for whoever writes the file back."""
+    """`exact` keeps numbers of any size as they are, for callers that write the file back."""
     try:
         # Non-blocking, so that a FIFO in the file's place cannot hang the program.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -92,7 +92,7 @@ PI = (
     *("fleetView", "widgetMode", "outputTranscript", "backgroundByDefault", "maxSubagentDepth", "fallbackSubagent"),
     *("strictAgentFiles", "agentMentions", "worktreeIsolation", "showCost"),
 )
-"""Settings of pi-subagents, by the names that Retinue has for them, too."""
+"""Settings of pi-subagents, which Retinue has as well, by its own names for them."""
 
 DEVKIT = (
     *("subagents.enabled", "subagents.maxDepth", "subagents.timeoutMs", "subagents.idleTimeoutMs"),

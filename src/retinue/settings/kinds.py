@@ -189,7 +189,7 @@ class Either:
 
 
 class Anything:
-    """Any JSON value, taken as it is: what it means is for whoever it is passed on to."""
+    """Any JSON value, taken as it is: only the program that receives it knows what it means."""
 
     accepts = "any JSON value"
 

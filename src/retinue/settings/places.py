@@ -84,7 +84,7 @@ def _is_of(root: Path, log: Path, word: str) -> bool:
     try:
         connection = sqlite3.connect(f"{log.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     except sqlite3.Error:
-        return True  # it cannot be read: whoever opens it says why
+        return True  # it cannot be read: the code that opens it says why
     try:
         folders = connection.execute("SELECT cwd FROM runs GROUP BY cwd ORDER BY min(created_at)").fetchall()
     except sqlite3.Error:
@@ -96,7 +96,7 @@ def _is_of(root: Path, log: Path, word: str) -> bool:
 
 
 def private_folder(path: Path) -> Path:
-    """Makes `path` (and what is missing above it) readable by its owner only."""
+    """Make the folder `path` (and what is missing above it), readable by its owner only."""
     if not path.is_dir():
         private_folder(path.parent)
         path.mkdir(exist_ok=True, mode=0o700)

@@ -72,7 +72,7 @@ _IGNORED = frozenset({"$schema", "statusLine.type"})
 
 
 def explain_unknown(name: str) -> str | None:
-    """What to tell about a name that is no setting; None for one that may stand in any file."""
+    """Return the sentence about a name that is no setting; None for one that may stand in any file."""
     if name in _IGNORED:
         return None
     if name in RETIRED:
@@ -98,7 +98,7 @@ _MARKS = "RETINUE_RUN_"
 
 
 def explain_variables(environment: Iterable[str]) -> dict[str, str]:
-    """What to tell about each variable that begins as ours do and means nothing, by its name."""
+    """Return a sentence for each variable that begins like those of Retinue and has no effect, by its name."""
     known = {variable for field in fields().values() for variable in field.variables} | OTHER_VARIABLES
     retired = {f"RETINUE_{_underscored(name)}": why for name, why in RETIRED.items()}
     told: dict[str, str] = {}

@@ -47,7 +47,7 @@ def save_settings(
     target: Target = "project",
     environment: Mapping[str, str] | None = None,
 ) -> Saved:
-    """Writes `changes` (raw values by setting name; None removes the setting, `Append` adds to
+    """Write `changes` (raw values by setting name; None removes the setting, `Append` adds to
     what this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
     wanted = {name: _checked(name, raw, target) for name, raw in changes.items()}
@@ -167,7 +167,7 @@ def _longer(data: dict[str, Any], field: Field, entry: str) -> list[Any]:
 
 
 def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
-    """Sets or removes one setting. Its aliases go: they would come to light again otherwise."""
+    """Set or remove one setting. Its aliases are removed: one of them would take effect otherwise."""
     for alias in field.aliases:
         _remove(data, alias.name.split("."))
     path = field.name.split(".")
@@ -217,7 +217,7 @@ def _text(data: Mapping[str, Any]) -> bytes:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """One writer per folder at a time. The folder itself is the lock: nothing is left behind."""
+    """Let one process at a time write in a folder. The folder itself is the lock, so no lock file stays."""
     if sys.platform == "win32":  # a folder cannot be opened there; the rename is still atomic, the last writer wins
         yield
         return

@@ -59,7 +59,7 @@ class ScriptedModel:
 
     @classmethod
     def parse(cls, text: str, info: ModelInfo = SCRIPTED) -> Self:
-        """From the lines described in `retinue.testing.scripts`."""
+        """Make a model from the lines described in `retinue.testing.scripts`."""
         return cls(*script(text), info=info)
 
     def add(self, *turns: Turn | str) -> None:

@@ -25,7 +25,7 @@ B = TypeVar("B")
 
 @dataclass(slots=True)
 class Recording:
-    """Everything a run said, in order."""
+    """The events of a run, in order."""
 
     bodies: list[Body] = field(default_factory=list)
 

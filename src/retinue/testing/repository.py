@@ -1,4 +1,4 @@
-"""A real git repository in a temporary folder, untouched by the settings of whoever runs it."""
+"""A real git repository in a temporary folder, independent of the settings of the user who runs the tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Repository:
     path: Path
 
     def git(self, *arguments: str) -> str:
-        """What git printed, without the last newline. Raise with git's own words if it fails."""
+        """Return what git printed, without the last newline. Raise with git's own words if it fails."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         done = subprocess.run(  # noqa: S603 - the caller's own arguments, and no shell
             ("git", *arguments),  # noqa: S607 - the git of the path
