@@ -13,7 +13,7 @@ import pytest
 from tests.runs.crew_scene import Scene, until
 
 from retinue.core.events import ToolEnded
-from retinue.runs.assembling import documentation_folder
+from retinue.runs.system_prompt import documentation_folder
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
@@ -30,7 +30,7 @@ def test_a_wheel_that_is_built_holds_the_pages_and_finds_them(tmp_path: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     assert sorted(path.name for path in (tmp_path / "site/retinue/docs").iterdir()) == PAGES
-    ask = "from retinue.runs.assembling import documentation_folder; print(documentation_folder())"
+    ask = "from retinue.runs.system_prompt import documentation_folder; print(documentation_folder())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == str((tmp_path / "site/retinue/docs").resolve())

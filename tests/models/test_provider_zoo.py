@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.mcp.listing import listing, safe_keys
+from retinue.capabilities.mcp.tool_list import listing, safe_keys
 from retinue.core.events import Body, Compacted, ToolEnded
 from retinue.core.messages import Image, Text, user
 from retinue.core.outcome import Outcome

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.mcp.listing import listing, safe_keys
+from retinue.capabilities.mcp.tool_list import listing, safe_keys
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.tool import ToolSpec
 from retinue.models.tool_schema import gemini_parameters, portable_schema

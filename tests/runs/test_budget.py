@@ -9,8 +9,7 @@ import pytest
 from retinue.core.usage import Limits, Usage
 from retinue.errors import LaunchError, UsageError
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.runs.account import of_settings
-from retinue.runs.budget import Account, Budget
+from retinue.runs.budget import Account, Budget, of_settings
 from retinue.settings.table import Settings
 from retinue.testing import FakeClock
 

@@ -9,8 +9,7 @@ import pytest
 
 from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
-from retinue.runs.fanout import Ask, FanOut, free_agents
-from retinue.runs.quote import Quote, QuotedAgent
+from retinue.runs.fanout import Ask, FanOut, Quote, QuotedAgent, free_agents
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
 from retinue.testing import FakeClock, settle

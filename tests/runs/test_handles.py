@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.runs.handles import Mention, Names, assign, parse_mention, slug, without_prefix
+from retinue.runs.record import Mention, Names, assign, parse_mention, slug, without_prefix
 
 
 @pytest.mark.parametrize(

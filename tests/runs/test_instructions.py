@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.runs.instructions import DEEPEST, LARGEST, project_instructions
-from retinue.runs.task import TAIL, task_message
+from retinue.runs.requests import TAIL, task_message
+from retinue.runs.system_prompt import DEEPEST, LARGEST, project_instructions
 
 
 @pytest.fixture

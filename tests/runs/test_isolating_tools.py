@@ -8,7 +8,7 @@ import pytest
 
 from retinue.capabilities.worktree.tools import kept_home
 from retinue.core.tool import ToolContext, ToolSpec, ok
-from retinue.runs.workspace import Isolation
+from retinue.runs.bounds import Isolation
 
 
 class Foreign:

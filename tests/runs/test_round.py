@@ -8,8 +8,8 @@ from tests.runs.crew_scene import Scene
 
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.runs.instructions import LARGEST
 from retinue.runs.project import TickCache
+from retinue.runs.system_prompt import LARGEST
 
 
 async def test_an_answer_holds_until_the_next_round_of_the_event_loop():

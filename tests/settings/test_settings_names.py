@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from settings_place import Home
 
 from retinue.errors import ConfigurationError
-from retinue.runs.account import check_readable
+from retinue.runs.budget import check_readable
 from retinue.settings.suggest import RETIRED
 from retinue.settings.table import fields, spellings
 from retinue.settings.write import save_settings

@@ -1,7 +1,7 @@
-"""Events by name for programs that use Retinue: `crew.events`.
+"""Events by name for programs that use Retinue: `retinue.events`.
 
-    off = crew.events.on("subagents:completed", lambda data: print(data["id"], data["result"]))
-    async for name, data in crew.events.stream("subagents:created", "subagents:failed"): ...
+    off = retinue.events.on("subagents:completed", lambda data: print(data["id"], data["result"]))
+    async for name, data in retinue.events.stream("subagents:created", "subagents:failed"): ...
 
 Names and fields are those of pi-subagents, so that what was written for its bus reads the same
 here. They are made from the events of the log, after those are in the file, and only while

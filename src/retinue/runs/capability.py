@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool, ToolContext
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.http.fetched import Fetched
-    from retinue.runs.admission import Admission
-    from retinue.runs.launch import Launch, LaunchPlan
+    from retinue.runs.launch import Admission, Launch, LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Extensions, Project
     from retinue.runs.supervisor import Supervisor

@@ -16,16 +16,15 @@ from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCa
 from retinue.core.events import ResultRead
 from retinue.core.request import RunRequest
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
-from retinue.runs.ceiling import startable_types
-from retinue.runs.fanout import FanOut, free_agents
+from retinue.runs.bounds import startable_types
+from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
 from retinue.runs.node import RunNode
+from retinue.runs.notification_text import conversation_text, spoken_lines
 from retinue.runs.plan import choose_model
-from retinue.runs.quote import QuotedAgent, quote
-from retinue.runs.readout import conversation_text, spoken_lines
+from retinue.runs.requests import inherited_context
 from retinue.runs.resolution import Options, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past
-from retinue.runs.task import inherited_context
 from retinue.tools.delegation.views import has_succeeded
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ _ANNOUNCED = (RunCreated, RunStarted, RunResumed, Compacted, RunEnded)
 _SECRET_SETTINGS = frozenset({"providers"})
 
 
-class Outlet:
+class EventBridge:
     """What other programs hear of one supervisor and may ask of it: made when first used. A main
     agent is no sub-agent: only what is started below it, or without one, is announced."""
 

@@ -27,13 +27,13 @@ from retinue.errors import StateError
 from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
-from retinue.runs.assembling import why_absent
 from retinue.runs.guard import withheld_from
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import roster
 from retinue.runs.offer import connect_patches
 from retinue.runs.record import NEWS_PROMPT
-from retinue.runs.task import task_message
+from retinue.runs.requests import task_message
+from retinue.runs.system_prompt import why_absent
 from retinue.tools.bash_output import BackgroundCommands, stop_commands
 from retinue.tools.reach import label
 

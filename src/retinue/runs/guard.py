@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from retinue.guard.approval import Asker
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
+    from retinue.runs.fanout import Quote
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
-    from retinue.runs.quote import Quote
 
 
 class RunGuard(Struct, eq=False):

@@ -115,7 +115,7 @@ class RunHandle:
         return node is not None and self._supervisor.stop(node, reason)
 
     def _node(self) -> RunNode | None:
-        """The run, unless this is the handle of an earlier leg of it, or it was forgotten."""
+        """The run, unless this is the handle of an earlier attempt of it, or it was forgotten."""
         node = self._supervisor.members.get(self.id)
         return node if node is not None and node.handle is self else None
 

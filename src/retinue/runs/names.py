@@ -20,8 +20,8 @@ from msgspec import Struct
 from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
 from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
-from retinue.runs.handles import RESERVED, Mention, parse_mention, without_prefix
 from retinue.runs.node import RunNode
+from retinue.runs.record import RESERVED, Mention, parse_mention, without_prefix
 from retinue.runs.resume import Past, past
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 class RunNode(Struct, eq=False):
     """Counts what a run does as it does it, so that a view costs no look into the log. A run
-    that is resumed stays the same member and goes on with a new handle: its next leg."""
+    that is resumed stays the same node and goes on with a new handle: its next attempt."""
 
     handle: RunHandle
     parent: RunNode | None = None
@@ -57,7 +57,7 @@ class RunNode(Struct, eq=False):
     queues: bool = True
     """Whether it waits for a slot when it runs in the background."""
     attempt: int = 1
-    """How often it was started: an end belongs to one leg."""
+    """How often it was started: an end belongs to one attempt."""
     children: list[RunNode] = field(default_factory=list)
     began: float | None = None
     finished: float | None = None
@@ -169,7 +169,7 @@ class RunNode(Struct, eq=False):
         self.hooks, self.state, self.children = NO_HOOKS, {}, []
 
     def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
-        """The next leg begins. Counts go on; what was said about the last end is void."""
+        """Begin the next attempt. Counts go on; what was said about the last end is void."""
         self.handle, self.background, self.call_id = handle, background, call_id
         self.attempt += 1
         self.status, self.began, self.finished = "queued", None, None

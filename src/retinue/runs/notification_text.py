@@ -1,24 +1,24 @@
-"""The message that tells a parent how its background runs ended, and notices for the person.
+"""Texts about runs: how background runs ended, what a run has said, and notices for the person.
 
-The message is text for a model, in frames that only we can make: everything a run said is escaped, so
-no output can close its frame or open another (guarantee 9), and what is shaped like an instruction
-is marked as data. Fields come in one fixed order.
+The message about an end is text for a model, in frames that only we can make: everything a run said is escaped, so no
+output can close its frame or open another (guarantee 9), and what is shaped like an instruction is marked as data.
+Fields come in one fixed order.
 
-While a main run works, the person gets three notices, each once: which branch it works on, that it
-has begun to change files, and that it ended without having checked what it changed. They are
-devkit-pi's guards, and given in its vocabulary only.
-They stop nothing, and no model sees them.
+While a main run works, the person gets three notices, each once: which branch it works on, that it has begun to change
+files, and that it ended without having checked what it changed. They are devkit-pi's guards, given in its vocabulary
+only; they stop nothing, and no model sees them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.core.delegation import ChildView, Status
-from retinue.core.events import ToolEnded, Warned
+from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolEnded, ToolsEnded, Warned
 from retinue.core.format import format_cost
+from retinue.core.messages import AssistantMessage, ToolMessage
 from retinue.core.outcome import CUT_OFF
 from retinue.runs.prompt import detect
 from retinue.tools.delegation.frame import as_data
@@ -28,6 +28,56 @@ if TYPE_CHECKING:
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
+
+
+RESULT_CHARACTERS = 200
+
+
+def spoken_lines(events: Iterable[Event]) -> list[str]:
+    """Text of the agent and of its tool results, line by line, without blank lines."""
+    lines: list[str] = []
+    for event in events:
+        match event.body:
+            case AssistantEnded(_, message):
+                lines += message.text.splitlines()
+            case ToolsEnded(message):
+                for result in message.results:
+                    lines += result.text.splitlines()
+            case _:
+                pass
+    return [line for line in lines if line.strip()]
+
+
+def conversation_text(events: Iterable[Event]) -> str:
+    """The conversation in blocks with a blank line between; tool results are shortened."""
+    blocks: list[str] = []
+    for event in events:
+        match event.body:
+            case MessageAdded(message):
+                blocks.append(f"[User]: {message.text.strip()}")
+            case AssistantEnded(_, answer):
+                blocks += _answer(answer)
+            case ToolsEnded(results):
+                blocks += _results(results)
+            case _:
+                pass
+    return "\n\n".join(blocks)
+
+
+def _answer(message: AssistantMessage) -> list[str]:
+    blocks = [f"[Assistant]: {message.text.strip()}"] if message.text.strip() else []
+    if message.tool_calls:
+        names = "\n".join(f"  Tool: {call.name or 'unknown'}" for call in message.tool_calls)
+        blocks.append(f"[Tool Calls]:\n{names}")
+    return blocks
+
+
+def _results(message: ToolMessage) -> list[str]:
+    return [f"[Tool Result ({result.name})]: {_cut(result.text.strip())}" for result in message.results]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= RESULT_CHARACTERS else text[:RESULT_CHARACTERS] + "…"
 
 
 _CHECKS = (
@@ -43,7 +93,7 @@ def notices_wanted(settings: Settings) -> bool:
 
 
 class ChangeNotices:
-    """Of one main run. What an earlier leg of it has said is not said again."""
+    """Of one main run. What an earlier attempt of it has said is not said again."""
 
     def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
         self._node = node

@@ -138,7 +138,7 @@ HOLD_SECONDS = 0.2
 
 
 class _Expected(Struct, eq=False):
-    """One end that is to come, or on its way. `leg` tells it from ends before and after."""
+    """One end that is to come, or on its way. `attempt` tells it from ends before and after."""
 
     child: RunNode
     attempt: int
@@ -165,7 +165,7 @@ class _Unheard(Struct, frozen=True, eq=False):
         return self.controls is controls and all(child.attempt == attempt for child, attempt in self.children)
 
 
-class Mailroom:
+class Notifications:
     """The post of one parent run, through all its legs."""
 
     def __init__(

@@ -18,7 +18,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
-from retinue.runs.ceiling import STARTING, startable_types
+from retinue.runs.bounds import STARTING, startable_types
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root

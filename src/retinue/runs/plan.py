@@ -22,15 +22,14 @@ from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.select import ModelSelection, build_model, select_model
-from retinue.runs.account import BUDGETED
-from retinue.runs.assembling import assemble, in_documentation, inherited, is_guide, prompt_above
-from retinue.runs.bounds import Patterns, bounds_below
-from retinue.runs.ceiling import STARTING, ceiling_of
-from retinue.runs.checking import well_formed
+from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
+from retinue.runs.budget import BUDGETED
 from retinue.runs.consent import with_consent
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.offer import SPAWNING, has_only_builtins, offered_tools, suited, useful_tools, with_patches
 from retinue.runs.prompt import PromptPart, joined
+from retinue.runs.requests import well_formed
+from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
 from retinue.tools.filter import ToolSelection, select_tools, split_entry
 
 if TYPE_CHECKING:

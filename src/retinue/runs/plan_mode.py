@@ -30,7 +30,7 @@ _NOBODY = frozenset({"policy", "expiry"})
 
 
 class PlanMode:
-    """Of one run that began in plan mode, for one leg of it. `wrap` guards tools that it gets
+    """Of one run that began in plan mode, for one attempt of it. `wrap` guards tools that it gets
     later; `guarded` are those it has."""
 
     def __init__(

@@ -17,8 +17,8 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.plan import check, choose_tools, restrict, write_prompt
 from retinue.runs.prompt import PromptPart, joined
+from retinue.runs.requests import LONGEST_TASK
 from retinue.runs.supervisor import Supervisor
-from retinue.runs.task import LONGEST_TASK
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode

@@ -104,7 +104,7 @@ def take_place(node: RunNode, queue: RunQueue) -> Place | None:
 async def attend(
     node: RunNode, project: Project, queue: RunQueue, place: Place | None, past: Conversation | None, post: str
 ) -> None:
-    """Everything of one leg. However it ends, the run has its ending and the slot is free."""
+    """Run one attempt from its place in the queue to its end. However that comes, the slot is free then."""
     controls, cwd = node.handle.controls, node.handle.launch.request.cwd
     waits = place is not None and not place.done()
     try:

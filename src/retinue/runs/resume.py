@@ -1,4 +1,4 @@
-"""Taking up again what an earlier process, or an earlier leg of a run, left behind.
+"""Taking up again what an earlier process, or an earlier attempt of a run, left behind.
 
 The log is the only memory: a run's children are those that name it as their parent, and it knows
 of an end if, after that end, its own log has a notification about it or a tool result that
@@ -28,12 +28,11 @@ from retinue.core.events import (
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.replay import describe_call
-from retinue.runs.assembling import restored
 from retinue.runs.bounds import bounds_from_record
-from retinue.runs.handles import RESERVED
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
-from retinue.runs.record import Tag, tag_of
+from retinue.runs.record import RESERVED, Tag, tag_of
+from retinue.runs.system_prompt import restored
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:

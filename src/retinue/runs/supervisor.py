@@ -18,29 +18,25 @@ from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
-from retinue.runs.account import check_readable, open_account
-from retinue.runs.admission import admission
-from retinue.runs.budget import Account
-from retinue.runs.cleanup import Sweeper
+from retinue.runs.budget import Account, check_readable, open_account
+from retinue.runs.cleanup import Heap, Sweeper
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
-from retinue.runs.handles import Names
-from retinue.runs.heap import Heap
-from retinue.runs.launch import Launch
+from retinue.runs.launch import Launch, admission
 from retinue.runs.node import RunNode
-from retinue.runs.notifications import Mailroom
+from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place
-from retinue.runs.record import Tag, created, request_of, tag_of, transcript_for, with_approved_mode
+from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands
+from retinue.runs.resolution import RetryCalls
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
-from retinue.runs.retry_calls import Stash
 
 if TYPE_CHECKING:
-    from retinue.runs.event_bridge import Outlet
+    from retinue.runs.event_bridge import EventBridge
     from retinue.settings.table import Settings
 
 
@@ -52,9 +48,9 @@ class Supervisor:
         self.clock = project.clock = clock
         self.members: dict[str, RunNode] = {}
         self.queue = RunQueue(project.settings.settings.max_concurrent)
-        self.retry_calls = Stash(clock)
+        self.retry_calls = RetryCalls(clock)
         self._names = Names()
-        self._rooms: dict[str, Mailroom] = {}
+        self._rooms: dict[str, Notifications] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
         self._sweeper = Sweeper(self)
@@ -75,11 +71,11 @@ class Supervisor:
         return self.project.settings.settings
 
     @cached_property
-    def bridge(self) -> Outlet:
+    def bridge(self) -> EventBridge:
         """The event bus and the calls of other programs; costs nothing until it is used."""
-        from retinue.runs.event_bridge import Outlet
+        from retinue.runs.event_bridge import EventBridge
 
-        return Outlet(self)
+        return EventBridge(self)
 
     @cached_property
     def schedules(self) -> Any:
@@ -263,10 +259,10 @@ class Supervisor:
     def view(self, node: RunNode) -> ChildView:
         return node.view(self.queue.position(node.id))
 
-    def room(self, parent: RunNode) -> Mailroom:
+    def room(self, parent: RunNode) -> Notifications:
         room = self._rooms.get(parent.id)
         if room is None:
-            room = self._rooms[parent.id] = Mailroom(
+            room = self._rooms[parent.id] = Notifications(
                 parent,
                 self.clock,
                 show_cost=lambda: self.settings.show_cost,

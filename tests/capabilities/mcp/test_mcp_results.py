@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams
 
-from retinue.capabilities.mcp.listing import MOST_IMAGES, shorten, to_output
 from retinue.capabilities.mcp.tool import ElicitQuestion, answer
+from retinue.capabilities.mcp.tool_list import MOST_IMAGES, shorten, to_output
 from retinue.core.messages import Image
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.plugins.attach import PluginExtensions
-from retinue.capabilities.plugins.importing import PluginTools, load_tools
+from retinue.capabilities.plugins.load import PluginTools, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.engine import open_project
 from retinue.runs.project import Project as OpenProject

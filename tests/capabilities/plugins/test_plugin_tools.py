@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from retinue.capabilities.plugins.importing import load_tools
+from retinue.capabilities.plugins.load import load_tools
 from retinue.capabilities.plugins.tools import UnboundError, content_digest
 from tests.capabilities.plugins.plugin_project import TOOL
 
@@ -128,7 +128,7 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
     code = f"""
 import json, sys
 sys.path.insert(0, {str(site)!r})
-from retinue.capabilities.plugins.importing import load_tools
+from retinue.capabilities.plugins.load import load_tools
 from retinue.engine import open_project
 from retinue.capabilities.plugins.attach import PluginExtensions
 from retinue.engine import open_project

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.capabilities.worktree.tools import shell_objections
 from retinue.core.tool import ToolContext
-from retinue.runs.workspace import Isolation
+from retinue.runs.bounds import Isolation
 
 REFUSED = """
 cd {main} && make

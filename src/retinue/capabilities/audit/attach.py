@@ -1,6 +1,6 @@
 """What a run does is recorded, told to the reader of its result, and undone where its file wants it.
 
-One `Audit` per leg of a run. Nothing is opened before a tool that changes something runs, so a
+One `Audit` per attempt of a run. Nothing is opened before a tool that changes something runs, so a
 run that only reads costs nothing here.
 """
 

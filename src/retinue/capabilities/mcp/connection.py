@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig, find_program, server_environment
-from retinue.capabilities.mcp.listing import Listing, listing
+from retinue.capabilities.mcp.tool_list import Listing, listing
 from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
-from retinue.capabilities.mcp.listing import Listing, ListingMemory
+from retinue.capabilities.mcp.tool_list import Listing, ListingMemory
 from retinue.tools.server_process import CannotStartError, ErrorLog
 
 if TYPE_CHECKING:

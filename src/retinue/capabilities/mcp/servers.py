@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.listing import ListingMemory
 from retinue.capabilities.mcp.pool import PoolOptions
 from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
+from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
 

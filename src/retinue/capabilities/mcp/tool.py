@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
-from retinue.capabilities.mcp.listing import ServerTool, safe_keys
 from retinue.capabilities.mcp.pool import Caller, Server
+from retinue.capabilities.mcp.tool_list import ServerTool, safe_keys
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
@@ -175,7 +175,7 @@ class ServedTool(Struct, frozen=True):
             return failed(f"{text} known; the next call starts it again.", ToolEffect("unknown", hosts=hosts))
         except ServerError as error:
             return failed(f"The MCP server '{self.name}' refused the call: {error}", ToolEffect("failed", hosts=hosts))
-        from retinue.capabilities.mcp.listing import to_output
+        from retinue.capabilities.mcp.tool_list import to_output
 
         effect = ToolEffect("failed" if result.is_error else "finished", hosts=hosts)
         make = partial(to_output, result, characters=self.characters, outputs=context.outputs, effect=effect)

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
-    from retinue.runs.bounds import Bound, Patterns
+    from retinue.runs.bounds import Bound, Isolation, Patterns
     from retinue.runs.project import Project
-    from retinue.runs.workspace import Isolation
 
 
 LONGEST_SECONDS = 30.0

@@ -24,7 +24,7 @@ from retinue.capabilities.plugins.scope import PREFIX, Extension, own_paths, sco
 from retinue.core.tool import Tool
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.importing import PluginTools
+    from retinue.capabilities.plugins.load import PluginTools
     from retinue.core.spec import AgentSpec
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
@@ -198,7 +198,7 @@ class Workshop:
         return await asyncio.shield(known[1])
 
     async def _import(self, plugin: Plugin) -> PluginTools:
-        from retinue.capabilities.plugins.importing import PluginTools, load_tools
+        from retinue.capabilities.plugins.load import PluginTools, load_tools
 
         try:
             return await asyncio.to_thread(load_tools, plugin)

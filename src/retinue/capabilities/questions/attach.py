@@ -50,7 +50,7 @@ class _Question(Struct, eq=False):
 
 
 class RunCompanion:
-    """Of one run, for one leg of it."""
+    """Of one run, for one attempt of it."""
 
     def __init__(self, node: RunNode, *, resumed: bool) -> None:
         self._node = node

@@ -17,8 +17,7 @@ from retinue.core.request import Ceiling, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import ScheduledJob
-from retinue.runs.bounds import bounds_below
-from retinue.runs.ceiling import ceiling_of, startable_types
+from retinue.runs.bounds import bounds_below, ceiling_of, startable_types
 from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
 

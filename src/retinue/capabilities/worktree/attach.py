@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from retinue.core.tool import ToolContext
 from retinue.errors import LaunchError
 from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.runs.bounds import Isolation
 from retinue.runs.consent import has_git_consent
 from retinue.runs.plan import check_folder
-from retinue.runs.workspace import Isolation
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import SavedWork
@@ -95,7 +95,7 @@ def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolConte
 
 
 def branch_of(project: Project, run_id: str) -> str | None:
-    """Where the last ended leg of a run was saved, as the log has it."""
+    """Where the last ended attempt of a run was saved, as the log has it."""
     from retinue.core.events import RunEnded
 
     ended = project.log.reader.ordered(run_id, ("run.ended",))

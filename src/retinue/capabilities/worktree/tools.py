@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import ToolSpec
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.shell import Step
-    from retinue.runs.workspace import Isolation
+    from retinue.runs.bounds import Isolation
 
 
 _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")

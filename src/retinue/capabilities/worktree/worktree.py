@@ -74,7 +74,7 @@ _WITHOUT = "Run it without isolation, or"
 
 class WorktreeRequest(Struct, frozen=True, kw_only=True):
     """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
-    `cwd` is in. `branch` is where an earlier leg of the run was saved."""
+    `cwd` is in. `branch` is where an earlier attempt of the run was saved."""
 
     run: str
     cwd: Path
@@ -144,7 +144,7 @@ def make(wanted: WorktreeRequest) -> Worktree:
 
 
 def reopen(state: Path, run: str) -> Worktree | None:
-    """The worktree of an earlier leg of `run`, if it is still whole; this process has it then."""
+    """The worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
     with held(state, run):
         record = load(place(state) / f"{run}.json")
         if (

@@ -146,7 +146,7 @@ def execute_check(args: argparse.Namespace) -> int:
 
 
 def _check(plugin: Plugin, project: Project) -> dict[str, Any]:
-    from retinue.capabilities.plugins.importing import load_tools
+    from retinue.capabilities.plugins.load import load_tools
 
     data = describe(plugin, project)
     if data["withheld"] is not None or not plugin.code:

@@ -273,7 +273,7 @@ def _warn_of_ignored_options(args: argparse.Namespace) -> None:
 
 def _read_prompt(value: str) -> str:
     """Return the prompt. `@name message` is no file name, unless there is such a file."""
-    from retinue.runs.handles import parse_mention
+    from retinue.runs.record import parse_mention
 
     named = value[1:]
     is_file = "\n" not in named and Path(named).expanduser().exists()

@@ -22,9 +22,8 @@ from retinue.faces.api import Retinue
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.replay import replay
-from retinue.runs.handles import parse_mention, without_prefix
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
-from retinue.runs.record import NEWS_PROMPT
+from retinue.runs.record import NEWS_PROMPT, parse_mention, without_prefix
 
 if TYPE_CHECKING:
     from retinue.runs.handle import RunHandle
