@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, cast, get_args
 
-from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import Text
 from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.core.permission import ToolEffect
@@ -31,6 +31,13 @@ _OTHER_CODES: Mapping[str, ErrorCode] = {
     "USAGE": "INVALID_INPUT",
 }
 _ENDED: frozenset[str] = frozenset(get_args(Ended))
+
+
+def _foreground_call(agent: str, task: str, call_id: str, vocabulary: Vocabulary) -> SpawnCall:
+    description = one_line(task, 60)
+    return SpawnCall(
+        prompt=task, description=description, agent=agent, background=False, call_id=call_id, vocabulary=vocabulary
+    )
 
 
 def _no_items(run_id: str) -> tuple[Mapping[str, Any], ...]:
@@ -77,16 +84,7 @@ class SubagentTool(DelegationTool):
         for name, value in (("agent", agent), ("task", task)):
             if not value:
                 return _output(refused("INVALID_INPUT", f'"{name}" is missing: send the agent\'s name and its task.'))
-        found = await self.delegation.spawn(
-            SpawnCall(
-                prompt=task,
-                description=one_line(task, 60),
-                agent=agent,
-                background=False,
-                call_id=call_id,
-                vocabulary="devkit",
-            )
-        )
+        found = await self.delegation.spawn(_foreground_call(agent, task, call_id, "devkit"))
         if isinstance(found, Refusal):
             return _output(self._refused(found))
         if found.live:
@@ -197,16 +195,7 @@ class DispatchAgentTool(DelegationTool):
         agent, prompt = given.text("agent").strip(), given.text("prompt").strip()
         if not prompt:
             raise ToolError('dispatch_agent: "prompt" is blank. Say what the agent should do.')
-        found = await self.delegation.spawn(
-            SpawnCall(
-                prompt=prompt,
-                description=one_line(prompt, 60),
-                agent=agent,
-                background=False,
-                call_id=call_id,
-                vocabulary="codingcode",
-            )
-        )
+        found = await self.delegation.spawn(_foreground_call(agent, prompt, call_id, "codingcode"))
         if isinstance(found, Refusal):
             return failed(_dispatch_refused(found, agent))
         if found.live:
