@@ -127,8 +127,12 @@ class Catalog(Struct, frozen=True):
     @property
     def problems(self) -> tuple[FileProblem, ...]:
         """Every problem of every file, failed ones included."""
-        found = [FileProblem(entry.path, problem) for entry in self.entries for problem in entry.problems]
-        found += [FileProblem(each.path, problem) for each in self.failed for problem in each.parsed.problems]
+        files = [(entry.path, entry.problems) for entry in self.entries]
+        files += [(failed.path, failed.parsed.problems) for failed in self.failed]
+        found = []
+        for path, problems in files:
+            for problem in problems:
+                found.append(FileProblem(path, problem))
         return tuple(found)
 
     def offered(self, vocabulary: Vocabulary) -> tuple[LoadedAgent, ...]:
@@ -136,13 +140,15 @@ class Catalog(Struct, frozen=True):
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
         delegable = [entry for entry in self.agents if entry.spec.offered]
         profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
-        if vocabulary == "codingcode":
-            return tuple(
-                entry
-                for entry in delegable
-                if is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
-            )
-        return tuple(entry for entry in delegable if not is_profile(entry))
+        found = []
+        for entry in delegable:
+            if vocabulary != "codingcode":
+                listed = not is_profile(entry)
+            else:
+                listed = is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
+            if listed:
+                found.append(entry)
+        return tuple(found)
 
     def find(self, name: str, vocabulary: Vocabulary | None = None) -> LoadedAgent:
         """By exact name, then by `plugin:name`, by the file's name as pi has it, and by the only

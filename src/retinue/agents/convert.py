@@ -236,8 +236,10 @@ def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses
         for name in names:
             new = in_dialect(name, to)
             found.update(dict.fromkeys(new))
-            back = tuple(each for part in new for each in in_dialect(part, origin))
-            if back != (name,):
+            back: list[str] = []
+            for part in new:
+                back += in_dialect(part, origin)
+            if back != [name]:
                 why = f"written as {', '.join(new)}; converting back would give {', '.join(back)}"
                 losses.append(Loss(field, name, why, "renamed"))
         return tuple(found)
@@ -275,9 +277,16 @@ def _limits(field: str, value: object) -> bool:
 def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Return the spec without unused keys that would begin to add rights."""
     # Another dialect may know the key, or a plugin's file, where it is ignored, becomes the project's.
-    live = {key for key in spec.extra if (match := table.match(key)) is not None and match.field.to is not None}
+    live = set()
+    for key in spec.extra:
+        match = table.match(key)
+        if match is not None and match.field.to is not None:
+            live.add(key)
     rest = replace(spec, extra={key: value for key, value in spec.extra.items() if key not in live})
-    if not live or not adds_rights(*(_read(each, write_agent(each, table.name), table.name) for each in (rest, spec))):
+    if not live:
+        return spec
+    without, with_them = (_read(each, write_agent(each, table.name), table.name) for each in (rest, spec))
+    if not adds_rights(without, with_them):
         return spec
     why = f"it had no effect, and would have one in a file of {table.title}"
     losses += (Loss(f"extra.{key}", describe(spec.extra[key]), why) for key in sorted(live))

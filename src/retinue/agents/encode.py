@@ -100,26 +100,33 @@ def entry(key: Any, value: Any, indent: int = 0) -> list[str]:
 
 
 def _after(head: str, value: Any, indent: int) -> list[str]:
-    if isinstance(value, Mapping) and value:
-        return [head, *(line for key, item in value.items() for line in entry(key, item, indent + 2))]
-    if isinstance(value, (list, tuple)) and value:
-        return [head, *(line for item in value for line in _item(item, indent + 2))]
     if isinstance(value, (Mapping, list, tuple)):
-        return [f"{head} {'{}' if isinstance(value, Mapping) else '[]'}"]
+        if value:
+            return [head, *_elements(value, indent + 2)]
+        return [f"{head} {flow(value)}"]
     return [f"{head} {scalar(value)}"]
+
+
+def _elements(value: Any, indent: int) -> list[str]:
+    """Return the lines of what is in a collection."""
+    lines: list[str] = []
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            lines += entry(key, item, indent)
+    else:
+        for item in value:
+            lines += _item(item, indent)
+    return lines
 
 
 def _item(value: Any, indent: int) -> list[str]:
     """Return the lines of one element of a block list."""
-    # A collection in it begins on the dash's own line.
     pad = " " * indent
-    if isinstance(value, Mapping) and value:
-        lines = [line for key, item in value.items() for line in entry(key, item, indent + 2)]
-    elif isinstance(value, (list, tuple)) and value:
-        lines = [line for item in value for line in _item(item, indent + 2)]
-    else:
+    if not isinstance(value, (Mapping, list, tuple)) or not value:
         return [f"{pad}- {flow(value)}"]
-    return [f"{pad}- {lines[0][indent + 2 :]}", *lines[1:]]
+    # A collection begins on the dash's own line.
+    first, *rest = _elements(value, indent + 2)
+    return [f"{pad}- {first[indent + 2 :]}", *rest]
 
 
 def _escape(char: str) -> str:

@@ -170,8 +170,13 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
 
 def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
     """Return the names of built-in agents, in lower case, with their files."""
-    files = [parsed for reading in readings if reading.folder.source == "builtin" for parsed in reading.files]
-    return {parsed.spec.name.casefold(): parsed.file for parsed in files if parsed.spec is not None}
+    found = {}
+    for reading in readings:
+        if reading.folder.source == "builtin":
+            for parsed in reading.files:
+                if parsed.spec is not None:
+                    found[parsed.spec.name.casefold()] = parsed.file
+    return found
 
 
 def _yields_to_builtins(folder: Folder) -> bool:

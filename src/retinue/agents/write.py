@@ -79,8 +79,12 @@ def _tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] |
         return None
     if len(words) == 1 and words[0].lower() == "none":
         return ()
-    listed = (name for word in words for name in (READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)))
-    return tuple(dict.fromkeys(own for name in listed for own in in_dialect(name, dialect)))
+    found: dict[str, None] = {}
+    for word in words:
+        listed = READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)
+        for name in listed:
+            found |= dict.fromkeys(in_dialect(name, dialect))
+    return tuple(found)
 
 
 def _chosen(value: str) -> str | None:
@@ -106,7 +110,9 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
     if table.simple:
         lines = _simple_lines(fields, extra)
     else:
-        lines = [line for key, value in {**fields, **extra}.items() for line in _entry(key, value, dialect)]
+        lines = []
+        for key, value in {**fields, **extra}.items():
+            lines += _entry(key, value, dialect)
     # A file with NUL in it is binary to every reader.
     prompt = spec.prompt.replace("\0", "\ufffd")
     body = ""

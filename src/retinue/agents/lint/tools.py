@@ -119,7 +119,10 @@ def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     denied = {tool for name in spec.tools.deny for tool in canonical(name)}
     writing: list[str] = []
     for name in spec.tools.allow or ():
-        effects = {effect for tool in canonical(name) if tool not in denied for effect in TOOLS[tool]}
+        effects: set[str] = set()
+        for tool in canonical(name):
+            if tool not in denied:
+                effects |= set(TOOLS[tool])
         if "execute" in effects:
             if spec.readonly:
                 yield subject.found("readonly-shell", f"'{name}' runs in a sandbox here.", key=key, word=name)
