@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    from retinue.runs.cleanup import calm, leave
+    from retinue.runs.heap import calm, leave
 
     calm()
     if sys.argv[1:2] not in (["--help"], ["-h"], ["help"], ["--version"]):  # which start nothing, and quickly

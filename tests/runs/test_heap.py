@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from retinue.runs.cleanup import MANY, Heap, calm
+from retinue.runs.heap import MANY, Heap, calm
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What is cleaned up while runs come and go: commands of dead processes, ended runs in memory, and garbage.
+"""What is cleaned up while runs come and go: commands of dead processes, and ended runs in memory.
 
 A command belongs to the call that started it. When the process of that call was killed, nobody waits for the command
 and its run has been told that its effect is unknown: it must not go on changing things beside the process that resumes
@@ -7,15 +7,10 @@ end by themselves.
 
 A run stays in memory while it lives, while anything below it lives, until its parent has been told of its completion,
 and for ten minutes after it ended. Later requests find it in the log.
-
-Python's garbage collector walks all objects again and again, which for a thousand runs is a tenth of the processor
-time, although conversations are plain data without cycles. While many runs live it looks less often, so that garbage
-never outweighs what is in use; then its thresholds are what they were. A program's own thresholds are left alone.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from contextlib import suppress
@@ -29,53 +24,6 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
-
-
-MANY = 32
-_DEFAULT = (700, 10, 10)
-_CALM = (100_000, 10, 10)
-"""More than a short command makes: it has 65,000 objects, and to look at them once takes a twelfth of its time."""
-_OF_A_RUN = 1_000
-"""Objects that a run may have, of those the collector counts; a short one has a third."""
-
-
-def calm() -> None:
-    """For a process that is ours from its start, whose first second is spent importing."""
-    gc.set_threshold(*_CALM)
-
-
-def leave() -> None:
-    """For a process of ours at its end: what is left goes with it. To look for garbage in that, as
-    Python does when it ends, is a twentieth of the work of a short command."""
-    gc.freeze()
-
-
-class Heap:
-    """Of one supervisor. `runs` says how many of its runs live now."""
-
-    def __init__(self) -> None:
-        self._found: tuple[int, int, int] | None = None
-        self._set: tuple[int, int, int] | None = None
-
-    def runs(self, count: int) -> None:
-        if count == 0:
-            self._restore()
-        elif count >= MANY and (self._set is None or count * _OF_A_RUN > self._set[0]):
-            self._raise(2 * count * _OF_A_RUN)
-
-    def _raise(self, objects: int) -> None:
-        now = gc.get_threshold()
-        if self._found is None and now in (_DEFAULT, _CALM):
-            self._found = now
-        elif now != self._set:
-            return
-        self._set = (max(objects, _CALM[0]), 20, 20)
-        gc.set_threshold(*self._set)
-
-    def _restore(self) -> None:
-        if self._found is not None and gc.get_threshold() == self._set:
-            gc.set_threshold(*self._found)
-        self._found = self._set = None
 
 
 _PASSES = 20

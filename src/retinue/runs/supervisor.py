@@ -19,10 +19,11 @@ from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.runs.budget import Account, check_readable, open_account
-from retinue.runs.cleanup import Heap, Sweeper
+from retinue.runs.cleanup import Sweeper
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
+from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch, admission
 from retinue.runs.node import RunNode
 from retinue.runs.notifications import Notifications
