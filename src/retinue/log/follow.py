@@ -7,54 +7,51 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Generic, Self, TypeVar
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 
+T = TypeVar("T")
 BACKLOG = 10_000
 """A subscriber that is this many events behind gets no more streamed pieces until it has caught
 up: what they say arrives again, whole. Durable events are never left out."""
 
 
-class Subscription:
-    """An async iterator over events. Ends when the run it is about has ended, when it is closed,
-    or when the log is."""
+class EventQueue(Generic[T]):
+    """An async iterator over what is pushed into it, in order, until it is closed. For one reader."""
 
-    def __init__(self, until: str | None, leave: Callable[[Subscription], None]) -> None:
-        self._until = until
-        self._leave = leave
-        self._events: deque[Event] = deque()
+    def __init__(self) -> None:
+        self._events: deque[T] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._over = False
 
-    def push(self, event: Event) -> None:
-        if self._over:
-            return
-        if len(self._events) >= BACKLOG and isinstance(event.body, TRANSIENT):
-            return
-        self._events.append(event)
-        if event.run_id == self._until and isinstance(event.body, RunEnded):
-            self.close()
-        else:
+    def push(self, event: T) -> None:
+        if not self._over:
+            self._events.append(event)
             self._wake()
 
     def close(self) -> None:
         """Take no further events; those already here can still be read."""
         if not self._over:
             self._over = True
-            self._leave(self)
+            self.leave()
         self._wake()
+
+    def leave(self) -> None:
+        """End the delivery at its source; called once."""
+        raise NotImplementedError
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> Subscription:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> T:
         while not self._events:
             if self._over:
                 raise StopAsyncIteration
@@ -65,11 +62,31 @@ class Subscription:
                 self._waiter = None
         return self._events.popleft()
 
-    async def __aenter__(self) -> Subscription:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+
+class Subscription(EventQueue[Event]):
+    """The events of the log. Ends when the run it is about has ended, when it is closed, or when
+    the log is."""
+
+    def __init__(self, until: str | None, leave: Callable[[Subscription], None]) -> None:
+        super().__init__()
+        self._until = until
+        self._leave = leave
+
+    def push(self, event: Event) -> None:
+        if len(self._events) >= BACKLOG and isinstance(event.body, TRANSIENT):
+            return
+        super().push(event)
+        if event.run_id == self._until and isinstance(event.body, RunEnded):
+            self.close()
+
+    def leave(self) -> None:
+        self._leave(self)
 
 
 POLL_SECONDS = 0.1

@@ -11,9 +11,10 @@ someone listens. A handler that fails is reported to the logger `retinue.events`
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
+
+from retinue.log.follow import EventQueue
 
 Data = Mapping[str, Any]
 Handler = Callable[[Data], object]
@@ -92,7 +93,7 @@ class EventBus:
     def stream(self, *names: str, within: str | None = None) -> Stream:
         """The events of these names, or all, as an async iterator from now on."""
         stream = Stream()
-        stream.leave = self._add(frozenset(names), within, stream.push)
+        stream.end = self._add(frozenset(names), within, stream.push)
         return stream
 
     def emit(self, name: str, data: Data, *, above: tuple[str, ...] = (), nested: bool = False) -> None:
@@ -137,49 +138,15 @@ class EventBus:
         task.add_done_callback(done)
 
 
-class Stream:
-    """Events in order, none left out, until `close` or the end of an `async with`."""
+class Stream(EventQueue[BusEvent]):
+    """Events of the bus in order, none left out, until `close` or the end of an `async with`."""
 
     def __init__(self) -> None:
-        self.leave: Callable[[], None] = lambda: None
-        self._events: deque[BusEvent] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._over = False
+        super().__init__()
+        self.end: Callable[[], None] = lambda: None
 
-    def push(self, event: BusEvent) -> None:
-        if not self._over:
-            self._events.append(event)
-            self._wake()
-
-    def close(self) -> None:
-        """No further events; those already here can still be read."""
-        self._over = True
-        self.leave()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def __aiter__(self) -> Stream:
-        return self
-
-    async def __anext__(self) -> BusEvent:
-        while not self._events:
-            if self._over:
-                raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self._events.popleft()
-
-    async def __aenter__(self) -> Stream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
+    def leave(self) -> None:
+        self.end()
 
 
 def _report(name: str, error: BaseException) -> None:
