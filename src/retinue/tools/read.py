@@ -246,7 +246,7 @@ def _read(
     confined: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
 ) -> ToolOutput | None:
     if confined.path.is_dir():
-        from retinue.tools.ls import folder_listing
+        from retinue.tools.find import folder_listing
 
         return ok(
             f"{confined.shown} is a folder. In it:\n{folder_listing(confined)}", ToolEffect(reads=(confined.real,))

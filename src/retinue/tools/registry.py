@@ -17,7 +17,7 @@ COMPANION_NAMES = ("todo", "bash_output", "ask_parent", "ask_user", "exit_plan")
 """Tools that affect only the run itself and the runs above it."""
 _MADE_FOR_ONE_RUN = ("apply_patch", "tool_search")
 """Tools that need something of their run; the code that prepares the run builds them."""
-_MODULES = dict.fromkeys(("ask_parent", "ask_user", "exit_plan"), "questions")
+_MODULES = {"ls": "find", **dict.fromkeys(("ask_parent", "ask_user", "exit_plan"), "questions")}
 """Modules of tools that do not have one of their own."""
 _PROMPTS = os.path.join(os.path.dirname(__file__), "prompts")  # noqa: PTH118, PTH120 - before the first request
 
