@@ -21,7 +21,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall
 from retinue.core.outcome import Failure
 from retinue.models.offline.question import VOCABULARY, Query, Situation, Term, Wish, read
 from retinue.models.offline.rank import Ranked, Ranking
-from retinue.models.offline.search import Evidence, Toolbox, Wanted, gather, inspect, survey, widen
+from retinue.models.offline.search import SearchEvidence, Toolbox, Wanted, gather, inspect, survey, widen
 from retinue.models.offline.source import line_of
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, Prices, ToolCallStarted
 
@@ -51,7 +51,7 @@ class Findings(Struct, frozen=True):
     """What a run came to know. `cut` says that a limit ended the search early."""
 
     query: Query
-    evidence: Evidence
+    evidence: SearchEvidence
     ranked: list[Ranked]
     wish: Wish = "find"
     cut: bool = False
@@ -103,7 +103,7 @@ def _reason(one: Ranked, findings: Findings) -> str:
     return f" ({'; '.join(said)})" if said else ""
 
 
-def _quotes(one: Ranked, evidence: Evidence, most: int) -> list[str]:
+def _quotes(one: Ranked, evidence: SearchEvidence, most: int) -> list[str]:
     """Quote the best lines in file order. A line without a letter (a bracket) says nothing."""
     seen = {number: text for number, text in evidence.lines.get(one.path, {}).items() if any(map(str.isalpha, text))}
     numbers = [number for _, number in one.best if number in seen] or sorted(seen)[:1]

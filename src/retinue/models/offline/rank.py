@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from retinue.models.offline.question import Query, stem, stems_of, subwords
-from retinue.models.offline.search import Evidence
+from retinue.models.offline.search import SearchEvidence
 from retinue.models.offline.source import FACADES, Line, asked_kinds, kind_of, line_of, weight_of
 
 PATH, DEFINED, TEXT = 1.6, 1.4, 1.1
@@ -51,7 +51,7 @@ class FileMatches(Struct):
 class Ranking:
     """What holds for a whole search; `rank` applies it to every file."""
 
-    def __init__(self, query: Query, evidence: Evidence) -> None:
+    def __init__(self, query: Query, evidence: SearchEvidence) -> None:
         self.query = query
         self.evidence = evidence
         self.asked = asked_kinds(query.text)

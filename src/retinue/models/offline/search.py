@@ -98,7 +98,7 @@ _MORE = re.compile(r"^\[(?P<more>[\d,]+) more lines")
 Wanted = tuple[SearchTool, dict[str, Any]]
 
 
-class Evidence(Struct):
+class SearchEvidence(Struct):
     """`counts[i]` are the matching lines of term i by file; `lines` what was seen of a file."""
 
     counts: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def survey(query: Query, toolbox: Toolbox) -> list[Wanted]:
     return wanted
 
 
-def widen(query: Query, toolbox: Toolbox, evidence: Evidence) -> list[Wanted]:
+def widen(query: Query, toolbox: Toolbox, evidence: SearchEvidence) -> list[Wanted]:
     """Return the calls after a survey that found nothing: nothing but the plainest words."""
     wanted: list[Wanted] = []
     if toolbox.grep:
@@ -186,8 +186,8 @@ def definition_pattern(terms: Iterable[Term]) -> str:
     )
 
 
-def gather(pairs: Iterable[tuple[ToolCall, ToolResult]], toolbox: Toolbox, query: Query) -> Evidence:
-    evidence = Evidence()
+def gather(pairs: Iterable[tuple[ToolCall, ToolResult]], toolbox: Toolbox, query: Query) -> SearchEvidence:
+    evidence = SearchEvidence()
     by_pattern = {pattern_of([term]): index for index, term in enumerate(query.terms)}
     tools = {tool.spec.name: tool for tool in toolbox.tools}
     for call, result in pairs:
@@ -211,7 +211,7 @@ def gather(pairs: Iterable[tuple[ToolCall, ToolResult]], toolbox: Toolbox, query
     return evidence
 
 
-def _read_listing(text: str, folder: str, evidence: Evidence) -> None:
+def _read_listing(text: str, folder: str, evidence: SearchEvidence) -> None:
     """Paths, one a line. What ends with a slash is a folder; notes are in brackets or sentences."""
     above = "" if folder in ("", ".", "./") else folder.rstrip("/") + "/"
     for line in text.splitlines():
@@ -223,7 +223,7 @@ def _read_listing(text: str, folder: str, evidence: Evidence) -> None:
             evidence.paths.setdefault(_tidy(above + line.strip()))
 
 
-def _read_matches(text: str, term: int | None, counting: bool, evidence: Evidence) -> None:
+def _read_matches(text: str, term: int | None, counting: bool, evidence: SearchEvidence) -> None:
     counts: dict[str, int] = {}
     total = None
     for line in text.splitlines():
@@ -241,7 +241,7 @@ def _read_matches(text: str, term: int | None, counting: bool, evidence: Evidenc
         evidence.having.setdefault(term, total or len(counts))
 
 
-def _read_file(path: str, text: str, evidence: Evidence) -> None:
+def _read_file(path: str, text: str, evidence: SearchEvidence) -> None:
     last = 0
     for line in text.splitlines():
         if more := _MORE.match(line):
