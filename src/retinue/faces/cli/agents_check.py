@@ -95,7 +95,7 @@ def configure_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_convert(args: argparse.Namespace) -> int:
-    """Writes agents in another dialect and says what that dialect cannot express.
+    """Write agents in another dialect and say what that dialect cannot express.
 
     An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
     for them (Read, read, read_file); models keep theirs.

@@ -125,7 +125,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_new(args: argparse.Namespace) -> int:
-    """Creates an agent file, from options or by asking.
+    """Create an agent file, from options or by asking.
 
       retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
       retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
@@ -209,7 +209,7 @@ def configure_eject(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_eject(args: argparse.Namespace) -> int:
-    """Copies an agent into a file you can edit; the copy replaces the original.
+    """Copy an agent into a file you can edit; the copy replaces the original.
 
     Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
     exact; in another one you are told what it cannot say.
@@ -251,7 +251,7 @@ def configure_disable(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_disable(args: argparse.Namespace) -> int:
-    """Switches an agent off without deleting it; `agents enable` brings it back unchanged.
+    """Switch an agent off without deleting it; `agents enable` brings it back unchanged.
 
     Your own file gets one line (enabled: false, or as its dialect says it). A built-in agent is
     hidden by a small file in .retinue/agents, or with --user in your own folder.
@@ -288,7 +288,7 @@ def configure_enable(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_enable(args: argparse.Namespace) -> int:
-    """Switches an agent on again that `agents disable` switched off.
+    """Switch an agent on again that `agents disable` switched off.
 
     The file is then what it was before, byte for byte. A file that did nothing but hide a built-in
     agent is deleted.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from textual import work
 from textual.app import ComposeResult
@@ -27,9 +28,6 @@ from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
 from retinue.faces.tui.statusline import FactFinder, Facts
-
-if TYPE_CHECKING:
-    from retinue.faces.cli.terminal import Host
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05
@@ -322,7 +320,13 @@ class RetinueApp(Frame):
         self._status.paint(self.status_facts(), self.project)
 
 
-async def run_app(retinue: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
+class TerminalHost(Protocol):
+    """The process that waits for the app, as far as the app needs it."""
+
+    def watch(self, gone: Callable[[], None]) -> None: ...
+
+
+async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> Leaving:
     """Show the app until the person leaves it, and return whether runs are to go on, which only a host can let
     them. SIGTERM and SIGHUP leave it as well. The terminal is restored however it ends. Raise StateError when the
     app itself failed."""

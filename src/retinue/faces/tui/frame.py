@@ -30,12 +30,12 @@ from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.panels import Banner
 
 if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
     from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 
-Handler = Callable[["RetinueApp", str], Awaitable[None]]
+# Takes the app and the words after the command. The app is not named here: it imports this module.
+Handler = Callable[[Any, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def live_runs(supervisor: Supervisor) -> list[RunNode]:
     return [node for node in supervisor.members.values() if node.live]
 
 
-async def ask_how_to_leave(app: RetinueApp, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
+async def ask_how_to_leave(app: Frame, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
     """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
     if not live:
         return "quit"
@@ -274,7 +274,7 @@ class Frame(App[Leaving]):
             self.bind(entry.key, f"open_screen('{name}')", description=entry.help, show=False)
         if entry.command:
 
-            async def go(app: RetinueApp, rest: str) -> None:
+            async def go(app: Frame, rest: str) -> None:
                 words = (rest,) if rest else ()
                 await app.open_screen(name, *words)
 
@@ -292,7 +292,6 @@ class Frame(App[Leaving]):
 
     async def leave(self) -> None:
         """Ask what becomes of runs that live, and close the app unless the person stays."""
-        app = cast("RetinueApp", self)
-        way = await ask_how_to_leave(app, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
+        way = await ask_how_to_leave(self, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
         if way is not None:
             self.exit(way)

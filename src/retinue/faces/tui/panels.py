@@ -1,12 +1,8 @@
-"""Panels made of lines: the live widget, the banner of what waits, and the status line.
+"""What stays around the conversation: the live widget, the banner of what waits, the status line and the fleet.
 
-A panel lays out only when the number of its lines changes. The banner takes no keys from the editor.
-
-The fleet: main and its agents below the editor, to choose one with the keys.
-
-It has the keys only while it has the focus, which it gets from an empty prompt and gives back
-with Escape, above its first row, or with any key that is not its own: that one still arrives
-where a person would have expected it.
+A panel lays out only when the number of its lines changes. The banner takes no keys from the editor. The fleet has
+the keys only while it has the focus, which it gets from an empty prompt and returns with Escape, above its first row,
+or with any key that is not its own: that key still arrives where a person would have expected it.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ COVERED_SECONDS = 1.0
 
 
 class LinesPanel(Widget):
-    """Takes as many rows as it has lines, none when it has none. Lines that did not change are
+    """A panel with as many rows as it has lines, none when it has none. Lines that did not change are
     not drawn again, so that painting it twenty times a second costs next to nothing."""
 
     DEFAULT_CSS = "LinesPanel { height: auto; width: 1fr; }"
@@ -89,14 +85,14 @@ class LiveWidget(LinesPanel):
 
 
 class Banner(Static):
-    """Shows one line per topic; no room at all when there is nothing to say."""
+    """One line per topic; no room at all when there is nothing to say."""
 
     def __init__(self) -> None:
         super().__init__(id="banner")
         self._topics: dict[str, str] = {}
 
     def show(self, topic: str, text: str) -> None:
-        """Says `text` about `topic` until it is said otherwise; an empty text takes it away."""
+        """Show `text` about `topic` until something else is said about it; an empty text removes it."""
         if self._topics.get(topic, "") == text:
             return
         if text:
@@ -126,7 +122,7 @@ class StatusLine(Static):
         self._ran_for: tuple[str, Facts] | None = None
 
     def show(self, text: str) -> None:
-        """Says something for two seconds in place of the line."""
+        """Show something for two seconds in place of the line."""
         self._hint, self._hint_until = one_line(text), time.monotonic() + HINT_SECONDS
         self._draw()
 

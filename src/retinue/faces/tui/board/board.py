@@ -27,7 +27,7 @@ LINGER_TURNS_FAILED = 2
 LINGER_SECONDS = 30.0
 LINGER_SECONDS_FAILED = 120.0
 
-# Tells a card what the log knows of its run; whether its counts, too.
+# Tells a card what the log knows of its run, and where the flag says so its counts as well.
 Backfill = Callable[[RunCard, bool], None]
 
 
@@ -41,7 +41,7 @@ class Board:
     cards: dict[str, RunCard] = field(default_factory=dict)
     turns: int = 0
     changed: bool = False
-    """Set by every event that could change what is drawn; whoever draws sets it back."""
+    """Set by every event that could change what is drawn; the caller that draws resets it."""
     backfill: Backfill | None = None
     _recent: dict[str, RunCard] = field(default_factory=dict)
     """Live or ended a moment ago: all that drawing has to look at, however many there were."""

@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(slots=True)
 class RunStory:
-    """Takes the events of one run. `entries` only grow, so whoever draws them may keep what is
+    """The events of one run as they are taken. `entries` only grow, so the caller that draws them may keep what is
     drawn; `version` changes with everything that could be seen."""
 
     card: RunCard

@@ -178,7 +178,7 @@ class Viewer:
         self.mode = "reading"
 
     def search(self, query: str, lines: Sequence[Row]) -> None:
-        """Goes to the first match from here on; an empty query forgets the search."""
+        """Go to the first match from here on; an empty query forgets the search."""
         self.query = query.strip()
         self.read()
         self.find(lines)

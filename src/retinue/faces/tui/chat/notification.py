@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
@@ -26,10 +26,6 @@ from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.text import clean_lines, fit, one_line
 from retinue.faces.tui.chat.folded import Folded
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
-
 
 PREVIEW = 80
 EXPANDED_LINES = 30
@@ -225,7 +221,7 @@ class NotificationBox(Folded):
             self.update(Group(*self._lines(expanded=self.unfolded)))
 
     def _lines(self, *, expanded: bool) -> list[Text]:
-        app = cast("RetinueApp", self.app)
+        app: Any = self.app
         cost = app.retinue.supervisor.settings.show_cost
         lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost)
         for line in lines:

@@ -56,7 +56,7 @@ class Pastes:
 
 
 class Popup(Static):
-    """Takes no room while it is closed."""
+    """The list of completions, which takes no room while it is closed."""
 
     def __init__(self) -> None:
         super().__init__(id="popup")
@@ -123,7 +123,7 @@ class Prompt(TextArea):
         self._complete = complete
 
     def put(self, text: str) -> None:
-        """Replaces what is typed; the cursor stands behind it."""
+        """Replace what is typed; the cursor stands behind it."""
         self.text = text
         self.move_cursor(self.document.end)
 

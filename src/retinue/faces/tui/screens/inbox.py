@@ -30,7 +30,7 @@ from retinue.log.inbox import InboxRow, items, waiting_ids
 # Of one item; more than that nobody reads before answering.
 LINES = 1_000
 
-# The choice, the key that gives it, and the words for it.
+# The choice, the key that chooses it, and the words for it.
 Answer = tuple[str, str, str]
 MESSAGE = "deny-message"
 
