@@ -7,21 +7,19 @@ Names are loaded when they are first used, so that importing the package costs n
 
 from __future__ import annotations
 
-from retinue.core.version import VERSION
-
-__version__ = VERSION
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from retinue.core.events import Event
     from retinue.core.outcome import Outcome
     from retinue.core.spec import AgentSpec
     from retinue.core.usage import Usage
+    from retinue.core.version import __version__ as __version__
     from retinue.errors import RetinueError
     from retinue.faces.api import Retinue, Run, run
     from retinue.tools.function import tool
 
 _PUBLIC = {
+    "__version__": "retinue.core.version",
     "AgentSpec": "retinue.core.spec",
     "Event": "retinue.core.events",
     "Outcome": "retinue.core.outcome",

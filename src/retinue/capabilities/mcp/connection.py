@@ -338,6 +338,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _version() -> str:
-    from retinue.core.version import VERSION
+    from retinue.core.version import __version__
 
-    return VERSION
+    return __version__

@@ -292,6 +292,6 @@ def _head(target: Target, accept: str) -> bytes:
 
 def user_agent() -> str:
     """Who is asking, honestly, so that a site can tell and say no."""
-    from retinue.core.version import VERSION
+    from retinue.core.version import __version__
 
-    return f"Mozilla/5.0 (compatible; Retinue/{VERSION}; fetches pages a user asked about)"
+    return f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)"

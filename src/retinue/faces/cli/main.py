@@ -216,9 +216,9 @@ def _run(argv: Sequence[str]) -> int:
         print(HELP, end="")
         return 0
     if word == "--version":
-        from retinue.core.version import VERSION
+        from retinue.core.version import __version__
 
-        print(f"retinue {VERSION}")
+        print(f"retinue {__version__}")
         return 0
     if not word or (word.startswith("-") and at_terminal() and not _has_prompt(argv)):
         return dispatch("retinue", APP, argv)

@@ -200,7 +200,7 @@ class FactFinder:
         self._windows: dict[str, int | None] = {}
 
     def facts(self) -> Facts:
-        from retinue.core.version import VERSION
+        from retinue.core.version import __version__
 
         app = self._app
         self._look()
@@ -230,7 +230,7 @@ class FactFinder:
             running=running,
             queued=queued,
             inbox=int(app.facts.get("inbox", 0)),
-            version=VERSION,
+            version=__version__,
             extra={name: value for name, value in app.facts.items() if name != "inbox"},
         )
 
