@@ -333,8 +333,8 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
     tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(
-        "retinue.runs.project.unavailable_tools",
-        lambda project: {"web_search": "no search service is set up."},
+        "retinue.capabilities.web.WebCapability.unavailable_tools",
+        lambda self, project: {"web_search": "no search service is set up."},
     )
     file = tmp_path / "project" / ".retinue" / "agents" / "asker.md"
     file.parent.mkdir(parents=True)
