@@ -1,5 +1,6 @@
-"""The package as a whole: its public names, what importing it costs, how long its files are."""
+"""The package as a whole: its public names, what importing it costs, how long its files are, its knots."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -88,3 +89,52 @@ def test_every_exception_of_the_tree_has_a_code_and_is_drawn_in_the_docstring():
     assert len(codes) == len(
         [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, errors.RetinueError)]
     )
+
+
+def test_no_knot_of_modules_that_import_one_another_is_larger_than_eight():
+    """Imports inside functions and those for types only count as well: a reader follows them, too."""
+    knots = [sorted(knot) for knot in strongly_connected(imports()) if len(knot) > 8]
+    assert knots == []
+
+
+def imports() -> dict[str, set[str]]:
+    modules = {module_name(path): path for path in SOURCE.rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+            elif isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+        found[name] = {each for each in named if each in modules and each != name}
+    # `from package import module` names the module, not the package that only holds it.
+    return {name: {each for each in targets if each.count(".") > 0} for name, targets in found.items()}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the groups of modules each of which can be reached from every other one of its group."""
+    reached = {name: reachable(graph, name) for name in graph}
+    groups: list[set[str]] = []
+    seen: set[str] = set()
+    for name in graph:
+        if name not in seen:
+            group = {other for other in reached[name] if name in reached[other]} | {name}
+            seen |= group
+            groups.append(group)
+    return groups
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in graph[waiting.pop()] - found:
+            found.add(each)
+            waiting.append(each)
+    return found

@@ -11,6 +11,7 @@ from tests.runs.crew_scene import Scene
 from retinue.capabilities.permissions.gatekeeper import grant
 from retinue.core.permission import InboxAnswer, ToolUse
 from retinue.log.inbox import granted
+from retinue.runs.guard import RunGuards
 from retinue.runs.node import RunNode
 
 PATHS = [f"{name}.txt" for name in "abcde"]
@@ -21,12 +22,12 @@ def write(path: str) -> ToolUse:
 
 
 def allowed(scene: Scene, node: RunNode) -> set[str]:
-    decide = scene.supervisor.project.guards[node.id].permissions.decide
+    decide = scene.supervisor.project.part(RunGuards)[node.id].permissions.decide
     return {path for path in PATHS if decide(write(path)).verdict == "allow"}
 
 
 async def give(scene: Scene, node: RunNode, path: str, choice: str) -> None:
-    guard = scene.supervisor.project.guards[node.id]
+    guard = scene.supervisor.project.part(RunGuards)[node.id]
     rule = guard.permissions.decide(write(path)).rule
     if rule is not None:
         await grant(guard, scene.supervisor.project, rule, InboxAnswer(choice, by="test"))

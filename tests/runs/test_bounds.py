@@ -8,6 +8,7 @@ from crew_scene import Scene, until
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.runs.bounds import bounds_from_record, bounds_to_record
+from retinue.runs.guard import RunGuards
 
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Bash(git *)", "Read", "Agent")))
 
@@ -57,7 +58,7 @@ async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
         await main.handle.wait()
         scene.desk("first").say("done")
         await scene.desk("second").asked()
-        await until(lambda: main.id not in scene.supervisor.project.guards)
+        await until(lambda: main.id not in scene.supervisor.project.part(RunGuards))
         assert await refused(scene, second, "second")
 
 

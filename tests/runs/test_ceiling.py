@@ -21,6 +21,7 @@ from retinue.core.request import EVERYTHING, Ceiling, RunRequest
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.usage import Budget
 from retinue.errors import LaunchError
+from retinue.runs.guard import RunGuards
 
 COORDINATOR = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Agent(Explore, general-purpose)",)))
 WRITING = {"write", "edit"}
@@ -261,7 +262,7 @@ def _compare(scene: Scene, above, below) -> None:
     if not named:
         denied = {entry for entry in upper.request.spec.tools.deny if "(" not in entry}
         assert not denied & tools_of(below)
-    guards = scene.supervisor.project.guards
+    guards = scene.supervisor.project.part(RunGuards)
     for tool, arguments in USES:
         if tool not in tools_of(below):
             continue

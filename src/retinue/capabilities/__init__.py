@@ -22,7 +22,8 @@ from retinue.capabilities.skills import SkillsCapability
 from retinue.capabilities.trust import TrustCapability
 from retinue.capabilities.web import WebCapability
 from retinue.capabilities.worktree import WorktreeCapability
-from retinue.runs.capability import Capabilities, Capability
+from retinue.runs.capability import Capability
+from retinue.runs.project import Capabilities
 
 PLAN: tuple[type[Capability], ...] = (
     TrustCapability,  # before others read what the agent's file brings

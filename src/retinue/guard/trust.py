@@ -12,18 +12,21 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.foreign import read_object
-from retinue.settings.places import private_folder
+from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.write import locked_folder, replace_file
+
+if TYPE_CHECKING:
+    from retinue.settings.load import Loaded
 
 FILE = "trust.json"
 Answer = Literal["trusted", "refused"]
@@ -185,3 +188,19 @@ def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:
         for path, entries in sorted(known.items())
     }
     return (json.dumps({"version": 1, "files": files}, indent=2) + "\n").encode()
+
+
+def effective_settings(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
+    """Return the settings without what a project's files give and nobody consented to."""
+    if all(layer.origin.personal for layer in loaded.layers):
+        return loaded
+    from retinue.guard.trust_subjects import withhold
+
+    return withhold(loaded, trust())
+
+
+def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
+    """Return the settings as runs that start in `cwd` have them. What is taken out is a problem."""
+    from retinue.settings.load import load_settings
+
+    return effective_settings(load_settings(cwd, environment=environment), lambda: Trust(retinue_home(environment)))

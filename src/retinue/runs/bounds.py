@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -31,7 +31,6 @@ from retinue.tools.reach import label
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.core.tool import Tool
-    from retinue.runs.launch import Launch
 
 
 class Patterns(Struct, frozen=True):
@@ -49,6 +48,21 @@ class Patterns(Struct, frozen=True):
 NO_PATTERNS = Patterns()
 
 
+class BindingRun(Protocol):
+    """What a run that starts another one binds it by; a `Launch` is one."""
+
+    @property
+    def request(self) -> RunRequest: ...
+    @property
+    def tools(self) -> tuple[Tool, ...]: ...
+    @property
+    def readonly(self) -> bool: ...
+    @property
+    def patterns(self) -> Patterns: ...
+    @property
+    def bounds(self) -> tuple[Bound, ...]: ...
+
+
 class Bound(Struct, frozen=True):
     """The patterns of one agent's file. `agent` names it for people; patterns of paths start
     from `base`. With `presets`, what CodingCode forbids from the start is forbidden."""
@@ -59,7 +73,7 @@ class Bound(Struct, frozen=True):
     presets: bool = False
 
 
-def bounds_below(parent: Launch | None) -> tuple[Bound, ...]:
+def bounds_below(parent: BindingRun | None) -> tuple[Bound, ...]:
     """Return what binds runs that `parent` starts, from the outermost agent to itself."""
     if parent is None:
         return ()
@@ -118,7 +132,7 @@ _HARMLESS = READ_ONLY | {"spawn"}
 _SERVED = "mcp__"
 
 
-def ceiling_of(request: RunRequest, parent: Launch | None) -> Ceiling:
+def ceiling_of(request: RunRequest, parent: BindingRun | None) -> Ceiling:
     """Return what the runs above the run of `request` keep it from having. One that is taken up
     without its parent has the ceiling that it was started with."""
     if parent is None:
@@ -156,20 +170,20 @@ def _names(spec: AgentSpec, agent: str) -> bool:
     return agent.casefold() in {name.casefold() for name in named}
 
 
-def _writes_freely(launch: Launch) -> bool:
+def _writes_freely(launch: BindingRun) -> bool:
     """Whether the run has a tool that changes files or runs programs, and that its file does not
     hold to a pattern. A tool of a server says nothing about files: it works outside of the walls."""
     return any(_is_free(tool, launch) for tool in launch.tools)
 
 
-def _is_free(tool: Tool, launch: Launch) -> bool:
+def _is_free(tool: Tool, launch: BindingRun) -> bool:
     name = tool.spec.name
     if tool.spec.effects <= _HARMLESS or name.startswith(_SERVED):
         return False
     return label(tool) == name and name not in launch.patterns.allowed
 
 
-def _servers(parent: Launch) -> tuple[str, ...] | None:
+def _servers(parent: BindingRun) -> tuple[str, ...] | None:
     """The configured servers that a child may have: fewer only where a file above says so."""
     above, named = parent.request.ceiling.servers, parent.request.spec.servers
     if named is None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from retinue.runs.launch import Wrap as Wrap
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,12 +23,12 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool, ToolContext
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.http.fetched import Fetched
-    from retinue.runs.launch import Admission, Launch, LaunchPlan
+    from retinue.runs.admission import Admission
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Extensions, Project
     from retinue.runs.supervisor import Supervisor
 
-Wrap = Callable[[tuple["Tool", ...]], tuple["Tool", ...]]
 Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
 """Fetches a URL, at most so many bytes, from hosts for which the function returns no objection."""
 
@@ -170,33 +172,3 @@ class Capability:
     async def schedule(self, supervisor: Supervisor, node: RunNode, call: SpawnCall) -> Scheduled | Refusal | None:
         """Carry out a call that schedules an agent, or return None."""
         return None
-
-
-class Capabilities:
-    """All capabilities of a project in their three orders. `plan` is the order of everything but wrapping and
-    finishing; `wrap` lists what is put around tools from the inside out; `finish` is the order at a run's end."""
-
-    def __init__(self, plan: Sequence[Capability], wrap: Sequence[str], finish: Sequence[str]) -> None:
-        self.names = {_name(each): each for each in plan}
-        self._orders = {"plan": plan, "wrap": [self.names[name] for name in wrap]}
-        self._orders["finish"] = [self.names[name] for name in finish]
-        self._known: dict[tuple[str, str], tuple[Any, ...]] = {}
-
-    def each(self, method: str, order: str = "plan") -> tuple[Any, ...]:
-        """Return the method of every capability that overrides it, so that the others cost nothing."""
-        known = self._known.get((method, order))
-        if known is None:
-            overridden = [each for each in self._orders[order] if _overrides(each, method)]
-            known = self._known[method, order] = tuple(getattr(each, method) for each in overridden)
-        return known
-
-
-def _name(capability: Capability) -> str:
-    return type(capability).__module__.rpartition(".")[2]
-
-
-def _overrides(capability: Capability, method: str) -> bool:
-    return getattr(type(capability), method) is not getattr(Capability, method)
-
-
-NO_CAPABILITIES = Capabilities((), (), ())

@@ -1,12 +1,9 @@
-"""What is cleaned up while runs come and go: commands of dead processes, and ended runs in memory.
+"""Ending commands of dead processes.
 
 A command belongs to the call that started it. When the process of that call was killed, nobody waits for the command
 and its run has been told that its effect is unknown: it must not go on changing things beside the process that resumes
 the run. Commands carry their run's id in their environment; where that cannot be read (systems other than Linux) they
 end by themselves.
-
-A run stays in memory while it lives, while anything below it lives, until its parent has been told of its completion,
-and for ten minutes after it ended. Later requests find it in the log.
 """
 
 from __future__ import annotations
@@ -16,14 +13,11 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
-    from retinue.runs.node import RunNode
-    from retinue.runs.supervisor import Supervisor
 
 
 _PASSES = 20
@@ -78,40 +72,3 @@ def _is_over(reader: LogReader, run_id: str) -> bool:
     except RetinueError:
         return False
     return row.id == run_id and row.state not in LIVE
-
-
-KEEP_SECONDS = 600.0
-SWEEP_SECONDS = 60.0
-
-
-class Sweeper:
-    """Of one supervisor. `watch` when a run has ended; it looks until there is nothing to forget."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._timer: Timer | None = None
-
-    def watch(self) -> None:
-        if self._timer is None:
-            self._timer = self._supervisor.clock.call_later(SWEEP_SECONDS, self._sweep)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _sweep(self) -> None:
-        self._timer = None
-        before = self._supervisor.clock.now() - KEEP_SECONDS
-        for node in reversed(list(self._supervisor.members.values())):  # children before their parents
-            if node.finished is not None and node.finished <= before and _is_done_with(node):
-                self._supervisor.forget(node)
-        if any(not node.live for node in self._supervisor.members.values()):
-            self.watch()
-
-
-def _is_done_with(node: RunNode) -> bool:
-    if any(child.live for child in node.descendants()):
-        return False
-    parent = node.parent
-    return parent is None or not parent.live or not node.background or node.consumed or node.announced

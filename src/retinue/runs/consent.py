@@ -5,20 +5,15 @@ What runs lose for want of consent is decided by the capability `trust`; this is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.settings.load import load_settings
-from retinue.settings.places import retinue_home
-
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
-    from retinue.guard.trust import Trust
     from retinue.runs.project import Project
-    from retinue.settings.load import Loaded
 
 
 @contextmanager
@@ -45,27 +40,11 @@ def consent_stays(project: Project, path: Path) -> Iterator[None]:
         project.trust.grant(path, after, what=brought.what)
 
 
-def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
-    """The settings without what a project's files give and nobody consented to."""
-    if all(layer.origin.personal for layer in loaded.layers):
-        return loaded
-    from retinue.guard.trust_subjects import withhold
-
-    return withhold(loaded, trust())
-
-
 def with_consent(remedy: str, setting: str, project: Project) -> str:
     """What to do about something that is missing, where a setting without consent may be why."""
     from retinue.guard.trust_subjects import untrusted
 
     return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(project.settings) if setting in text)]))
-
-
-def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
-    """The settings as runs that start in `cwd` have them. What is taken out is a problem."""
-    from retinue.guard.trust import Trust
-
-    return effective(load_settings(cwd, environment=environment), lambda: Trust(retinue_home(environment)))
 
 
 def has_git_consent(project: Project, folder: Path) -> bool:

@@ -39,9 +39,8 @@ from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
-    from retinue.runs.capability import Wrap
     from retinue.runs.handle import RunHandle
-    from retinue.runs.launch import Launch
+    from retinue.runs.launch import Launch, Wrap
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 

@@ -34,9 +34,16 @@ class RunGuard(Struct, eq=False):
         return (mine.name, mine.source) == (its.name, its.source)
 
 
+class RunGuards(dict[str, RunGuard]):
+    """The guards of the runs of a project that live, by run."""
+
+    def __init__(self, project: Project) -> None:
+        super().__init__()
+
+
 def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None:
     """Which files a search of the run must leave out; None where all may be read."""
-    guard = project.guards.get(run_id)
+    guard = project.part(RunGuards).get(run_id)
     return guard.permissions.withheld() if guard is not None else None
 
 
@@ -45,7 +52,7 @@ async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
     from retinue.core.permission import InboxItem
     from retinue.guard.inbox_service import new_item_id
 
-    guard = project.guards.get(node.id)
+    guard = project.part(RunGuards).get(node.id)
     if guard is None:
         return False
     place = guard.asker.place

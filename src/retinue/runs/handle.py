@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from retinue.core.events import TRANSIENT, Event, RunEnded
 from retinue.core.outcome import Outcome
@@ -14,16 +14,25 @@ from retinue.loop.controls import Controls
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
     from retinue.runs.launch import Launch
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
-    from retinue.runs.supervisor import Supervisor
+
+
+class RunController(Protocol):
+    """What steers and stops runs: the supervisor."""
+
+    project: Project
+    members: dict[str, Any]
+    """The runs of this process in their tree, by id."""
+
+    def steer(self, node: Any, text: str) -> bool: ...
+    def stop(self, node: Any, reason: str) -> bool: ...
 
 
 class RunHandle:
     """A run of this process. It exists in the log before anyone holds its handle, and goes on
     whether or not anyone keeps it."""
 
-    def __init__(self, supervisor: Supervisor, place: RunPlace, launch: Launch) -> None:
+    def __init__(self, supervisor: RunController, place: RunPlace, launch: Launch) -> None:
         self.place = place
         self.launch = launch
         self.controls = Controls()
@@ -114,7 +123,7 @@ class RunHandle:
         node = self._node()
         return node is not None and self._supervisor.stop(node, reason)
 
-    def _node(self) -> RunNode | None:
+    def _node(self) -> Any:
         """The run, unless this is the handle of an earlier attempt of it, or it was forgotten."""
         node = self._supervisor.members.get(self.id)
         return node if node is not None and node.handle is self else None
@@ -139,7 +148,7 @@ class RunHandle:
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
 
 
-def handle_for(supervisor: Supervisor, place: RunPlace, launch: Launch) -> RunHandle:
+def handle_for(supervisor: RunController, place: RunPlace, launch: Launch) -> RunHandle:
     """Return the handle of an attempt that `supervisor` is about to begin. The handle of an earlier
     attempt steers and stops nothing any more."""
     handle = RunHandle(supervisor, place, launch)

@@ -1,18 +1,13 @@
-"""A run before it exists: the plan that is filled in step by step, the launch that comes of it, and its admission.
-
-Every run comes into being this way, whether a model, a person, a program or a schedule asks for it.
-"""
+"""A run before it exists: the plan that is filled in step by step, and the launch that comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
@@ -25,11 +20,9 @@ if TYPE_CHECKING:
     from retinue.core.delegation import Delegation
     from retinue.core.spec import AgentSpec
     from retinue.core.usage import Limits
-    from retinue.log.rows import RunPlace
     from retinue.models.limiter import LimiterGate
     from retinue.models.protocol import Model
     from retinue.runs.bounds import Isolation
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
     from retinue.tools.filter import ToolSelection
@@ -37,6 +30,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
+"""Puts something around each tool of a run."""
 State = dict[type, object]
 """What capabilities keep for one run, by type."""
 
@@ -154,41 +149,3 @@ class LaunchPlan(Struct, eq=False):
 def later_tool_names(launch: Launch, project: Project) -> frozenset[str]:
     """Return the names of tools that a run may get after its launch."""
     return frozenset().union(*(names(launch) for names in project.capabilities.each("later_tool_names")))
-
-
-class Admission(Struct, eq=False):
-    """A run that is about to be recorded. A capability may replace its launch, or object by raising an error."""
-
-    launch: Launch
-    place: RunPlace
-    project: Project
-    parent: RunNode | None = None
-    resumed: bool = False
-    hooks: Hooks = NO_HOOKS
-    """Who is told about the run, once the capability `hooks` has found out."""
-
-
-@asynccontextmanager
-async def admission(
-    launch: Launch,
-    place: RunPlace,
-    project: Project,
-    parent: RunNode | None,
-    check_open: Callable[[], None],
-    *,
-    resumed: bool = False,
-) -> AsyncIterator[Admission]:
-    """Ask every capability whether the run may start. Raise SpawnDeniedError, PromptBlockedError or LaunchError
-    when it must not; `check_open` raises when the program is ending. What follows inside the block records the run;
-    if that fails, the launch is discarded."""
-    admitted = Admission(launch, place, project, parent, resumed)
-    try:
-        check_open()
-        for admit in project.capabilities.each("admit"):
-            await admit(admitted)
-        check_open()  # the program may have begun to end while a hook was asked
-        yield admitted
-    except BaseException:
-        for discard in project.capabilities.each("discard"):
-            await discard(admitted.launch, project)
-        raise

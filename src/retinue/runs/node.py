@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
@@ -33,10 +33,22 @@ from retinue.runs.handle import RunHandle
 from retinue.runs.launch import State, T
 
 if TYPE_CHECKING:
+    from retinue.core.tool import Reply
     from retinue.log.replay import Conversation
-    from retinue.runs.plan_mode import PlanMode
     from retinue.runs.project import Project
-    from retinue.runs.queue import RunQueue
+
+
+class SlotQueue(Protocol):
+    """Where a background run has its slot."""
+
+    def rest(self, run_id: str) -> None: ...
+    async def wake(self, run_id: str) -> None: ...
+
+
+class PlanReceiver(Protocol):
+    """What a run in plan mode hands its plan in to."""
+
+    async def hand_in(self, plan: str, call_id: str) -> Reply: ...
 
 
 class RunNode(Struct, eq=False):
@@ -78,11 +90,11 @@ class RunNode(Struct, eq=False):
     cleared: set[str] = field(default_factory=set)
     """Children it wants to hear no more of."""
     clock: Clock = SYSTEM_CLOCK
-    queue: RunQueue | None = None
+    queue: SlotQueue | None = None
     """Where it has its slot, if it needs one."""
     hooks: Hooks = NO_HOOKS
     """Who is told what it does."""
-    plan_mode: PlanMode | None = None
+    plan_mode: PlanReceiver | None = None
     """Where a run in plan mode hands in its plan."""
     end_notes: list[str] = field(default_factory=list)
     """What capabilities want its outcome to say."""

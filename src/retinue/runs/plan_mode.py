@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from retinue.core.events import APPROVED, Warned
 from retinue.core.tool import Reply
+from retinue.runs.guard import RunGuards
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.offer import connect_patches, with_patches
 from retinue.runs.plan import choose_tools, is_readonly
@@ -51,7 +52,7 @@ class PlanMode:
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
-        node, guard = self._node, self._project.guards.get(self._node.id)
+        node, guard = self._node, self._project.part(RunGuards).get(self._node.id)
         if node.handle.launch.mode != "plan":
             return Reply("answered", "Plan mode is over already: go on with your work.")
         if guard is None or not self._project.can_ask:
@@ -85,7 +86,7 @@ class PlanMode:
         new = tuple({tool.spec.name: tool for tool in chosen if tool.spec.name not in known}.values())
         changed = replace(launch, request=request, mode=mode, readonly=False, tools=(*launch.tools, *new))
         node.handle.launch = changed
-        project.guards[node.id].permissions.mode = mode
+        project.part(RunGuards)[node.id].permissions.mode = mode
         for change_rights in project.capabilities.each("change_rights"):
             change_rights(node, self._context)
         self.tools = self._wrap(new)

@@ -22,8 +22,6 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
-from retinue.runs.capability import NO_CAPABILITIES, Capabilities
-from retinue.runs.consent import effective
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import retinue_home, state_folder
 
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
-    from retinue.runs.guard import RunGuard
     from retinue.settings.load import Loaded
 
 
@@ -63,6 +60,26 @@ class TickCache:
                 asyncio.get_running_loop().call_soon(self._known.clear)
             self._known[key] = value
         return value
+
+
+class Capabilities:
+    """All capabilities of a project in their three orders. `plan` is the order of everything but wrapping and
+    finishing; `wrap` lists what is put around tools from the inside out; `finish` is the order at a run's end."""
+
+    def __init__(self, plan: Sequence[object] = (), wrap: Sequence[str] = (), finish: Sequence[str] = ()) -> None:
+        self.names = {type(each).__module__.rpartition(".")[2]: each for each in plan}
+        self._orders = {"plan": list(plan)}
+        self._orders["wrap"] = [self.names[name] for name in wrap]
+        self._orders["finish"] = [self.names[name] for name in finish]
+        self._known: dict[tuple[str, str], tuple[Any, ...]] = {}
+
+    def each(self, method: str, order: str = "plan") -> tuple[Any, ...]:
+        """Return the method of every capability that overrides it, so that the others cost nothing."""
+        known = self._known.get((method, order))
+        if known is None:
+            overriding = [each for each in self._orders[order] if method in type(each).__dict__]
+            known = self._known[method, order] = tuple(getattr(each, method) for each in overriding)
+        return known
 
 
 class Extensions:
@@ -113,7 +130,7 @@ class Project:
         agents_json: str | None = None,
         tools: Sequence[Tool] = (),
         trust: bool = False,
-        capabilities: Capabilities = NO_CAPABILITIES,
+        capabilities: Capabilities | None = None,
     ) -> None:
         """`trust`: what the project's files bring takes effect without asking, in this process."""
         try:
@@ -123,7 +140,7 @@ class Project:
         self.environment: Mapping[str, str] = process_environment() if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
-        self.capabilities = capabilities
+        self.capabilities = capabilities or Capabilities()
         self._parts: dict[type, Any] = {}
         self.round = TickCache()
         self._trust_everything = trust
@@ -136,14 +153,16 @@ class Project:
         """Who is asked in this process what needs a person: a terminal, a program."""
         self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
         """Hears every second what the launch of a run waits for, and since how many seconds."""
-        self.guards: dict[str, RunGuard] = {}
-        """The guards of the runs that live, by run."""
 
     @cached_property
     def settings(self) -> Loaded:
         self._settings_seen = settings_signature(self.cwd, self.environment)
         loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
-        found = effective(loaded, lambda: self.trust)
+        found = loaded
+        if not all(layer.origin.personal for layer in loaded.layers):
+            from retinue.guard.trust import effective_settings
+
+            found = effective_settings(loaded, lambda: self.trust)
         theirs = found.settings.providers
         learn_keys({name: theirs[name] for name in theirs if found.settings.origin(f"providers.{name}").believed})
         return found

@@ -4,6 +4,9 @@ While runs live, the log is asked five times a second whether it has changed, an
 the settings are; that costs a few microseconds, and nothing at all when no run lives. A command is
 taken in one transaction, so it is carried out once; its answer says what happens now, or why nothing
 does.
+
+A run stays in memory while it lives, while anything below it lives, until its parent has been told of its completion,
+and for ten minutes after it ended. Later requests find it in the log.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
+KEEP_SECONDS = 600.0
+SWEEP_SECONDS = 60.0
 SETTINGS_EVERY = 5
 """So many looks go by before someone asks whether a settings file has changed, too."""
 
@@ -122,3 +127,36 @@ class Commands:
 
 def _resume(command: RunCommand) -> str:
     return f"Go on with it: retinue runs resume {command.run_id}"
+
+
+class Sweeper:
+    """Of one supervisor. `watch` when a run has ended; it looks until there is nothing to forget."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._timer: Timer | None = None
+
+    def watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._supervisor.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        self._timer = None
+        before = self._supervisor.clock.now() - KEEP_SECONDS
+        for node in reversed(list(self._supervisor.members.values())):  # children before their parents
+            if node.finished is not None and node.finished <= before and _is_done_with(node):
+                self._supervisor.forget(node)
+        if any(not node.live for node in self._supervisor.members.values()):
+            self.watch()
+
+
+def _is_done_with(node: RunNode) -> bool:
+    if any(child.live for child in node.descendants()):
+        return False
+    parent = node.parent
+    return parent is None or not parent.live or not node.background or node.consumed or node.announced

@@ -18,13 +18,13 @@ from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
+from retinue.runs.admission import admission
 from retinue.runs.budget import Account, check_readable, open_account
-from retinue.runs.cleanup import Sweeper
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.heap import Heap
-from retinue.runs.launch import Launch, admission
+from retinue.runs.launch import Launch
 from retinue.runs.node import RunNode
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
@@ -32,7 +32,7 @@ from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place
 from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
-from retinue.runs.remote import Commands
+from retinue.runs.remote import Commands, Sweeper
 from retinue.runs.resolution import RetryCalls
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from retinue.core.events import Body
     from retinue.core.outcome import Outcome
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.launch import Admission, LaunchPlan
+    from retinue.runs.admission import Admission
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks.bus import HookBus
     from retinue.capabilities.hooks.handler import Handler
     from retinue.log.rows import RunPlace
+    from retinue.runs.admission import Admission
     from retinue.runs.handle import RunHandle
-    from retinue.runs.launch import Admission, Launch
+    from retinue.runs.launch import Launch
     from retinue.runs.project import Project
 
 MOST_CONTINUATIONS = 8

@@ -20,6 +20,7 @@ from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.errors import LaunchError
 from retinue.runs.capability import Wrap
+from retinue.runs.guard import RunGuards
 from retinue.tools.filter import ToolSelection
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class Served:
 async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> str | None:
     """Ask through the inbox, like everything people are asked."""
     project = node.project
-    guard = project.guards.get(node.id)
+    guard = project.part(RunGuards).get(node.id)
     if guard is None:
         return None
     answer = await project.inbox_service.question(

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.runs.capability import Capability, Wrap
+from retinue.runs.guard import RunGuards
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
@@ -32,11 +33,11 @@ class PermissionsCapability(Capability):
         return gatekeeper(node, inner, resumed=resumed)
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
-        if node.id in node.project.guards:
+        if node.id in node.project.part(RunGuards):
             from retinue.capabilities.permissions.gatekeeper import release
 
             await release(node)
         return outcome
 
     async def close(self, node: RunNode) -> None:
-        node.project.guards.pop(node.id, None)
+        node.project.part(RunGuards).pop(node.id, None)

@@ -22,7 +22,7 @@ from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, guard_tools
-from retinue.runs.guard import RunGuard
+from retinue.runs.guard import RunGuard, RunGuards
 
 if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
@@ -43,7 +43,7 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
     again."""
     project = node.project
     guard = RunGuard(node, _permissions(node, project), _asker(node, project, resumed), _taint(node, project))
-    project.guards[node.id] = guard
+    project.part(RunGuards)[node.id] = guard
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
         await grant(guard, project, rule, answer)
@@ -77,7 +77,7 @@ def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
     file is said once: the rest of the notes the launch has said."""
     handle = node.handle
     launch, notes = handle.launch, list[str]()
-    above = project.guards.get(node.parent.id) if node.parent is not None else None
+    above = project.part(RunGuards).get(node.parent.id) if node.parent is not None else None
     parent = above.permissions if above else None
     made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
     if above is None:
@@ -117,14 +117,14 @@ def _taint(node: RunNode, project: Project) -> Taint | None:
     from retinue.guard.permissions.modes import Taint
     from retinue.log.activity import first_host
 
-    above = project.guards.get(node.parent.id) if node.parent is not None else None
+    above = project.part(RunGuards).get(node.parent.id) if node.parent is not None else None
     return Taint(above.taint if above else None, first_host(project.log.reader, node.id))
 
 
 async def release(node: RunNode) -> None:
     """The run is over: it has no rights any more, and what it had asked is withdrawn."""
     project = node.project
-    guard = project.guards.pop(node.id, None)
+    guard = project.part(RunGuards).pop(node.id, None)
     if guard is not None and guard.asker.leftovers:
         with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
             await project.inbox_service.run_ended(guard.asker)
@@ -137,11 +137,11 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
             guard.permissions.grant(rule)
         case "allow-agent":
             await _keep(guard, project, rule, answer.by)
-            for other in [each for each in project.guards.values() if each.is_of(guard.node)]:
+            for other in [each for each in project.part(RunGuards).values() if each.is_of(guard.node)]:
                 other.permissions.grant(rule)
         case "always":
             await _write(guard, project, rule)
-            for other in list(project.guards.values()):
+            for other in list(project.part(RunGuards).values()):
                 other.permissions.grant(rule)
         case _:
             return

@@ -22,6 +22,7 @@ from retinue.core.events import Body, TodosUpdated
 from retinue.core.tool import Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
+from retinue.runs.guard import RunGuards
 from retinue.runs.notification_text import escape
 from retinue.runs.offer import STEER, can_answer
 from retinue.tools.delegation.frame import as_data
@@ -138,7 +139,7 @@ class RunCompanion:
         return above if can_answer(above.handle.launch) else None
 
     def _asker(self) -> Asker | None:
-        guard = self._project.guards.get(self._node.id)
+        guard = self._project.part(RunGuards).get(self._node.id)
         return guard.asker if guard is not None else None
 
     async def _answered(

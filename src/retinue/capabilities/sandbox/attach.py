@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import can_mask
+from retinue.runs.guard import RunGuards
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def put_up_walls(node: RunNode, context: ToolContext) -> None:
     from retinue.guard.walls import RunWalls
 
     def permissions() -> PermissionPolicy:
-        return project.guards[context.run_id].permissions
+        return project.part(RunGuards)[context.run_id].permissions
 
     def make_policy(clearance: Clearance) -> SandboxPolicy | None:
         # The rights of the run grow when plan mode ends: its launch of this moment counts.
@@ -114,7 +115,7 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
 def _protected(launch: Launch, project: Project, context: ToolContext) -> tuple[Path, ...]:
     from retinue.guard.permissions.coverage import protected_paths
 
-    rules = project.guards[context.run_id].permissions.allowing
+    rules = project.part(RunGuards)[context.run_id].permissions.allowing
     named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]
     return protected_paths(context.roots, home(project.environment), named)
 

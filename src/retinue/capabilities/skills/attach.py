@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
+from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
@@ -253,7 +254,7 @@ def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
 
 def _granting(node: RunNode, project: Project) -> Loaded:
     async def loaded(skill: Skill) -> tuple[str, ...]:
-        guard = project.guards.get(node.id)
+        guard = project.part(RunGuards).get(node.id)
         if not skill.allowed_tools or guard is None:
             return ()
         if not _is_trusted(skill, project):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from retinue.core.permission import ToolUse
 from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS
+from retinue.runs.guard import RunGuards
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
@@ -47,7 +48,7 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
     have to be asked is left to a call of its own, which the gate then asks about."""
 
     def why_not(url: str) -> str | None:
-        guard = project.guards.get(run_id)
+        guard = project.part(RunGuards).get(run_id)
         if guard is None:
             return None
         decision = guard.permissions.decide(ToolUse("fetch_content", {"url": url}, TOOLS["fetch_content"]))

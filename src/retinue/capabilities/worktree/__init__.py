@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from retinue.core.outcome import Outcome
     from retinue.core.tool import ToolContext
-    from retinue.runs.launch import Admission, Launch, LaunchPlan
+    from retinue.runs.admission import Admission
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 

@@ -85,7 +85,7 @@ class Installation:
 
     @cached_property
     def loaded(self) -> Loaded:
-        from retinue.runs.consent import settings_in_effect
+        from retinue.guard.trust import settings_in_effect
 
         return settings_in_effect(self.cwd, self.environment)
 

@@ -9,6 +9,7 @@ from typing import Any
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
+from retinue.guard.trust import settings_in_effect
 from retinue.http.address import display_url
 from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date, table_source
@@ -17,7 +18,6 @@ from retinue.models.protocol import ModelInfo, Prices
 from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
-from retinue.runs.consent import settings_in_effect
 from retinue.settings.load import Loaded
 
 _WHOSE = "the folder whose settings count (default: here)"

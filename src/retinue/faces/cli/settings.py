@@ -13,7 +13,8 @@ from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
-from retinue.runs.consent import consent_stays, settings_in_effect
+from retinue.guard.trust import settings_in_effect
+from retinue.runs.consent import consent_stays
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files

@@ -249,8 +249,8 @@ def execute_integrate(args: argparse.Namespace) -> int:
 def _find_check(cwd: Path) -> str | None:
     """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
     consented to: it must not run, and without it a branch would be merged unchecked."""
+    from retinue.guard.trust import settings_in_effect
     from retinue.guard.trust_subjects import untrusted
-    from retinue.runs.consent import settings_in_effect
 
     loaded = settings_in_effect(cwd, os.environ)
     if loaded.settings.integrate_check is None:

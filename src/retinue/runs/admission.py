@@ -1,0 +1,55 @@
+"""The admission of a run, whether a model, a person, a program or a schedule asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from retinue.core.permission import NO_HOOKS, Hooks
+
+if TYPE_CHECKING:
+    from retinue.log.rows import RunPlace
+    from retinue.runs.launch import Launch
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+
+
+class Admission(Struct, eq=False):
+    """A run that is about to be recorded. A capability may replace its launch, or object by raising an error."""
+
+    launch: Launch
+    place: RunPlace
+    project: Project
+    parent: RunNode | None = None
+    resumed: bool = False
+    hooks: Hooks = NO_HOOKS
+    """Who is told about the run, once the capability `hooks` has found out."""
+
+
+@asynccontextmanager
+async def admission(
+    launch: Launch,
+    place: RunPlace,
+    project: Project,
+    parent: RunNode | None,
+    check_open: Callable[[], None],
+    *,
+    resumed: bool = False,
+) -> AsyncIterator[Admission]:
+    """Ask every capability whether the run may start. Raise SpawnDeniedError, PromptBlockedError or LaunchError
+    when it must not; `check_open` raises when the program is ending. What follows inside the block records the run;
+    if that fails, the launch is discarded."""
+    admitted = Admission(launch, place, project, parent, resumed)
+    try:
+        check_open()
+        for admit in project.capabilities.each("admit"):
+            await admit(admitted)
+        check_open()  # the program may have begun to end while a hook was asked
+        yield admitted
+    except BaseException:
+        for discard in project.capabilities.each("discard"):
+            await discard(admitted.launch, project)
+        raise
