@@ -1,19 +1,24 @@
-"""Converting documents for a run: its settings, its sandbox, and the converter as a process."""
+"""Converting documents for a run: its settings, its sandbox, and the converter as a process.
+
+Converted text is kept among the outputs of the run, so that paging through a document converts it once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from retinue.capabilities.convert.document import SourceDocument
+from retinue.capabilities.convert.document import About, SourceDocument
 from retinue.capabilities.convert.errors import ConvertError
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
@@ -162,3 +167,25 @@ def _confinement(project: Project) -> Confinement | None:
 def _download(project: Project) -> Download | None:
     found = (download(project) for download in project.capabilities.each("download"))
     return next(found, None)
+
+
+def file_of_converted(outputs: Path, key: str) -> Path:
+    return outputs / f"converted-{key[:32]}.json"
+
+
+def recall_converted(path: Path) -> tuple[About, Converted] | None:
+    try:
+        about, converted = json.loads(path.read_bytes())
+        return About(**{**about, "hosts": tuple(about["hosts"])}), Converted(**converted)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def keep_converted(path: Path, about: About, converted: Converted) -> None:
+    """Whole or not at all. Without a place to keep it, the next page converts it again."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(to_builtins([about, converted]), file, ensure_ascii=False)
+        new.replace(path)

@@ -100,22 +100,23 @@ class ConvertContentTool(BuiltinTool):
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
     ) -> tuple[About, Converted]:
         """The whole text. Later parts of what a URL gave are of the same text as the first."""
-        from retinue.capabilities.convert.attach import convert
+        from retinue.capabilities.convert.attach import convert, file_of_converted, keep_converted, recall_converted
         from retinue.capabilities.convert.document import key_of_url
-        from retinue.capabilities.convert.kept import keep, place, recall
 
-        if url is not None and offset and (known := recall(place(context.outputs, key_of_url(url)))):
-            return known
+        if url is not None and offset:
+            known = recall_converted(file_of_converted(context.outputs, key_of_url(url)))
+            if known is not None:
+                return known
         give_up = time.monotonic() + seconds
         document = await self._opened(path, url, context, seconds)
         with document.resources:
-            kept = place(context.outputs, document.key)
-            if path is not None and (known := recall(kept)):
+            kept = file_of_converted(context.outputs, document.key)
+            if path is not None and (known := recall_converted(kept)):
                 return document.about, known[1]
             async with self._slots:
                 left = max(give_up - time.monotonic(), 0.05)
                 found = await convert(document, context, seconds=left, memory=MOST_MEMORY, confine=self._confine)
-        await asyncio.to_thread(keep, kept, document.about, found)
+        await asyncio.to_thread(keep_converted, kept, document.about, found)
         return document.about, found
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
