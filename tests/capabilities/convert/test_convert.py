@@ -15,8 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.capabilities.convert.attach import convert
-from retinue.capabilities.convert.document import open_file
-from retinue.capabilities.convert.errors import ConvertError
+from retinue.capabilities.convert.document import ConvertError, open_file
 from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.convert import documents
 from tests.capabilities.convert.conftest import Converter

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from retinue.capabilities.convert.document import About, SourceDocument
-from retinue.capabilities.convert.errors import ConvertError
+from retinue.capabilities.convert.document import About, ConvertError, SourceDocument
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
 from retinue.tools.processes import ProcessEnd, in_thread, run_program

@@ -1,4 +1,7 @@
-"""The document to convert: a file of the workspace, or what a URL gives, through the web's guard."""
+"""The document to convert: a file of the workspace, or a download through the web's guard.
+
+`ConvertError` says how a conversion fails; its codes are those of devkit-pi.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.convert.errors import Code, ConvertError
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.paths import confine, open_regular, spot
@@ -22,7 +24,28 @@ if TYPE_CHECKING:
     from retinue.http.fetched import Fetched
     from retinue.runs.capability import Download
 
-"""The bytes at a URL: at most so many, and only from hosts that the run may ask."""
+Code = Literal[
+    "INVALID_INPUT",
+    "FILE_NOT_FOUND",
+    "FILE_TOO_LARGE",
+    "UNSUPPORTED_PROTOCOL",
+    "PRIVATE_NETWORK_BLOCKED",
+    "NETWORK_ERROR",
+    "CONVERT_TIMEOUT",
+    "COMMAND_NOT_FOUND",
+    "CONVERT_FAILED",
+]
+
+
+class ConvertError(ToolError):
+    """`hosts` were contacted before it failed."""
+
+    def __init__(self, code: Code, message: str, hosts: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code: Code = code
+        self.message = message
+        self.hosts = hosts
+
 
 _CODES: dict[str, Code] = {
     "INVALID_URL": "INVALID_INPUT",

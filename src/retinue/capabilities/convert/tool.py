@@ -15,8 +15,7 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.attach import Converted
-    from retinue.capabilities.convert.document import About, SourceDocument
-    from retinue.capabilities.convert.errors import ConvertError
+    from retinue.capabilities.convert.document import About, ConvertError, SourceDocument
     from retinue.runs.capability import Download
 
 PROVIDER = "markitdown"
@@ -55,7 +54,7 @@ class ConvertContentTool(BuiltinTool):
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.convert.errors import ConvertError
+        from retinue.capabilities.convert.document import ConvertError
 
         try:
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
@@ -68,7 +67,7 @@ class ConvertContentTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.capabilities.convert.attach import check_installed
-        from retinue.capabilities.convert.errors import ConvertError
+        from retinue.capabilities.convert.document import ConvertError
 
         path, url = given.optional_text("path"), given.optional_text("url")
         if (path is None) == (url is None):
@@ -120,8 +119,7 @@ class ConvertContentTool(BuiltinTool):
         return document.about, found
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
-        from retinue.capabilities.convert.document import open_file, open_url
-        from retinue.capabilities.convert.errors import ConvertError
+        from retinue.capabilities.convert.document import ConvertError, open_file, open_url
         from retinue.tools.processes import in_thread
 
         if path is not None:
