@@ -1,8 +1,12 @@
-"""Converts the document on its standard input and writes one JSON object to its standard output.
+"""A program that converts the document on its standard input and writes one JSON object to its standard output.
 
-A program of its own: whatever a document does to a parser, it does it here, with little memory,
-little time and, where there is a sandbox, nothing to change and nobody to reach. Started with one
-argument, a JSON object: `extension`, `mimetype`, `name`, `memory`, `seconds`, `most` (bytes of text).
+Whatever a document does to a parser happens in this process, which has little memory, little time and, in a sandbox,
+nothing to change and nobody to reach. It is started with one argument, a JSON object: `extension`, `mimetype`, `name`,
+`memory`, `seconds`, `most` (bytes of text).
+
+The content of a document decides its kind; its name and the type that a server declares are only hints. Office
+documents and books are archives: their sizes are checked before anything is unpacked. An entry cannot unpack to more
+than the size that the archive declares for it, because Python's reader stops there.
 """
 
 from __future__ import annotations
@@ -12,14 +16,153 @@ import json
 import os
 import sys
 import zipfile
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
-if TYPE_CHECKING:
-    from retinue.capabilities.convert.inside.retinue_archive import RefusedArchiveError, check_archive, other_archive
-    from retinue.capabilities.convert.inside.retinue_kind import kind_of, text_of
-else:
-    from retinue_archive import RefusedArchiveError, check_archive, other_archive
-    from retinue_kind import kind_of, text_of
+MEBI = 1024 * 1024
+MOST_ENTRIES = 5_000
+MOST_UNPACKED = 256 * MEBI
+MOST_LOOSE_ENTRIES = 200
+MOST_LOOSE_UNPACKED = 64 * MEBI
+MOST_NESTED = 16 * MEBI
+MOST_RATIO = 250
+_WORTH_A_LOOK = 16 * MEBI
+"""Small things may be packed as tightly as they like."""
+
+DOCUMENTS = frozenset({".docx", ".pptx", ".xlsx", ".epub", ".xlsm", ".docm", ".pptm"})
+_OTHER_ARCHIVES = (
+    (b"\x1f\x8b", 0, "gzip"),
+    (b"BZh", 0, "bzip2"),
+    (b"\xfd7zXZ\0", 0, "xz"),
+    (b"7z\xbc\xaf\x27\x1c", 0, "7z"),
+    (b"Rar!", 0, "RAR"),
+    (b"\x28\xb5\x2f\xfd", 0, "zstd"),
+    (b"ustar", 257, "tar"),
+)
+
+
+class RefusedArchiveError(Exception):
+    """Completes "The document cannot be converted: …"."""
+
+
+def is_zip(head: bytes) -> bool:
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"))
+
+
+def other_archive(head: bytes) -> str | None:
+    """The kind of an archive that is never opened."""
+    return next((name for mark, at, name in _OTHER_ARCHIVES if head[at : at + len(mark)] == mark), None)
+
+
+def check_archive(stream: BinaryIO, extension: str) -> None:
+    """Raise RefusedArchiveError for one that is damaged, locked, a bomb, or holds other archives."""
+    loose = extension not in DOCUMENTS
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            _check_sizes(archive, loose)
+            if loose:
+                _check_contents(archive)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError, RuntimeError) as error:
+        raise RefusedArchiveError(f"the archive is damaged ({error})") from None
+
+
+def _check_sizes(archive: zipfile.ZipFile, loose: bool) -> None:
+    entries = archive.infolist()
+    most, bytes_ = (MOST_LOOSE_ENTRIES, MOST_LOOSE_UNPACKED) if loose else (MOST_ENTRIES, MOST_UNPACKED)
+    if len(entries) > most:
+        raise RefusedArchiveError(f"it holds {len(entries):,} files, more than {most:,}")
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise RefusedArchiveError("it is locked with a password")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > bytes_:
+        raise RefusedArchiveError(f"it unpacks to {unpacked / MEBI:,.0f} MiB, more than {bytes_ // MEBI}")
+    for entry in entries:
+        if entry.file_size > _WORTH_A_LOOK and entry.file_size > MOST_RATIO * max(entry.compress_size, 1):
+            raise RefusedArchiveError(
+                f"a file in it unpacks to {entry.file_size // max(entry.compress_size, 1)} times its size"
+            )
+
+
+def _check_contents(archive: zipfile.ZipFile) -> None:
+    """A collection of files may hold documents, but no further collections."""
+    for entry in archive.infolist():
+        if entry.is_dir():
+            continue
+        with archive.open(entry) as file:
+            head = file.read(512)
+        name = entry.filename.lower()
+        if other_archive(head):
+            raise RefusedArchiveError(f"it holds another archive ({other_archive(head)})")
+        if not is_zip(head):
+            continue
+        ending = "." + name.rpartition(".")[2]
+        if ending not in DOCUMENTS:
+            raise RefusedArchiveError("it holds another archive (zip)")
+        if entry.file_size > MOST_NESTED:
+            raise RefusedArchiveError("a document in it is too large")
+        check_archive(io.BytesIO(archive.read(entry)), ending)
+
+
+IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
+_PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_PARTS = {
+    "word/document.xml": ".docx",
+    "ppt/presentation.xml": ".pptx",
+    "xl/workbook.xml": ".xlsx",
+    "META-INF/container.xml": ".epub",
+}
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_OLD = frozenset({".xls", ".msg"})
+_READ_AS_TEXT = frozenset({".html", ".ipynb", ".csv", ".rss", ".atom"})
+_SAME = {".htm": ".html", ".xhtml": ".html", ".xml": ".xml"}
+_BY_TYPE = {"text/html": ".html", "application/xhtml+xml": ".html", "text/csv": ".csv", "application/rss+xml": ".rss"}
+_LOOKED_AT = 4096
+
+
+def kind_of(data: bytes, extension: str, mimetype: str | None) -> str:
+    """The ending of the kind that a document has; `.txt` for text of no other kind, and an empty
+    text for what is none of them."""
+    if data.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"%PDF-":
+        return ".pdf"
+    if data.startswith(b"PK"):
+        return _kind_of_archive(data)
+    if data.startswith(_PICTURES[:4]) or (data.startswith(_PICTURES) and extension in IMAGES):
+        return ".png"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return ".png"
+    if data.startswith(_OLD_OFFICE):
+        return extension if extension in _OLD else ""
+    if text_of(data) is None:
+        return ""
+    named = _SAME.get(extension, extension)
+    hinted = _BY_TYPE.get(mimetype or "", named)
+    start = data[:_LOOKED_AT].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return ".html"
+    return hinted if hinted in _READ_AS_TEXT else ".txt"
+
+
+def _kind_of_archive(data: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError):
+        return ".zip"  # damaged: whoever opens it says how
+    return next((ending for part, ending in _PARTS.items() if part in names), ".zip")
+
+
+def text_of(data: bytes) -> str | None:
+    """A text in one of the usual encodings; None for what is no text."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass
+    control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in data[:_LOOKED_AT])
+    return None if control > len(data[:_LOOKED_AT]) // 50 else data.decode("cp1252", "replace")
+
 
 _CONVERTERS = {
     ".pdf": "PdfConverter",
