@@ -1,4 +1,4 @@
-"""Documents as Markdown, converted by a program of its own that can do no harm."""
+"""Documents as Markdown, converted in a process of its own with few rights."""
 
 from __future__ import annotations
 

@@ -60,11 +60,14 @@ async def convert(
     memory: int,
     confine: Callable[[], Confinement | None] = lambda: None,
 ) -> Converted:
-    """Raise ConvertError. `confine` gives a sandbox for this one program, closed with it."""
+    """Convert a document, or raise ConvertError. `confine` returns a sandbox for this one program, closed with it."""
     said, complaints = bytearray(), bytearray()
 
     def receive(stream: int, data: bytes) -> None:
-        into, most = (said, MOST_OUTPUT) if stream == 1 else (complaints, MOST_COMPLAINT)
+        into, most = complaints, MOST_COMPLAINT
+        if stream == 1:
+            into, most = said, MOST_OUTPUT
+        # One byte more than is allowed, so that `_parsed` can tell an answer that is too long.
         into.extend(data[: max(0, most + 1 - len(into))])
 
     wanted = {
@@ -75,7 +78,9 @@ async def convert(
         "seconds": int(seconds) + 1,
         "most": MOST_TEXT,
     }
+    # Neither variables of Python (-E) nor the working folder (-P) may decide what the program imports.
     argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START, json.dumps(wanted)]
+    # The keys in our environment are not for a parser of foreign documents.
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT") if name in os.environ}
     environment = {**kept, **_ONE_THREAD}
     box = await in_thread(confine)
@@ -96,6 +101,7 @@ async def convert(
         raise ConvertError("CONVERT_FAILED", f"the converter could not be started: {error}.") from None
     finally:
         if box is not None:
+            # Shielded, because a cancelled call must not leave the sandbox's folders behind.
             await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(box.close)))
     return _understood(document, ended, bytes(said), bytes(complaints), seconds)
 
@@ -103,14 +109,17 @@ async def convert(
 def _understood(
     document: SourceDocument, ended: ProcessEnd, said: bytes, complaints: bytes, seconds: float
 ) -> Converted:
-    if ended.timed_out or ended.code in (-24, -9):  # out of its processor time
+    # At its limit of processor time the kernel ends the program with SIGXCPU (24) or SIGKILL (9).
+    if ended.timed_out or ended.code in (-24, -9):
         raise ConvertError(
             "CONVERT_TIMEOUT", f"converting {document.about.name} took longer than {seconds:g} s.", document.about.hosts
         )
     answer = _parsed(said)
     if answer is None:
         last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
-        why = f"the converter ended with code {ended.code}" + (f" ({last[0][:300]})" if last else "")
+        why = f"the converter ended with code {ended.code}"
+        if last:
+            why += f" ({last[0][:300]})"
         raise ConvertError("CONVERT_FAILED", f"{document.about.name} cannot be converted: {why}.", document.about.hosts)
     if "problem" in answer:
         message = f"{document.about.name} cannot be converted: {answer['problem']}."
@@ -119,7 +128,7 @@ def _understood(
 
 
 def _parsed(said: bytes) -> dict[str, Any] | None:
-    """None for anything but one whole answer: the process that writes it is not trusted."""
+    """Return None for anything but one whole answer: the process that writes it is not trusted."""
     if len(said) > MOST_OUTPUT:
         return None
     try:
@@ -130,7 +139,7 @@ def _parsed(said: bytes) -> dict[str, Any] | None:
 
 
 def convert_tools(project: Project) -> dict[str, Tool]:
-    """The tool, unless the settings take it away."""
+    """Return the tool by its name."""
     from retinue.capabilities.convert.tool import ConvertContentTool
 
     tool = ConvertContentTool(lambda: _confinement(project), lambda: _download(project))
@@ -151,7 +160,7 @@ async def convert_to_text(project: Project, call_id: str, path: str, context: To
 
 
 def _confinement(project: Project) -> Confinement | None:
-    """A sandbox in which nothing can be changed and nobody reached; None where there is none, and
+    """Return a sandbox in which nothing can be changed and nobody reached; None on a system without one, where
     the converter has only its limits of memory and time."""
     from retinue.guard.sandbox.box import Box
     from retinue.guard.sandbox.kernel import can_sandbox
@@ -181,7 +190,7 @@ def recall_converted(path: Path) -> tuple[About, Converted] | None:
 
 
 def keep_converted(path: Path, about: About, converted: Converted) -> None:
-    """Whole or not at all. Without a place to keep it, the next page converts it again."""
+    """Write the file completely or not at all. Where it cannot be written, the next page is converted again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")

@@ -72,8 +72,8 @@ class About(Struct, frozen=True):
 
 
 class SourceDocument(Struct, frozen=True):
-    """`file` is open for reading at its beginning; whoever has the document closes `resources`,
-    after which nothing of it is left. `key` names what is converted."""
+    """An open document. `file` is at its beginning; closing `resources` leaves nothing behind. `key` identifies the
+    converted text."""
 
     about: About
     file: BinaryIO
@@ -82,7 +82,7 @@ class SourceDocument(Struct, frozen=True):
 
 
 def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
-    """Raise ConvertError. Reads the file: call it in a thread."""
+    """Open a file of the workspace, or raise ConvertError. The file is read: call this in a thread."""
     try:
         place = confine(text, context)
     except ToolError as error:
@@ -100,6 +100,7 @@ def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
             raise ConvertError("FILE_TOO_LARGE", _too_large(place.shown, most))
         name = place.path.name
         digest = hashlib.file_digest(file, "sha256")
+        # The same bytes under another ending may be converted as another kind.
         digest.update(_extension(name).encode())
         file.seek(0)
         about = About(place.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
@@ -107,7 +108,7 @@ def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
 
 
 async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> SourceDocument:
-    """Raise ConvertError."""
+    """Download a document, or raise ConvertError."""
     from retinue.http.fetched import FetchError
 
     scheme = url.partition(":")[0].strip().lower()
@@ -126,13 +127,15 @@ async def open_url(url: str, download: Download | None, context: ToolContext, mo
 
 def _downloaded(url: str, fetched: Fetched) -> SourceDocument:
     with ExitStack() as stack:
-        file = stack.enter_context(tempfile.TemporaryFile())  # it has no name: nothing can be left behind
+        # A file without a name cannot be left behind, however this process ends.
+        file = stack.enter_context(tempfile.TemporaryFile())
         file.write(fetched.body)
         file.flush()
         file.seek(0)
         mimetype = fetched.content_type.partition(";")[0].strip().lower()
         name = unquote(PurePosixPath(urlsplit(fetched.url).path).name)
         extension = _KINDS.get(mimetype) or mimetypes.guess_extension(mimetype) or ""
+        # Servers send these types for anything; then the name says more.
         if not extension or mimetype in ("application/octet-stream", "text/plain", "application/zip"):
             extension = _extension(name) or extension
         about = About(url, name or urlsplit(fetched.url).netloc, extension, mimetype, len(fetched.body), fetched.hosts)

@@ -25,6 +25,7 @@ MOST_BYTES = 10 * 1024 * 1024
 MOST_CHARACTERS = 50_000
 """How much text of a document a model gets at once."""
 MOST_MEMORY = 2048 * 1024 * 1024
+_CUT = "[The document has more text than is kept; the rest is cut off.]"
 
 
 class ConvertContentTool(BuiltinTool):
@@ -78,6 +79,7 @@ class ConvertContentTool(BuiltinTool):
         if seconds <= 0:
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
         if context.tool_timeout is not None:
+            # Less than the tool's own limit, so that the call ends with the error that names the document.
             seconds = min(seconds, context.tool_timeout * 0.9)
         check_installed()
         context.progress(call_id, f"converting {path or url}"[:200])
@@ -92,16 +94,18 @@ class ConvertContentTool(BuiltinTool):
         check_installed()
         context.progress(call_id, f"converting {path}"[:200])
         _, converted = await self._text(path, None, context, SECONDS, 0)
-        note = "\n[The document has more text than is kept; the rest is cut off.]" if converted.cut else ""
-        return converted.text + note
+        if converted.cut:
+            return converted.text + "\n" + _CUT
+        return converted.text
 
     async def _text(
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
     ) -> tuple[About, Converted]:
-        """The whole text. Later parts of what a URL gave are of the same text as the first."""
+        """Return the whole text. Later parts of a download are of the same text as the first."""
         from retinue.capabilities.convert.attach import convert, file_of_converted, keep_converted, recall_converted
         from retinue.capabilities.convert.document import key_of_url
 
+        # A page may have changed since its first part was read, so a URL is not fetched again for the next part.
         if url is not None and offset:
             known = recall_converted(file_of_converted(context.outputs, key_of_url(url)))
             if known is not None:
@@ -113,6 +117,7 @@ class ConvertContentTool(BuiltinTool):
             if path is not None and (known := recall_converted(kept)):
                 return document.about, known[1]
             async with self._slots:
+                # Waiting for a slot counts: the call as a whole has `seconds`.
                 left = max(give_up - time.monotonic(), 0.05)
                 found = await convert(document, context, seconds=left, memory=MOST_MEMORY, confine=self._confine)
         await asyncio.to_thread(keep_converted, kept, document.about, found)
@@ -136,19 +141,22 @@ def _shown(about: About, converted: Converted, offset: int, most: int, seconds: 
     part = whole[offset : offset + most]
     end = offset + len(part)
     truncated = end < len(whole) or converted.cut
-    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(whole)}"]
-    lines.append(_framed(part, about) if part else "(no text)")
+    text = "(no text)"
+    if part:
+        text = _framed(part, about)
+    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(whole)}", text]
     if end < len(whole):
         lines.append(f"[{len(whole) - end:,} more characters; continue with offset {end}]")
     elif converted.cut:
-        lines.append("[The document has more text than is kept; the rest is cut off.]")
-    metadata = {
+        lines.append(_CUT)
+    metadata: dict[str, Any] = {
         "contentType": about.mimetype,
         "fileName": about.name,
         "fileSize": about.size,
         "durationMs": round(seconds * 1000),
-        **({"title": converted.title} if converted.title else {}),
     }
+    if converted.title:
+        metadata["title"] = converted.title
     value = {
         "source": about.source,
         "provider": PROVIDER,
@@ -156,12 +164,13 @@ def _shown(about: About, converted: Converted, offset: int, most: int, seconds: 
         "truncated": truncated,
         "metadata": metadata,
     }
-    effect = ToolEffect(reads=() if about.is_url else (about.source,), hosts=about.hosts, provider=PROVIDER)
+    reads = () if about.is_url else (about.source,)
+    effect = ToolEffect(reads=reads, hosts=about.hosts, provider=PROVIDER)
     return ToolOutput((Text("\n\n".join(lines)),), effect=effect, value=value)
 
 
 def _framed(text: str, about: About) -> str:
-    """What comes from the web is marked as such; a file of the workspace is what it is."""
+    """Mark text from the web as such. A file of the workspace is shown as it is."""
     if not about.is_url:
         return text
     from retinue.tools.delegation.frame import NOTE, frame_untrusted

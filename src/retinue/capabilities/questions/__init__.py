@@ -1,4 +1,4 @@
-"""What a run keeps beside its work: its list of things to do, and its questions to those above it."""
+"""The list of things to do that a run keeps, and its questions to the run above it or to a person."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class QuestionsCapability(Capability):
         from retinue.capabilities.questions.attach import RunCompanion
 
         companion = node.get(RunCompanion)
-        return "" if companion is None else companion.reminder()
+        if companion is None:
+            return ""
+        return companion.reminder()
 
     def hear(self, node: RunNode, text: str) -> bool:
         from retinue.capabilities.questions.attach import RunCompanion

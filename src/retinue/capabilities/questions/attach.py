@@ -1,10 +1,9 @@
-"""What a run keeps beside its work: its list of things to do, and its questions to those above.
+"""The list of things to do that a run keeps, and its questions to the run above it or to a person.
 
-A question goes to the run that started the asking one, if that can hear it: it lives, works on
-meanwhile, and has a tool to answer with (`steer_subagent`). Whatever it then says to the child is
-the answer. A person is asked through the inbox: at once when the run above is the main agent or
-cannot hear, otherwise when it has not answered for a while. The first answer counts and takes the
-question back everywhere else.
+A question goes to the parent of the run, if the parent can answer: it lives, does not wait for this run, and has a
+tool to answer with (`steer_subagent`). The next message of the parent to the run is the answer. A person is asked
+through the inbox: at once if the parent is the main agent or cannot answer, otherwise when the parent has not answered
+for a while. The first answer counts; the question is then withdrawn everywhere else.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ PARENT_SECONDS = 300.0
 
 
 class _Question(Struct, eq=False):
-    """`heard` is set with the answer of the run above; `waits` says that the asking call waits."""
+    """An open question. `heard` is set with the answer of the run above; `waits` says that the asking call waits."""
 
     id: str
     text: str
@@ -51,7 +50,7 @@ class _Question(Struct, eq=False):
 
 
 class RunCompanion:
-    """Of one run, for one attempt of it."""
+    """The list and the questions of one run, for one attempt."""
 
     def __init__(self, node: RunNode, *, resumed: bool) -> None:
         self._node = node
@@ -69,7 +68,7 @@ class RunCompanion:
         self._node.observe(body)
 
     def reminder(self) -> str:
-        """The list, for a conversation that has just been shortened."""
+        """Return the list as text, for a conversation that has just been shortened."""
         if not self.todos:
             return ""
         head = "Your list of what is to be done (todo). Update it if it is behind your work:"
@@ -77,12 +76,15 @@ class RunCompanion:
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         mode = self._node.plan_mode
-        return Reply("nobody") if mode is None else await mode.hand_in(plan, call_id)
+        if mode is None:
+            return Reply("nobody")
+        return await mode.hand_in(plan, call_id)
 
     # Questions
 
     async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
-        redact = self._project.redactor  # what is asked leaves the run: no secret goes along
+        # A question leaves the run, so it must not carry a secret.
+        redact = self._project.redactor
         question, options = redact(question), tuple(map(redact, options))
         above = self._listener()
         if above is None and not self._project.can_ask:
@@ -106,8 +108,8 @@ class RunCompanion:
         return Reply("passed-on")
 
     def hear(self, text: str) -> bool:
-        """Someone above says something to the run. True when it is the answer that it waits for:
-        then it hears it as that and not as a message."""
+        """Take a message from above as the answer to the oldest open question. Return True if a call waits for it:
+        then it must not be delivered as a message as well."""
         asked = next((each for each in self._open if not each.heard.done()), None)
         if asked is None:
             return False
@@ -115,7 +117,7 @@ class RunCompanion:
         return asked.waits
 
     async def close(self) -> None:
-        """The run is over: what it asked is taken back."""
+        """Withdraw all questions at the end of the run."""
         tasks = [asked.task for asked in self._open if asked.task is not None]
         self._unanswered += [asked.text for asked in self._open if not asked.heard.done()]
         for task in tasks:
@@ -125,18 +127,20 @@ class RunCompanion:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever reads the result should know: they can still answer."""
+        """Return a note for every unanswered question: the reader of the result can still answer it."""
         return tuple(
             f"It asked and was not answered: {_cut(text)} Resume {self._node.id} with the answer."
             for text in dict.fromkeys(self._unanswered)
         )
 
     def _listener(self) -> RunNode | None:
-        """The run above, if it can hear and answer. One that waits for this run cannot."""
+        """Return the run above, if it can answer. One that waits for this run cannot."""
         above = self._node.parent
         if above is None or not above.live or not self._node.background:
             return None
-        return above if can_answer(above.handle.launch) else None
+        if not can_answer(above.handle.launch):
+            return None
+        return above
 
     def _asker(self) -> Asker | None:
         guard = self._project.part(RunGuards).get(self._node.id)
@@ -145,7 +149,7 @@ class RunCompanion:
     async def _answered(
         self, asked: _Question, above: RunNode | None, asker: Asker | None, call_id: str | None
     ) -> Reply:
-        """The first answer there is. Nothing of this goes on when it returns or is cancelled."""
+        """Return the first answer. All tasks have ended when this returns or is cancelled."""
         tasks: dict[str, asyncio.Task[Any]] = {}
 
         def begin(name: str, work: Coroutine[Any, Any, Any]) -> None:
@@ -169,8 +173,10 @@ class RunCompanion:
                 reply = self._reply(tasks, above)
                 if reply is not None:
                     return reply
-                for name in [name for name, task in tasks.items() if task.done()]:
-                    del tasks[name]
+                for name, task in list(tasks.items()):
+                    if task.done():
+                        del tasks[name]
+                # The run above has ended or has had its time: only a person can answer now.
                 if ("end" not in tasks or "patience" not in tasks) and not ask_person():
                     return Reply("nobody", "the agent that started you has not answered.")
         finally:
@@ -179,10 +185,11 @@ class RunCompanion:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: RunNode | None) -> Reply | None:
-        """What the tasks that are done come to; None when others may still bring an answer."""
+        """Return the reply that follows from the finished tasks; None while others may still bring an answer."""
         heard, person = tasks["above"], tasks.get("person")
         if heard.done():
-            return Reply("answered", heard.result(), above.handle.agent if above is not None else "")
+            agent = "" if above is None else above.handle.agent
+            return Reply("answered", heard.result(), agent)
         if person is None or not person.done():
             return None
         answer: InboxAnswer | None = person.result()
@@ -193,7 +200,7 @@ class RunCompanion:
         return Reply("nobody", "it was put to the user, too.")
 
     async def _person(self, asked: _Question, asker: Asker, call_id: str | None) -> InboxAnswer | None:
-        """What a person answers; None when nobody did."""
+        """Return the answer of a person; None when nobody answered."""
         detail = f"Asked by {self._node.handle.agent}: {self._node.description}".rstrip(": ")
         answer = await self._project.inbox_service.question(
             asked.text, asked.options, asker=asker, call_id=call_id, detail=detail
@@ -201,13 +208,14 @@ class RunCompanion:
         return None if answer.by in _NOBODY else answer
 
     async def _later(self, asked: _Question, above: RunNode | None) -> None:
-        """Bring the answer as a message, while the run works on. What the run above says reaches
-        it as any other message; a person's answer is brought here."""
+        """Deliver the answer of a person as a message while the run works on. An answer of the run above reaches the
+        run as a message anyway."""
         asker = self._asker()
-        # A mailbox of nobody, so that no clock of the run stands still; and no events in its record.
-        quiet = replace(asker, controls=Controls(), record=_nothing) if asker is not None else None
+        if asker is not None:
+            # Controls of their own, because asking stops the run's clocks; and no events in the run's record.
+            asker = replace(asker, controls=Controls(), record=_nothing)
         with suppress(RetinueError):
-            reply = await self._answered(asked, above, quiet, None)
+            reply = await self._answered(asked, above, asker, None)
             if reply.kind == "answered" and not asked.heard.done():
                 text = f'The answer to your question "{_cut(asked.text)}": {reply.text}'
                 self._node.handle.controls.steer(text)
@@ -216,8 +224,9 @@ class RunCompanion:
         self._open.remove(asked)
 
     def _put(self, asked: _Question) -> str:
-        """The question as the run above reads it: framed, so that it cannot pass for more."""
+        """Return the question as the run above reads it: framed, so that it cannot pass for anything else."""
         node = self._node
+        waits = " and waits" if asked.waits else "; it works on meanwhile"
         lines = [
             "<agent-question>",
             f"<agent-id>{node.id}</agent-id>",
@@ -226,21 +235,23 @@ class RunCompanion:
             f"<question>{escape(as_data(asked.text))}</question>",
             *(f"<option>{escape(as_data(option))}</option>" for option in asked.options),
             "</agent-question>",
-            f"An agent you started asks this{' and waits' if asked.waits else '; it works on meanwhile'}. "
+            f"An agent you started asks this{waits}. "
             f'Answer with {STEER} (agent_id "{node.id}"): your message is the answer.',
         ]
         return "\n".join(lines)
 
 
 def todo_line(todo: Todo) -> str:
-    """One entry for people and models: `[x] done`, `[>] at work`, `[ ] to come`."""
+    """Return one entry for people and models: `[x] done`, `[>] at work`, `[ ] to come`."""
     mark = {"completed": "x", "in_progress": ">", "pending": " "}[todo.status]
     return f"[{mark}] {todo.content}"
 
 
 def _written(project: Project, run_id: str) -> tuple[Todo, ...]:
     found = project.log.reader.ordered(run_id, ("todos.updated",))
-    body = found[-1][1].body if found else None
+    if not found:
+        return ()
+    body = found[-1][1].body
     return body.todos if isinstance(body, TodosUpdated) else ()
 
 
@@ -249,11 +260,12 @@ def _said(answer: InboxAnswer) -> str:
 
 
 async def _result(future: asyncio.Future[str]) -> str:
+    # Cancelling the task that waits must not cancel the future, which `hear` may still set.
     return await asyncio.shield(future)
 
 
 def _nothing(body: Body) -> None:
-    """A question that nobody waits for leaves no events in the run: it is in the inbox."""
+    """Record no event: a question for which no call waits is in the inbox only."""
 
 
 def _cut(text: str) -> str:

@@ -1,15 +1,15 @@
-"""Which runs have their programs confined, and how: the sandbox as a part of a run.
+"""The sandbox of a run: which of its programs are confined, and how.
 
-A command that nobody said yes to, and every command of a read-only run, can change nothing and
-reach nobody. A run in a worktree of its own can change only that. Other commands are confined to
-their workspace where the settings say so; what rules about files forbid, they can never touch.
-Children of a read-only run are read-only: a shell of theirs would be its hands.
+A command that nobody approved, and every command of a read-only run, can change nothing and reach nobody. A run in a
+worktree of its own can change only that worktree. Other commands are confined to their workspace if the settings say
+so; files that rules forbid are out of reach in any case. Children of a read-only run are read-only, because their
+shells would otherwise act for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ _MEGABYTE = 1024 * 1024
 
 
 def put_up_walls(node: RunNode, context: ToolContext) -> None:
-    """Give a run's shells their walls. Nothing is made before the first program starts."""
+    """Confine the programs of a run. Nothing is created before the first program starts."""
     project, launch = node.project, node.handle.launch
     if not can_sandbox(project.settings.settings):
         return
@@ -54,7 +54,7 @@ def put_up_walls(node: RunNode, context: ToolContext) -> None:
 
 
 def renew_walls(context: ToolContext) -> None:
-    """The rights of the run are others now: the next command gets walls that fit."""
+    """Let the next command get walls that fit the changed rights of the run."""
     from retinue.guard.walls import RunWalls
 
     if isinstance(context.confine, RunWalls):
@@ -65,11 +65,13 @@ def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> 
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
 
     settings, isolation = project.settings.settings, launch.isolation
-    more = (*isolation.writable, *isolation.shown) if isolation is not None else ()
+    more: tuple[Path, ...] = ()
+    if isolation is not None:
+        more = (*isolation.writable, *isolation.shown)
     return SandboxPolicy(
         reach="system",
-        hidden=(project.home, *_hidden(settings, project)),
-        shown=(context.outputs, *context.roots, *more, *_shown(settings, project)),
+        hidden=(project.home, *_paths(settings.sandbox_hidden, project)),
+        shown=(context.outputs, *context.roots, *more, *_paths(settings.sandbox_shown, project)),
         network=_network(settings),
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
@@ -79,7 +81,7 @@ def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> 
 
 
 def _open_policy(launch: Launch, project: Project, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
-    """What a command may do that somebody said yes to: everything but what is hidden and kept."""
+    """Return the walls of a command that somebody approved; None where it needs none."""
     from retinue.guard.sandbox.plan import protected_places
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
 
@@ -90,21 +92,25 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
         return None
     kept: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+    more: tuple[Path, ...] = ()
     if isolation is not None:
-        writable = isolation.writable
+        writable, more = isolation.writable, isolation.shown
     elif whole:
         writable = context.roots
         kept = tuple(place for root in context.roots for place in protected_places(root))
+    # A person has seen the command itself; a rule or a mode has not, so it cannot allow changes of protected files.
     if clearance != "person":
         kept = (*kept, *_protected(launch, project, context))
-    unasked = clearance == "mode" or narrow
+    hidden = _paths(settings.sandbox_hidden, project)
+    if clearance == "mode" or narrow:
+        hidden = (project.home, *hidden)
     secret = clearance == "mode" or whole
     return SandboxPolicy(
         change="listed" if narrow else "all",
         writable=writable,
         readonly=kept,
-        hidden=(*((project.home,) if unasked else ()), *_hidden(settings, project)),
-        shown=(context.outputs, *context.roots, *writable, *(isolation.shown if isolation else ())),
+        hidden=hidden,
+        shown=(context.outputs, *context.roots, *writable, *more),
         network=_network(settings) if whole else "on",
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
@@ -137,14 +143,15 @@ def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path,
 
 
 async def remove_walls(context: ToolContext) -> None:
-    """At the run's end: its scratch folders go, whatever is in them."""
+    """Remove the scratch folders of a run at its end."""
     walls = context.confine
     if walls is None:
         return
+    # Shielded, so that a cancelled run leaves no folders. Walls that were never used have none, and need no thread.
     if walls.in_use:
         await asyncio.shield(asyncio.to_thread(walls.close))
     else:
-        walls.close()  # nothing to remove, so no thread either
+        walls.close()
 
 
 def _network(settings: Settings) -> Network:
@@ -154,19 +161,18 @@ def _network(settings: Settings) -> Network:
     return chosen or "off"
 
 
-def _shown(settings: Settings, project: Project) -> tuple[Path, ...]:
-    return tuple(project.cwd / Path(place).expanduser() for place in settings.sandbox_shown)
-
-
-def _hidden(settings: Settings, project: Project) -> tuple[Path, ...]:
-    return tuple(project.cwd / Path(place).expanduser() for place in settings.sandbox_hidden)
+def _paths(named: Iterable[str], project: Project) -> tuple[Path, ...]:
+    # `/` keeps a path that is absolute after its `~` was expanded.
+    return tuple(project.cwd / Path(text).expanduser() for text in named)
 
 
 def _limits(settings: Settings) -> SandboxLimits:
     from retinue.guard.sandbox.policy import SandboxLimits
 
-    memory = settings.sandbox_memory_mb
     return SandboxLimits(
-        memory_bytes=None if memory is None else memory * _MEGABYTE,
-        scratch_bytes=None if settings.sandbox_scratch_mb is None else settings.sandbox_scratch_mb * _MEGABYTE,
+        memory_bytes=_to_bytes(settings.sandbox_memory_mb), scratch_bytes=_to_bytes(settings.sandbox_scratch_mb)
     )
+
+
+def _to_bytes(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes * _MEGABYTE

@@ -1,4 +1,4 @@
-"""Agents that start at a time: when, which slot is whose, and what came of it."""
+"""Agents that start at a given time: their schedules, the claim of each slot, and the result of each start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Fires what is due. Looks once a second, so that clocks may jump and machines may sleep.
+"""The scheduler, which starts jobs when they are due.
 
-Any number of processes may do so for one project: a slot is claimed in the log, by one of them.
+It looks once a second, so that clocks may jump and machines may sleep. Any number of processes may do so for one
+project: each slot is claimed in the log by exactly one of them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ COURTESY_SECONDS = 10.0
 
 
 class Fired(Struct, frozen=True):
-    """What became of a slot. `error` says why no run started; both are None when it was passed
-    over, for `why`."""
+    """The result of one slot. `error` says why no run started; `run_id` and `error` are None for a slot that was
+    passed over, and `why` says the reason."""
 
     job: ScheduledJob
     slot: float
@@ -62,7 +63,7 @@ class Scheduler:
     # Jobs
 
     def jobs(self) -> list[ScheduledJob]:
-        """All of the project, the next one first."""
+        """Return the jobs of the project, the next one first."""
         return schedules.jobs(self._supervisor.project.log.reader)
 
     async def add(
@@ -78,7 +79,7 @@ class Scheduler:
         session_id: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> ScheduledJob:
-        """Raise UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
+        """Add a job. Raise UsageError for an invalid schedule, an unknown agent or a name that is taken."""
         settings, now = self._supervisor.settings, self._supervisor.clock.now()
         if not settings.scheduling_enabled:
             raise UsageError("Scheduling is switched off here.", remedy="retinue settings set schedulingEnabled true")
@@ -116,12 +117,14 @@ class Scheduler:
         return job
 
     async def enable(self, wanted: str, enabled: bool) -> ScheduledJob:
-        """Switching on again passes over what was due meanwhile. Raise UsageError for a job
-        whose only time is over."""
+        """Switch a job on or off. Slots that passed while it was off are skipped. Raise UsageError for a job whose
+        only time is over."""
         job, now = self.find(wanted), self._supervisor.clock.now()
-        next_at = next_after(when_of(job), now, job.anchor) if enabled else job.next_at
-        if enabled and next_at is None:
-            raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
+        next_at = job.next_at
+        if enabled:
+            next_at = next_after(when_of(job), now, job.anchor)
+            if next_at is None:
+                raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
         await self._supervisor.project.log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
@@ -137,10 +140,11 @@ class Scheduler:
     # Time
 
     def begin(self) -> None:
-        """From now on this process fires, too."""
+        """Let this process start due jobs from now on."""
         if self._timer is not None:
             return
         self._timer = self._supervisor.clock.call_later(0.0, self._look)
+        # Reading the cached property would create the bridge, which nobody needs before a program listens.
         if "bridge" in self._supervisor.__dict__:
             self._supervisor.bridge.scheduler_ready(sum(job.enabled for job in self.jobs()))
 
@@ -155,10 +159,11 @@ class Scheduler:
         self._timer = self._supervisor.clock.call_later(TICK_SECONDS, self._look)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self.tick(), name="schedules")
-            self._task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+            # A failed look is repeated a second later; asyncio would report an exception that nobody fetched.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def tick(self) -> list[Fired]:
-        """One look: everything that is due is decided. Failures are in what it gives."""
+        """Decide every slot that is due. A start that failed is reported in the returned list."""
         if not self._supervisor.settings.scheduling_enabled:
             return []
         now, reader = self._supervisor.clock.now(), self._supervisor.project.log.reader
@@ -167,6 +172,7 @@ class Scheduler:
             decided = plan(job, now)
             if decided is not None and decided.act != "wait" and not self._leave_to_session(job, now):
                 fired += await self._decide(job, decided, now)
+        # The look for claims of dead processes reads every slot of the log, so it comes once a minute.
         if now - self._orphans_at >= 60 * TICK_SECONDS:
             self._orphans_at = now
             for orphan in schedules.orphans(reader, this_process()):
@@ -177,16 +183,21 @@ class Scheduler:
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
         log = self._supervisor.project.log
-        why = "missed" if decided.act == "pass" else "overlap" if self._still_runs(job) else ""
-        run_id = None if why else new_run_id()
-        passed = decided.passed + (why == "overlap")
+        result: schedules.Result = "fired"
+        if decided.act == "pass":
+            result = "missed"
+        elif self._still_runs(job):
+            result = "overlap"
+        run_id = new_run_id() if result == "fired" else None
+        # A slot that overlaps is passed over itself; `plan` has counted only those before it.
+        passed = decided.passed + (result == "overlap")
         claimed = await log.transact(
             lambda db: schedules.claim(
                 db,
                 job,
                 decided.slot,
                 decided.next_at,
-                "fired" if run_id else "missed" if why == "missed" else "overlap",
+                result,
                 owner=log.owner,
                 now=now,
                 run_id=run_id,
@@ -196,22 +207,22 @@ class Scheduler:
         if not claimed:
             return []
         if run_id is None:
-            return [Fired(job, decided.slot, why=why)]
+            return [Fired(job, decided.slot, why=result)]
         return [await self._start(job, decided.slot, run_id)]
 
     async def _start(self, job: ScheduledJob, slot: float, run_id: str) -> Fired:
-        error = None
+        started: str | None = run_id
+        error, what = None, "fired"
         try:
             await start_job(self._supervisor, job, run_id)
         except RetinueError as failure:
-            error = str(failure)
-        started = None if error else run_id
+            started, error, what = None, str(failure), "error"
         await self._supervisor.project.log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
-        self._emit("error" if error else "fired", job, agentId=started, error=error)
+        self._emit(what, job, agentId=started, error=error)
         return Fired(job, slot, started, error)
 
     async def _adopt(self, orphan: Orphan, now: float) -> list[Fired]:
-        """A process died between claiming a slot and starting its run."""
+        """Take over the slot of a process that died between claiming it and starting its run."""
         log, again = self._supervisor.project.log, orphan.job.missed == "catch-up"
         result: schedules.Result = "fired" if again else "missed"
         if not await log.transact(lambda db: schedules.reclaim(db, orphan, log.owner, result, now)):
@@ -229,7 +240,7 @@ class Scheduler:
             return False
 
     def _leave_to_session(self, job: ScheduledJob, now: float) -> bool:
-        """Its session lives in another process, which can tell its main agent of the end."""
+        """Return whether the session of a job lives in another process, which can tell its main agent of the end."""
         if job.session_id is None or session_of(self._supervisor, job) is not None or job.next_at is None:
             return False
         try:
@@ -239,7 +250,7 @@ class Scheduler:
         return alive and now - job.next_at < COURTESY_SECONDS
 
     def _emit(self, what: str, job: ScheduledJob, **more: Any) -> None:
-        """For programs that listen; nobody does before the bus is first used."""
+        """Tell the programs that listen. None does before the bridge is first used."""
         if "bridge" in self._supervisor.__dict__:
             data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **more}
             self._supervisor.bridge.scheduled(data)

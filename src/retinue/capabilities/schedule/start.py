@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> RunNode:
-    """In the background and past the queue. Its end is announced to the session's main agent: at
-    once where that is here, and else when it is taken up. Raise RetinueError when it cannot start."""
+    """Start a job in the background, past the queue. Raise RetinueError when it cannot start.
+
+    The main agent of the session is told of the end: at once if it runs in this process, otherwise when the session
+    is resumed.
+    """
     found = resolve_type(job.agent, supervisor.project.catalog(), supervisor.settings)
     if isinstance(found, Refusal):
         raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
@@ -38,67 +41,84 @@ async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> R
     request = request_for(supervisor, found.spec, job.prompt, options, parent)
     if parent is None:
         request = _of_absent_session(supervisor, job, request, rights)
-    notes = (f"started by the schedule {job.name} ({job.text})", *((found.note,) if found.note else ()))
+    notes = tuple(filter(None, (f"started by the schedule {job.name} ({job.text})", found.note)))
     return await supervisor.start(
         request, parent=parent, description=job.name, background=True, notes=notes, run_id=run_id, queued=False
     )
 
 
 def session_of(supervisor: Supervisor, job: ScheduledJob) -> RunNode | None:
-    """The main run the job belongs to, if it is of this process, at work or idle."""
+    """Return the main run that the job belongs to, if it is a run of this process, at work or idle."""
     return supervisor.members.get(job.session_id or "")
 
 
 def rights_of(me: RunNode, request: RunRequest) -> dict[str, Any]:
-    """What a job may not do because the run that asks for it may not, for when that is gone."""
+    """Return the limits that a job inherits from the run that asks for it, for the time after that run."""
     launch = me.handle.launch
     ceiling = ceiling_of(request, launch)
-    if bounds_below(launch):  # patterns hold while their run is there to ask; without it nothing is changed
+    # Patterns can only be checked while their run exists; without it the job may change nothing.
+    if bounds_below(launch):
         ceiling = replace(ceiling, readonly=True)
     return {"ceiling": ceiling.said(), "mode": launch.mode}
 
 
 def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
-    """A child of the session all the same, whose main agent hears of it when it is taken up; with
-    no more rights than the run had that asked for the job."""
+    """Make the request a child of its session, with no more rights than the run that asked for the job. The main
+    agent of the session hears of it when the session is resumed."""
     if isinstance(rights, Mapping):
         ceiling = Ceiling.read(rights.get("ceiling"))
         request = replace(request, ceiling=ceiling, permission_mode=rights.get("mode"))
+    if not job.session_id:
+        return request
     try:
-        row = supervisor.project.log.reader.run(job.session_id) if job.session_id else None
+        row = supervisor.project.log.reader.run(job.session_id)
     except RetinueError:
-        row = None
-    return request if row is None else replace(request, parent_id=row.id, root_id=row.root_id)
+        # The session may have been deleted; its jobs still run.
+        return request
+    return replace(request, parent_id=row.id, root_id=row.root_id)
 
 
 def request_for(
     supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: RunNode | None
 ) -> RunRequest:
-    """What a job asks for, as a call of the Agent tool would: the file decides first."""
+    """Return the request of a job. As in a call of the Agent tool, the agent's file decides first."""
     call = SpawnCall(prompt=prompt, agent=spec.name, **options)
     merged = merge(spec, call, supervisor.settings)
     if merged.isolated:
         spec = replace(spec, subagents=False)
-    above = parent.handle.launch.request if parent else None
-    return RunRequest(
+    limits: dict[str, int | None] = {}
+    if merged.max_turns is not None:
+        # 0 stands for no limit.
+        limits["max_turns"] = merged.max_turns or None
+    request = RunRequest(
         spec=spec,
         task=supervisor.project.with_initial_prompt(spec, prompt),
-        cwd=above.cwd if above else supervisor.project.cwd,
+        cwd=supervisor.project.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,
-        limits={} if merged.max_turns is None else {"max_turns": merged.max_turns or None},
+        limits=limits,
         schema=spec.output_schema,
-        parent_id=parent.id if parent else None,
-        root_id=parent.handle.place.root_id if parent else None,
-        depth=parent.depth + 1 if parent else 1,
+        depth=1,
         isolation="worktree" if merged.isolation else None,
-        permission_mode=above.permission_mode if above else None,
+    )
+    if parent is None:
+        return request
+    above = parent.handle.launch.request
+    return replace(
+        request,
+        cwd=above.cwd,
+        parent_id=parent.id,
+        root_id=parent.handle.place.root_id,
+        depth=parent.depth + 1,
+        permission_mode=above.permission_mode,
     )
 
 
 async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Scheduled | Refusal:
-    """Type, model and tools are checked as for a run that starts now. The job belongs to the
-    session of `me`: its main agent hears of the ends while it lives."""
+    """Add the job that a call of the Agent tool asks for. It belongs to the session of `me`.
+
+    Type, model and tools are checked as for a run that starts now.
+    """
     refusal = _refusal(supervisor, me, call)
     if refusal is not None:
         return refusal
@@ -111,13 +131,14 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
     )
     if isinstance(found, Refusal):
         return found
-    options = {
-        name: getattr(call, name)
-        for name in ("model", "thinking", "max_turns", "isolated", "isolation")
-        if getattr(call, name) is not None
-    }
+    options = {}
+    for name in ("model", "thinking", "max_turns", "isolated", "isolation"):
+        value = getattr(call, name)
+        if value is not None:
+            options[name] = value
     try:
         request = request_for(supervisor, found.spec, call.prompt, options, me)
+        # Only for its refusals: a job that could not start now is refused now.
         await prepare(request, supervisor.project, None, me.handle.launch)
         job = await supervisor.schedules.add(
             found.spec.name,
@@ -129,9 +150,13 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
         )
     except RetinueError as error:
         return Refusal(code=error.code, message=str(error))
-    supervisor.schedules.begin()  # whatever kind of session this is, it fires while it runs
-    due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat() if job.next_at else "(unknown)"
-    return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=(found.note,) if found.note else ())
+    # Only some commands start the scheduler by themselves; a session with jobs needs it in any case.
+    supervisor.schedules.begin()
+    due = "(unknown)"
+    if job.next_at:
+        due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat()
+    notes = tuple(filter(None, (found.note,)))
+    return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=notes)
 
 
 def _refusal(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Refusal | None:

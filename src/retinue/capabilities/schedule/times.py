@@ -41,8 +41,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
 
 
 class When(Struct, frozen=True):
-    """A schedule after reading. `at` is of `once`, `seconds` of `interval`, `expression` and
-    `zone` of `cron`; `text` is what a store keeps and a person sees."""
+    """A parsed schedule. `at` belongs to `once`, `seconds` to `interval`, `expression` and `zone` to `cron`; `text`
+    is stored and shown."""
 
     kind: Kind
     text: str
@@ -53,7 +53,7 @@ class When(Struct, frozen=True):
 
 
 def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
-    """Raise UsageError, with the accepted forms, for anything that would never or always fire."""
+    """Parse a schedule. Raise UsageError, with the accepted forms, for one that would never or always fire."""
     said = " ".join(text.split()).removeprefix("every ")
     span = _SPAN.fullmatch(said.lower())
     if span:
@@ -66,8 +66,8 @@ def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
 
 
 def next_after(when: When, after: float, anchor: float) -> float | None:
-    """The first slot later than `after`; None when there is none. Intervals count from `anchor`,
-    so that a restart does not move them."""
+    """Return the first slot later than `after`, or None. Intervals count from `anchor`, so that a restart does not
+    move them."""
     if when.kind == "once":
         return when.at if when.at > after else None
     if when.kind == "interval":
@@ -75,12 +75,13 @@ def next_after(when: When, after: float, anchor: float) -> float | None:
             return anchor + when.seconds
         steps = math.floor((after - anchor) / when.seconds) + 1
         slot = anchor + steps * when.seconds
+        # Rounding of large numbers may put the computed slot on `after` itself.
         return slot if slot > after else slot + when.seconds
     return _next_cron(when.expression, zone_of(when.zone), after)
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """The zone of that name; without one, this machine's. Raise UsageError for an unknown name."""
+    """Return the zone of that name, or this machine's zone. Raise UsageError for an unknown name."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -92,8 +93,8 @@ def zone_of(name: str | None) -> tzinfo:
 
 
 def local_zone_name() -> str:
-    """What is stored with a job, so that it fires by the clock of the person who made it; empty
-    where this machine does not name its zone."""
+    """Return the name of this machine's zone, or an empty text where it has no name. It is stored with a job, so that
+    the job fires by the clock of the person who made it."""
     return getattr(_local(), "key", "") or ""
 
 
@@ -132,7 +133,8 @@ def _next_cron(expression: str, zone: tzinfo, after: float) -> float | None:
     try:
         slots = CronSim(expression, datetime.fromtimestamp(after, zone))
         slot = next(slots).timestamp()
-        while slot <= after:  # the hour that comes twice
+        # In the hour that comes twice, the library yields times that have passed.
+        while slot <= after:
             slot = next(slots).timestamp()
         return slot
     except StopIteration:
@@ -157,7 +159,7 @@ def _local() -> tzinfo:
 
 
 def _offset() -> tzinfo:
-    """The offset of now: all that is known where the zone has no name."""
+    """Return the current offset from UTC: nothing else is known of a zone without a name."""
     return timezone(datetime.now(UTC).astimezone().utcoffset() or timedelta())
 
 
@@ -194,7 +196,8 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     if now < newest + jitter(job, newest):
         if len(due) == 1:
             return NextSlot("wait", newest, job.next_at)
-        due, following, newest = due[:-1], newest, due[-2]  # the older ones are decided first
+        # Jitter still holds the newest slot back: decide the older ones first.
+        due, following, newest = due[:-1], newest, due[-2]
     late = now - newest - jitter(job, newest)
     if late <= TOLERANCE:
         return NextSlot("fire", newest, following, len(due) - 1)
@@ -204,7 +207,7 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
 
 
 def jitter(job: ScheduledJob, slot: float) -> float:
-    """The same for the same slot in every process, spread over the job's jitter."""
+    """Return the delay of a slot, within the job's jitter and the same in every process."""
     if job.jitter <= 0:
         return 0.0
     digest = hashlib.sha256(f"{job.id} {slot:.0f}".encode()).digest()
@@ -212,12 +215,13 @@ def jitter(job: ScheduledJob, slot: float) -> float:
 
 
 def _due(when: When, job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
-    """The slots up to now, oldest first, and the one after them."""
+    """Return the slots up to now, oldest first, and the one after them."""
     slot = job.next_at
     found: list[float] = []
     while slot is not None and slot <= now:
         found.append(slot)
-        if len(found) > MOST_COUNTED:  # far behind: straight to the present
+        # A job that is years behind is not counted slot by slot.
+        if len(found) > MOST_COUNTED:
             break
         slot = next_after(when, slot, job.anchor)
     if slot is not None and slot <= now:

@@ -1,4 +1,4 @@
-"""Consent: what a project's files bring takes effect only when somebody has agreed to it."""
+"""Consent: programs and rights in a project's files take effect only when somebody has agreed to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TrustCapability(Capability):
-    """A run goes without what nobody has consented to, and says so."""
+    """Withholds from a run everything that nobody has consented to, with a note."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
         from retinue.capabilities.trust.attach import withhold_rights

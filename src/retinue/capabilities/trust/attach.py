@@ -1,7 +1,7 @@
-"""What a project's files bring takes effect only with consent; until then a run goes without it.
+"""Rights that a project's files grant, withheld from a run until somebody has consented.
 
-This is where a run loses what nobody has consented to, and says so. The run's own record keeps
-the whole definition, so that it has it when it is resumed after consent was given.
+The run notes what it goes without. Its record keeps the whole definition, so that a run that is resumed after consent
+has all of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def withhold_rights(plan: LaunchPlan) -> None:
     """Take from the run what nobody has consented to. Costs nothing for an agent that brings nothing."""
     request, project, spec = plan.request, plan.project, plan.spec
+    # Once is enough: the runs below would repeat the notes of the run that a person started.
     if request.parent_id is None:
         plan.notes += _withheld(project)
     if not _may_bring(spec):
@@ -45,22 +46,21 @@ def _may_bring(spec: AgentSpec) -> bool:
 
 
 def _withheld(project: Project) -> tuple[str, ...]:
-    """What the settings would bring and what could not be read of them, said by the run a person
-    starts. What permissions lose by it, they say themselves."""
-    settings: tuple[str, ...] = ()
-    if project.settings.problems:
-        from retinue.guard.trust_subjects import untrusted
+    """Return notes on settings that have no effect without consent, and on settings that could not be read."""
+    if not project.settings.problems:
+        return ()
+    from retinue.guard.trust_subjects import untrusted
 
-        theirs = [each for each in project.settings.problems if not each.field or each.field.startswith("permissions.")]
-        settings = (
-            *untrusted(project.settings),
-            *(str(each) for each in project.settings.problems if each not in theirs),
-        )
-    return tuple(dict.fromkeys(settings))
+    notes = list(untrusted(project.settings))
+    for problem in project.settings.problems:
+        # The permissions report their own problems.
+        if problem.field and not problem.field.startswith("permissions."):
+            notes.append(str(problem))
+    return tuple(dict.fromkeys(notes))
 
 
 def subjects(project: Project) -> list[TrustSubject]:
-    """Every file of the project that would bring something, whatever was answered about it."""
+    """Return every file of the project that needs consent, whether or not it has been given."""
     from retinue.guard.gitconfig import git_programs
     from retinue.guard.trust_subjects import TrustSubject, agent_subjects, settings_subject
     from retinue.settings.foreign import foreign_files, parse_object
@@ -72,9 +72,11 @@ def subjects(project: Project) -> list[TrustSubject]:
         if layer in ("pi project", "project", "local") and path.is_file():
             content = path.read_bytes()
             subject = settings_subject(path, parse_object(content)[0], content)
-            found += [subject] if subject else []
+            if subject:
+                found.append(subject)
     git = git_programs(project.cwd, checkout=True)
-    found += [TrustSubject(git.path, (git.content,), git.what)] if git is not None else []
+    if git is not None:
+        found.append(TrustSubject(git.path, (git.content,), git.what))
     for subjects_of in project.capabilities.each("trust_subjects"):
         found += subjects_of(project)
     return [*found, *agent_subjects([entry.spec for entry in project.catalog().winners])]

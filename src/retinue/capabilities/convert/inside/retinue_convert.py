@@ -41,7 +41,7 @@ _OTHER_ARCHIVES = (
 
 
 class RefusedArchiveError(Exception):
-    """Completes "The document cannot be converted: …"."""
+    """An archive that is not opened. The message completes "The document cannot be converted: …"."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -49,7 +49,7 @@ def is_zip(head: bytes) -> bool:
 
 
 def other_archive(head: bytes) -> str | None:
-    """The kind of an archive that is never opened."""
+    """Return the kind of an archive that is never opened; None for anything else."""
     return next((name for mark, at, name in _OTHER_ARCHIVES if head[at : at + len(mark)] == mark), None)
 
 
@@ -67,9 +67,12 @@ def check_archive(stream: BinaryIO, extension: str) -> None:
 
 def _check_sizes(archive: zipfile.ZipFile, loose: bool) -> None:
     entries = archive.infolist()
-    most, bytes_ = (MOST_LOOSE_ENTRIES, MOST_LOOSE_UNPACKED) if loose else (MOST_ENTRIES, MOST_UNPACKED)
+    most, bytes_ = MOST_ENTRIES, MOST_UNPACKED
+    if loose:
+        most, bytes_ = MOST_LOOSE_ENTRIES, MOST_LOOSE_UNPACKED
     if len(entries) > most:
         raise RefusedArchiveError(f"it holds {len(entries):,} files, more than {most:,}")
+    # The lowest flag of an entry says that it is encrypted.
     if any(entry.flag_bits & 1 for entry in entries):
         raise RefusedArchiveError("it is locked with a password")
     unpacked = sum(entry.file_size for entry in entries)
@@ -83,7 +86,7 @@ def _check_sizes(archive: zipfile.ZipFile, loose: bool) -> None:
 
 
 def _check_contents(archive: zipfile.ZipFile) -> None:
-    """A collection of files may hold documents, but no further collections."""
+    """Raise RefusedArchiveError for a collection of files that holds more than documents and plain files."""
     for entry in archive.infolist():
         if entry.is_dir():
             continue
@@ -119,12 +122,13 @@ _LOOKED_AT = 4096
 
 
 def kind_of(data: bytes, extension: str, mimetype: str | None) -> str:
-    """The ending of the kind that a document has; `.txt` for text of no other kind, and an empty
-    text for what is none of them."""
+    """Return the ending that stands for the kind of a document: `.txt` for text of no other kind, and an empty text
+    for an unknown kind."""
     if data.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"%PDF-":
         return ".pdf"
     if data.startswith(b"PK"):
         return _kind_of_archive(data)
+    # Other formats begin like TIFF (the last two marks), so these count only together with the name of a picture.
     if data.startswith(_PICTURES[:4]) or (data.startswith(_PICTURES) and extension in IMAGES):
         return ".png"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -146,12 +150,12 @@ def _kind_of_archive(data: bytes) -> str:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError):
-        return ".zip"  # damaged: whoever opens it says how
+        return ".zip"  # damaged: `check_archive` says how
     return next((ending for part, ending in _PARTS.items() if part in names), ".zip")
 
 
 def text_of(data: bytes) -> str | None:
-    """A text in one of the usual encodings; None for what is no text."""
+    """Return the text in one of the usual encodings; None for anything but text."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     if b"\0" in data:
@@ -160,6 +164,7 @@ def text_of(data: bytes) -> str | None:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         pass
+    # Every byte is a character in this encoding, so control characters have to tell text from other data.
     control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in data[:_LOOKED_AT])
     return None if control > len(data[:_LOOKED_AT]) // 50 else data.decode("cp1252", "replace")
 
@@ -182,13 +187,14 @@ _MOST_TAGS = 60
 
 
 class CannotConvertError(Exception):
-    """A sentence for whoever asked."""
+    """A document that cannot be converted, and why, as a sentence for the model."""
 
 
 def main() -> int:
     wanted = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-    os.dup2(2, 1)  # what libraries print is no answer
+    # Libraries print to standard output, where only the answer may stand.
+    os.dup2(2, 1)
     _limit(int(wanted["memory"]), int(wanted["seconds"]))
     try:
         text, title = convert(sys.stdin.buffer, wanted["extension"], wanted["mimetype"] or None, wanted["name"] or None)
@@ -201,11 +207,12 @@ def main() -> int:
         answer = {"problem": "it is nested too deeply"}
     json.dump(answer, answers, ensure_ascii=False)
     answers.flush()
-    os._exit(0)  # threads of libraries are not waited for
+    # A thread that a library left behind would keep a normal exit waiting.
+    os._exit(0)
 
 
 def convert(stream: IO[bytes], extension: str, mimetype: str | None, name: str | None) -> tuple[str, str]:
-    """The text of a document and its title. Raise CannotConvertError or RefusedArchiveError."""
+    """Return the text of a document and its title. Raise CannotConvertError or RefusedArchiveError."""
     data = stream.read()
     if archive := other_archive(data[:512]):
         raise CannotConvertError(f"it is a {archive} archive. Unpack it first")
@@ -220,11 +227,13 @@ def convert(stream: IO[bytes], extension: str, mimetype: str | None, name: str |
         return _image(io.BytesIO(data)), ""
     if data.startswith(b"PK"):
         check_archive(io.BytesIO(data), kind)
-    return _collection(data, name or "") if kind == ".zip" else _document(data, kind)
+    if kind == ".zip":
+        return _collection(data, name or "")
+    return _document(data, kind)
 
 
 def _collection(data: bytes, name: str) -> tuple[str, str]:
-    """The files of an archive that was found safe, each by itself."""
+    """Convert every file of an archive that has passed `check_archive`."""
     parts = [f"# {name or 'Archive'}"]
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
@@ -239,7 +248,7 @@ def _collection(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _document(data: bytes, kind: str) -> tuple[str, str]:
-    """By the one converter for its kind: none of the others is to try its luck."""
+    """Convert with the one converter for this kind: markitdown on its own would try others in turn."""
     try:
         import markitdown
         from markitdown import converters
@@ -259,18 +268,19 @@ def _document(data: bytes, kind: str) -> tuple[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """The last line of an error: what went wrong, without where in a library it did."""
+    """Return the last line of an error: what went wrong, without where in a library it did."""
     text = str(error).strip().splitlines()
     return f"the document is damaged or of another kind ({(text or [type(error).__name__])[-1][:300]})"
 
 
 def _image(data: BinaryIO) -> str:
-    """What is known about a picture without looking at it."""
+    """Describe a picture by its header."""
     try:
         from PIL import ExifTags, Image
     except ImportError:
         raise CannotConvertError("pictures need a part of the converter that is not installed") from None
-    Image.MAX_IMAGE_PIXELS = None  # only its header is read
+    # Pillow refuses large pictures because of the memory that decoding takes; only the header is read here.
+    Image.MAX_IMAGE_PIXELS = None
     try:
         with Image.open(data) as picture:
             lines = [f"Format: {picture.format}", f"Size: {picture.width} x {picture.height}", f"Mode: {picture.mode}"]
@@ -297,16 +307,20 @@ def _limit(memory: int, seconds: int) -> None:
     except ImportError:  # no such limits on this system
         return
     wanted = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 16 * 2**20, "RLIMIT_CPU": seconds + 2}
-    wanted["RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"] = memory
+    # Linux counts all private memory as data. Elsewhere that is the heap alone, so the address space is limited.
+    memory_limit = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
+    wanted[memory_limit] = memory
     for name, most in wanted.items():
         number = getattr(resource, name, None)
         if number is not None:
             hard = resource.getrlimit(number)[1]
-            least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            # RLIM_INFINITY is -1 on some systems, so `min` alone would take it for the smaller one.
+            if hard != resource.RLIM_INFINITY:
+                most = min(most, hard)
             try:
-                resource.setrlimit(number, (least, least))
+                resource.setrlimit(number, (most, most))
             except (ValueError, OSError):
-                continue  # a stricter limit holds already
+                continue  # a stricter limit is in force already
 
 
 if __name__ == "__main__":
