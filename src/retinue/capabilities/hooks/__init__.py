@@ -1,4 +1,4 @@
-"""Programs of the user's that are told what happens in a run, and may object to it."""
+"""Hooks: programs of the user that hear what happens in a run, and may object to it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class HooksCapability(Capability):
 def _hooks(node: RunNode) -> RunHooks | None:
     # A run can have hooks only if the module that makes them is loaded.
     attach = sys.modules.get("retinue.capabilities.hooks.attach")
-    found: RunHooks | None = None
-    if attach is not None and isinstance(node.hooks, attach.RunHooks):
-        found = node.hooks
-    return found
+    if attach is None or not isinstance(node.hooks, attach.RunHooks):
+        return None
+    hooks: RunHooks = node.hooks
+    return hooks

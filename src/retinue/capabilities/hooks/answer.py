@@ -20,13 +20,13 @@ MOST_CHARACTERS = 10_000
 _WEIGHT: dict[Verdict | None, int] = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
 Spill = Callable[[str], str | None]
-"""Keeps a text that is too long, and says where; None if it could not."""
+"""Store a text that is too long, and return its path; None if it cannot be stored."""
 
 
 def merged(opinions: Sequence[HookResult], spill: Spill) -> HookResult:
-    """`opinions` in the order of their handlers' priority. The strongest verdict counts with
-    the reasons of all who share it; of several changed inputs or outputs the first one does,
-    and people are told of the others."""
+    """Return one result of `opinions`, which are in the order of their handlers' priority. The
+    strongest verdict counts, with the reasons of all handlers that share it. Of several changed inputs
+    or outputs the first counts, and a message says so."""
     opinions = [each for each in opinions if each is not NO_OPINION]
     if not opinions:
         return NO_OPINION
@@ -37,30 +37,43 @@ def merged(opinions: Sequence[HookResult], spill: Spill) -> HookResult:
     for what, changes in (("input", inputs), ("output", outputs)):
         if any(change != changes[0] for change in changes[1:]):
             messages.append(f"Several hooks changed the {what} of one call: the change of the first one counts.")
-    outs = [each.output for each in opinions if each.output]
+    reasons, contexts, stops, output = [], [], [], ""
+    failures: list[str] = []
+    labels: list[str] = []
+    for each in opinions:
+        if each.verdict == verdict:
+            reasons.append(each.reason)
+        contexts.append(each.context)
+        stops.append(each.stop)
+        output = each.output or output
+        failures += each.failures
+        labels += each.handlers
     return HookResult(
         verdict=verdict,
-        reason=_capped(_joined(each.reason for each in opinions if each.verdict == verdict), spill),
-        updated_input=inputs[0] if inputs else None,
-        updated_output=outputs[0] if outputs else None,
-        context=_capped("\n\n".join(dict.fromkeys(each.context for each in opinions if each.context)), spill),
-        stop=next((each.stop for each in opinions if each.stop), None),
-        messages=tuple(_capped(message, spill) for message in dict.fromkeys(messages)),
-        output=_capped(outs[-1] if outs else "", spill),
-        failures=tuple(failure for each in opinions for failure in each.failures),
-        handlers=tuple(dict.fromkeys(label for each in opinions for label in each.handlers)),
+        reason=_shorten(_join(reasons, "\n"), spill),
+        updated_input=next(iter(inputs), None),
+        updated_output=next(iter(outputs), None),
+        context=_shorten(_join(contexts, "\n\n"), spill),
+        stop=next(filter(None, stops), None),
+        messages=tuple(_shorten(message, spill) for message in dict.fromkeys(messages)),
+        output=_shorten(output, spill),
+        failures=tuple(failures),
+        handlers=tuple(dict.fromkeys(labels)),
     )
 
 
-def _joined(reasons: Iterable[str]) -> str:
-    return "\n".join(dict.fromkeys(reason for reason in reasons if reason))
+def _join(texts: Iterable[str], between: str) -> str:
+    return between.join(filter(None, dict.fromkeys(texts)))
 
 
-def _capped(text: str, spill: Spill) -> str:
+def _shorten(text: str, spill: Spill) -> str:
     if len(text) <= MOST_CHARACTERS:
         return text
-    place = spill(text)
-    note = f"\n[… {len(text) - MOST_CHARACTERS} more characters" + (f" in {place}]" if place else "]")
+    path = spill(text)
+    note = f"\n[… {len(text) - MOST_CHARACTERS} more characters"
+    if path:
+        note += f" in {path}"
+    note += "]"
     return text[: MOST_CHARACTERS - len(note)] + note
 
 
@@ -93,14 +106,16 @@ class _GarbageError(Exception):
 
 
 def opinion(handler: Handler, said: HandlerResult) -> HookResult:
-    """The opinion of one handler. Never raises. A failure is in `failures`, and where the
+    """Return the opinion of one handler. Never raises. A failure is in `failures`, and where the
     event guards something the verdict is deny already."""
     if said.failure:
         return broken(handler, said.failure)
     if handler.observes:
         return NO_OPINION if said.code == 0 else broken(handler, _ended(said))
     try:
-        data = said.data if said.data is not None else _json(handler, said)
+        data = said.data
+        if data is None:
+            data = _json(handler, said)
         if said.code == BLOCK:
             return _blocked(handler, said, data)
         if data is None:
@@ -108,11 +123,13 @@ def opinion(handler: Handler, said: HandlerResult) -> HookResult:
         result = _structured(handler, data)
     except _GarbageError as error:
         return broken(handler, str(error))
-    return replace(result, handlers=(handler.label,)) if result != NO_OPINION else result
+    if result == NO_OPINION:
+        return result
+    return replace(result, handlers=(handler.label,))
 
 
 def broken(handler: Handler, why: str) -> HookResult:
-    """A handler that gave no answer. Where it guards something nothing may happen now."""
+    """Return the result of a handler without an answer: a no where the handler guards something."""
     failure = f"{handler.label} {why}"
     blocks = handler.event in STRICT or (handler.on_failure == "block" and handler.event in BLOCKABLE)
     if handler.observes or handler.on_failure == "continue" or not blocks:
@@ -122,7 +139,7 @@ def broken(handler: Handler, why: str) -> HookResult:
 
 
 def _json(handler: Handler, said: HandlerResult) -> Mapping[str, Any] | None:
-    """The object on standard output; None for plain text. Only `{` begins one."""
+    """Return the object on standard output; None for plain text. Only `{` begins an object."""
     text = said.out.strip()
     if not text.startswith("{"):
         if handler.point and text and said.code == 0:
@@ -133,20 +150,23 @@ def _json(handler: Handler, said: HandlerResult) -> Mapping[str, Any] | None:
     try:
         data = orjson.loads(text)
     except orjson.JSONDecodeError as error:
+        # With another code the handler has failed, and the code says more than half an answer.
         if said.code not in (0, BLOCK):
             return None
         raise _GarbageError(f"answered with broken JSON ({error})") from None
-    return data if isinstance(data, dict) else None
+    loaded: dict[str, Any] = data  # `{` begins nothing but an object
+    return loaded
 
 
 def _blocked(handler: Handler, said: HandlerResult, data: Any) -> HookResult:
-    """Exit code 2: a no with the reason on standard error, whatever else was said."""
+    """Return the result of exit code 2: a no with the reason on standard error, whatever is on standard output."""
     reason = said.err.strip() or _reason_in(data) or "no reason was given"
     label = (handler.label,)
     match handler.event:
         case "Stop" | "SubagentStop":
             return HookResult(verdict="deny", reason=reason, context=reason, handlers=label)
         case "PostToolUseFailure":
+            # The call has failed already: there is nothing to forbid, only something to tell.
             return HookResult(context=reason, handlers=label)
         case event if event in BLOCKABLE:
             return HookResult(verdict="deny", reason=reason, handlers=label)
@@ -174,10 +194,11 @@ def _structured(handler: Handler, data: Any) -> HookResult:
     specific = data.get("hookSpecificOutput")
     if specific is not None and not isinstance(specific, Mapping):
         raise _GarbageError("has a 'hookSpecificOutput' that is no object")
-    named = specific.get("hookEventName") if specific else None
+    specific = specific or {}
+    named = specific.get("hookEventName")
+    # Scripts written for Stop also serve SubagentStop, and name the event they were written for.
     if named is not None and named != event and not {named, event} <= ENDS:
         raise _GarbageError(f"answered for the event '{named}'")
-    specific = specific or {}
     result = _verdict(event, data, specific)
     context = _text(specific, "additionalContext") or _text(data, "additionalContext")
     if context and event in ENDS and result.verdict is None:
@@ -187,18 +208,17 @@ def _structured(handler: Handler, data: Any) -> HookResult:
     stop = result.stop
     if data.get("continue") is False:
         stop = _text(data, "stopReason") or f"Stopped by the {handler.label}."
-    message = _text(data, "systemMessage")
     return replace(
         result,
         stop=stop,
-        messages=(message,) if message else (),
+        messages=tuple(filter(None, (_text(data, "systemMessage"),))),
         updated_input=_object(specific, data, "updatedInput", "modifiedInput", default=result.updated_input),
         updated_output=_output(specific, data),
     )
 
 
 def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, Any]) -> HookResult:
-    """The decision, in whichever of its places it stands."""
+    """Return the decision, from whichever of its fields holds it."""
     if event == "PermissionRequest" and isinstance(specific.get("decision"), Mapping):
         return _permission_request(specific["decision"])
     said = specific.get("permissionDecision")
@@ -212,19 +232,20 @@ def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, A
         return _at_the_end(said, reason, data)
     if said == "continue":
         return HookResult(context=_text(data, "injection"))
-    verdict = _VERDICTS.get(said) if isinstance(said, str) else None
-    if verdict is None:
+    if not isinstance(said, str) or said not in _VERDICTS:
         raise _GarbageError(f"decided {said!r}, which is none of {', '.join(_VERDICTS)}")
-    return HookResult(verdict=verdict, reason=reason, context=_text(data, "injection"))
+    return HookResult(verdict=_VERDICTS[said], reason=reason, context=_text(data, "injection"))
 
 
 def _at_the_end(said: Any, reason: str, data: Mapping[str, Any]) -> HookResult:
-    """For a run that would end: `block` and CodingCode's `continue` keep it going."""
+    """Return the decision about a run that would end: `block` and CodingCode's `continue` keep it going."""
     if said in ("block", "continue", "deny"):
         text = _text(data, "injection") or reason or CONTINUE
         return HookResult(verdict="deny", reason=reason or text, context=text)
+    if said in ("allow", "approve"):
+        return HookResult(verdict="allow", reason=reason)
     if isinstance(said, str) and said in _VERDICTS:
-        return HookResult(verdict="allow" if said in ("allow", "approve") else None, reason=reason)
+        return HookResult(reason=reason)  # nobody can be asked about an end
     raise _GarbageError(f"decided {said!r}, which is neither block nor allow")
 
 
@@ -233,13 +254,11 @@ def _permission_request(decision: Mapping[str, Any]) -> HookResult:
     if behavior not in ("allow", "deny"):
         raise _GarbageError(f"has the behavior {behavior!r}, which is neither allow nor deny")
     message = _text(decision, "message")
-    stop = (message or "A hook refused this and stopped the run.") if decision.get("interrupt") is True else None
-    return HookResult(
-        verdict="allow" if behavior == "allow" else "deny",
-        reason=message,
-        updated_input=_object(decision, {}, "updatedInput", default=None),
-        stop=stop if behavior == "deny" else None,
-    )
+    stop = None
+    if behavior == "deny" and decision.get("interrupt") is True:
+        stop = message or "A hook refused this and stopped the run."
+    changed = _object(decision, {}, "updatedInput", default=None)
+    return HookResult(verdict=_VERDICTS[behavior], reason=message, updated_input=changed, stop=stop)
 
 
 def _object(
@@ -277,13 +296,16 @@ def _reason_in(data: Any) -> str:
     if not isinstance(data, Mapping):
         return ""
     specific = data.get("hookSpecificOutput")
-    inner = _text(specific, "permissionDecisionReason") if isinstance(specific, Mapping) else ""
-    return inner or _text(data, "reason")
+    if isinstance(specific, Mapping) and _text(specific, "permissionDecisionReason"):
+        return _text(specific, "permissionDecisionReason")
+    return _text(data, "reason")
 
 
 def _ended(said: HandlerResult) -> str:
     detail = _start(said.err.strip() or said.out.strip())
-    return f"failed with exit code {said.code}" + (f": {detail}" if detail else "")
+    if not detail:
+        return f"failed with exit code {said.code}"
+    return f"failed with exit code {said.code}: {detail}"
 
 
 def _start(text: str) -> str:

@@ -59,6 +59,14 @@ _ERRORS = {
 }
 
 
+_STATUS = {"completed": "done", "steered": "done", "error": "error"}
+"""How a run ended, in CodingCode's words; everything else is `aborted`."""
+
+
+def _trigger(reason: str) -> str:
+    return "manual" if reason == "manual" else "auto"
+
+
 class RunHooks:
     """The hooks of one run, from before it is recorded until it has ended."""
 
@@ -108,7 +116,7 @@ class RunHooks:
         return notes
 
     async def close(self) -> None:
-        """Nobody hears of this run any more, and nothing its hooks started goes on."""
+        """Call no hook of this run any more, and end what its hooks started."""
         self._handlers, self.watches, self._handle = {}, False, None
         if "_bus" in self.__dict__:
             await self._bus.close()
@@ -139,7 +147,7 @@ class RunHooks:
         )
 
     def _who(self) -> dict[str, Any]:
-        """What every payload has: who fired it, whose child it is, where its transcript is."""
+        """Return the fields of every payload: the run, its parent, and its transcript."""
         request, place = self.launch.request, self._place
         return {
             "session_id": place.root_id,
@@ -154,7 +162,7 @@ class RunHooks:
         }
 
     def _warn(self, code: str, text: str) -> None:
-        """For people: in the run's record, as soon as there is one."""
+        """Warn people in the run's record, as soon as there is one."""
         if not self._began:
             self._early.append(Warned(code, text))
             return
@@ -166,8 +174,8 @@ class RunHooks:
     # In the life of the run
 
     async def prompted(self, *, resumed: bool) -> None:
-        """A person speaks: a session begins where there is none, and hooks may refuse the
-        prompt or add to it. Raise PromptBlockedError."""
+        """Fire the events of a person's prompt: a session begins where there is none, and hooks may
+        refuse the prompt or add to it. Raise PromptBlockedError."""
         request = self.launch.request
         if request.depth == 0:
             self._in_session = True
@@ -183,8 +191,8 @@ class RunHooks:
         self._add(result.context)
 
     async def _switch_model(self) -> None:
-        """A run that goes on with another model: hooks may refuse that, and hear of it when it
-        has happened. Raise PromptBlockedError."""
+        """Ask hooks about a resumed run that goes on with another model; they are told when it has
+        happened. Raise PromptBlockedError."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
         earlier = self._project.log.reader.ordered(self._place.run_id, ("run.started",))
@@ -202,7 +210,7 @@ class RunHooks:
         self._switched = switch
 
     def _hear_of_fallbacks(self) -> None:
-        """Another model that takes over while the run works is a change of the model as well."""
+        """Fire the events of a change of the model also when a fallback takes over."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
         from retinue.models.build import Fallback
@@ -226,7 +234,7 @@ class RunHooks:
         return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
 
     async def began(self, handle: RunHandle) -> None:
-        """The run starts to work: hooks can stop it from now on."""
+        """Fire the events of a run that starts to work. Hooks can stop it from now on."""
         self._handle, self._began = handle, True
         for warning in self._early:
             self._warn(warning.code, warning.text)
@@ -237,14 +245,15 @@ class RunHooks:
             self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
 
     def introduce(self, prompt: str) -> str:
-        """The prompt with what hooks had to add before it."""
+        """Return the prompt with the context that hooks added before it."""
         if not self.preface:
             return prompt
+        # A hook's text must not close the frame and speak as the user.
         text = "\n\n".join(self.preface).replace("</hook-context", "< /hook-context")
         return f"<hook-context>\n{text}\n</hook-context>\n\n{prompt}"
 
     async def watch(self, body: Body) -> None:
-        """Tell who listens of what the loop does. For runs that `watches` says so."""
+        """Fire the events of what the loop does. Call it only where `watches` is true."""
         match body:
             case TurnStarted(turn):
                 await self.fire("TurnStart", "", {"turn": turn})
@@ -255,7 +264,7 @@ class RunHooks:
             case TurnEnded(turn):
                 await self.fire("TurnEnd", "", {"turn": turn})
             case Compacted():
-                trigger = "manual" if body.reason == "manual" else "auto"
+                trigger = _trigger(body.reason)
                 counts = {"tokens_before": body.tokens_before, "tokens_after": body.tokens_after}
                 await self.fire("PostCompact", trigger, {"trigger": trigger, **counts})
             case MessageAdded(message) if message.origin == "notification":
@@ -287,13 +296,16 @@ class RunHooks:
         return result.context
 
     async def _before_compact(self, reason: str) -> str | None:
-        trigger = "manual" if reason == "manual" else "auto"
+        trigger = _trigger(reason)
         result = await self.fire("PreCompact", trigger, {"trigger": trigger, "custom_instructions": ""})
-        return (result.reason or "A hook refused it.") if result.verdict == "deny" and trigger == "manual" else None
+        # Without room the run could not go on: only a compaction that a person asked for can be refused.
+        if result.verdict != "deny" or trigger != "manual":
+            return None
+        return result.reason or "A hook refused it."
 
     async def ended(self, outcome: Outcome) -> None:
-        """The run is over, however. An end that hooks have not heard of, they hear of now, and
-        not for long: someone may wait for the end."""
+        """Fire the events of a run that is over, unless hooks have heard of its end already. Bounded
+        in time, because someone may wait for the end."""
         if not self._began:
             self.notes += [warning.text for warning in self._early]
         if self._handlers:
@@ -309,7 +321,8 @@ class RunHooks:
             await self.fire("StopFailure", kind, fields)
         if self._began and not self._told_end and self.launch.request.depth > 0:
             await self._ends(outcome.ended, active=self._continued > 0)
-        await self._session_ends("other" if outcome.ok else outcome.ended)
+        reason = "other" if outcome.ok else outcome.ended
+        await self._session_ends(reason)
 
     async def _session_ends(self, reason: str) -> None:
         if self._in_session:
@@ -327,7 +340,7 @@ class RunHooks:
             "stop_hook_active": active,
             "last_assistant_message": self._said,
             "agent_transcript_path": self.launch.transcript or "",
-            "status": "done" if status in ("completed", "steered") else "error" if status == "error" else "aborted",
+            "status": _STATUS.get(status, "aborted"),
             "ended": status,
             "background_tasks": [],
             "session_crons": [],
@@ -360,8 +373,11 @@ async def admit(admission: Admission) -> None:
 async def _ask_to_spawn(hooks: RunHooks, admission: Admission) -> None:
     launch, place, parent = admission.launch, admission.place, admission.parent
     request = launch.request
-    spawner: Hooks | None = parent.hooks if parent is not None else None
+    spawner: Hooks | None = None
+    if parent is not None:
+        spawner = parent.hooks
     if spawner is None:
+        # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
         spawner = RunHooks(launch, place, admission.project, own=False)
     if not spawner.listens("SubagentSpawn"):
         return

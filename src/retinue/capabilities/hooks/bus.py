@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_\- ,|]*\Z")
 
 
 def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str, Any], condition: Condition) -> bool:
-    """Whether `handler` is concerned by this event."""
+    """Return whether `handler` is to be called for this event."""
     if event in MATCHED and not matches(handler.matcher, event, subject):
         return False
     if handler.condition is None:
@@ -41,14 +41,17 @@ def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str
     if event not in TOOLS:
         return False
     given = payload.get("tool_input")
-    covered = condition(handler.condition, own_name(subject), given if isinstance(given, Mapping) else {})
+    if not isinstance(given, Mapping):
+        given = {}
+    covered = condition(handler.condition, own_name(subject), given)
     return covered is True or (covered is None and event in GUARDS)
 
 
 @lru_cache(maxsize=1024)
 def matches(matcher: str, event: HookEvent, subject: str) -> bool:
-    """Nothing and `*` match all; names and lists of them match exactly, under any name of the
-    tool; everything else is a regular expression that may match anywhere."""
+    """Return whether a matcher covers `subject`. An empty matcher and `*` cover everything; names and lists
+    of names match exactly, under any name of the tool; everything else is a regular expression that may match
+    anywhere."""
     text = matcher.strip()
     if text in ("", "*"):
         return True
@@ -59,14 +62,16 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     try:
         expression = re.compile(text)
     except re.error:
-        return event in GUARDS
-    names = {subject, *names_of(own_name(subject))} if tool else {subject}
+        return event in GUARDS  # a guard that cannot be read must not vanish
+    names = {subject}
+    if tool:
+        names.update(names_of(own_name(subject)))
     return any(expression.search(name) for name in names)
 
 
 def rule_condition(cwd: Path, home: str = "") -> Condition:
-    """Conditions judged as a deny rule of the same words would be, from `cwd`. What is no rule,
-    and a command that cannot be taken apart, is in doubt."""
+    """Return a condition that judges as a deny rule of the same words would, from `cwd`. The answer is None for
+    what is no rule, and for a command that cannot be taken apart."""
 
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
         from retinue.guard.permissions.call import JudgedCall
@@ -78,7 +83,9 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
         if not isinstance(parsed, Rule):
             return None
         found = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
-        return True if found == YES else None if found == MAYBE else False
+        if found == MAYBE:
+            return None
+        return found == YES
 
     return covers
 
@@ -87,7 +94,7 @@ Report = Callable[[str], None]
 
 
 def grouped(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
-    """Handlers by event, the lowest priority number first; of equal numbers as they came."""
+    """Return handlers by event, the lowest priority number first; equal numbers keep their order."""
     found: dict[HookEvent, list[Handler]] = {}
     for handler in sorted(handlers, key=lambda each: each.priority):
         found.setdefault(handler.event, []).append(handler)
@@ -95,8 +102,8 @@ def grouped(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]
 
 
 class HookBus:
-    """`who` are the fields every payload has. `report` hears of handlers that broke; `fail_open`
-    lets things happen although a guard broke."""
+    """Calls the handlers of one run. `who` are the fields of every payload. `report` is told of handlers that
+    broke; `fail_open` lets things happen although a guard broke."""
 
     def __init__(
         self,
@@ -152,7 +159,7 @@ class HookBus:
         return result
 
     async def close(self) -> None:
-        """From here on nobody hears anything; handlers that nobody waited for are ended."""
+        """Call no handler any more, and end those that nobody waited for."""
         self._handlers = {}
         tasks = list(self._detached)
         for task in tasks:

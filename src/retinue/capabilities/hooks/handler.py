@@ -85,15 +85,16 @@ _BY_EVENT: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 
 
 
 def events_of(name: str) -> tuple[HookEvent, ...] | None:
-    """The events that a name in a file means; None for one that nobody knows."""
+    """Return the events that a name in a file means; None for an unknown name."""
     if name in EVENTS:
         return (name,)  # type: ignore[return-value]  # the line above is the check
     return POINTS.get(name)
 
 
 def default_seconds(event: HookEvent, *, point: bool) -> float:
-    """How long a handler may take when it does not say. `point`: it is CodingCode's."""
-    return _BY_EVENT.get(event, _POINT_SECONDS if point else _SECONDS)
+    """Return how long a handler without a time of its own may take. `point`: it is one of CodingCode's."""
+    usual = _POINT_SECONDS if point else _SECONDS
+    return _BY_EVENT.get(event, usual)
 
 
 Kind = Literal["exec", "shell", "http", "python", "broken"]
@@ -136,18 +137,23 @@ class Handler(Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """How people know it."""
-        shown = self.name or (
-            getattr(self.target, "__qualname__", "")
-            if callable(self.target)
-            else " ".join((str(self.target), *self.arguments))
-        )
-        shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
-        return f"{self.event} hook '{shown}'" + (f" of {self.source}" if self.source else "")
+        shown = self.name
+        if not shown and callable(self.target):
+            shown = getattr(self.target, "__qualname__", "")
+        elif not shown:
+            shown = " ".join((str(self.target), *self.arguments))
+        if len(shown) > 120:
+            shown = f"{shown[:119]}…"
+        if self.source:
+            return f"{self.event} hook '{shown}' of {self.source}"
+        return f"{self.event} hook '{shown}'"
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for handlers that would do the same: only one of them runs."""
-        target = self.target if isinstance(self.target, str) else id(self.target)
+        target = self.target
+        if not isinstance(target, str):
+            target = id(target)  # a callable need not be hashable
         known = (self.kind, target, self.arguments, self.observes, self.detached)
         return (*known, tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
 
@@ -155,7 +161,7 @@ class Handler(Struct, frozen=True, kw_only=True):
 def from_spec(
     hook: HookSpec, *, source: str, dialect: Dialect, folder: Path | None = None
 ) -> tuple[list[Handler], str | None]:
-    """The handlers of one entry of a file, and what is wrong with it, if anything."""
+    """Return the handlers of one entry of a file, and what is wrong with the entry, if anything."""
     raw = hook.handler
     events = events_of(hook.event)
     if events is None:
@@ -164,9 +170,18 @@ def from_spec(
         return [], None
     if not events:
         return [], f"{source}: '{hook.event}' never happens here; the entry is ignored."
-    point = hook.event if hook.event in POINTS else ""
+    point = ""
+    if hook.event in POINTS:
+        point, dialect = hook.event, "codingcode"
     kind, target, arguments, problem = _target(raw, no_shell=bool(point))
     condition, on_failure = raw.get("if"), raw.get("onFailure")
+    if not isinstance(condition, str):
+        condition = None
+    if on_failure not in (None, "continue", "block"):
+        problem = problem or f"onFailure is continue or block, not {on_failure!r}; it is left out"
+        on_failure = None
+    if problem is not None:
+        problem = f"{source}: {hook.event}: {problem}"
     handlers = [
         Handler(
             event=event,
@@ -174,7 +189,7 @@ def from_spec(
             target=target,
             arguments=arguments,
             matcher=hook.matcher or "",
-            condition=condition if isinstance(condition, str) else None,
+            condition=condition,
             seconds=hook.timeout_seconds or default_seconds(event, point=bool(point)),
             environment=_texts(raw.get("env")),
             headers=_texts(raw.get("headers")),
@@ -184,25 +199,24 @@ def from_spec(
             detached=raw.get("async") is True or raw.get("asyncRewake") is True,
             name=str(raw.get("name") or ""),
             source=source,
-            dialect="codingcode" if point else dialect,
-            on_failure=on_failure if on_failure in ("continue", "block") else None,
+            dialect=dialect,
+            on_failure=on_failure,
             point=point,
             folder=folder,
         )
         for event in events
     ]
-    if problem is None and on_failure not in (None, "continue", "block"):
-        problem = f"onFailure is continue or block, not {on_failure!r}; it is left out"
-    return handlers, f"{source}: {hook.event}: {problem}" if problem else None
+    return handlers, problem
 
 
 def from_callable(
     event: str, function: Callable[..., Any], *, matcher: str = "", timeout: float | None = None, priority: int = 0
 ) -> list[Handler]:
-    """A function of the embedding program. Raise ValueError for an unknown event."""
+    """Return the handlers of a function of the embedding program. Raise ValueError for an unknown event."""
     events = events_of(event)
     if not events:
         raise ValueError(f"There is no hook event '{event}'.")
+    point = event if event in POINTS else ""
     return [
         Handler(
             event=each,
@@ -211,14 +225,14 @@ def from_callable(
             matcher=matcher,
             seconds=timeout or default_seconds(each, point=False),
             priority=priority,
-            point=event if event in POINTS else "",
+            point=point,
         )
         for each in events
     ]
 
 
 def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...], str | None]:
-    """What to run. Something we cannot run stays a handler, so that a guard does not vanish."""
+    """Return what to run. What we cannot run stays a handler, so that a guard does not vanish."""
     kind = raw.get("type")
     if kind in _UNSUPPORTED or "prompt" in raw:
         return _broken(f"handlers of type '{kind or 'prompt'}' are not supported")
@@ -249,8 +263,12 @@ def _observes(raw: Mapping[str, Any], point: str) -> bool:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    return {str(key): str(each) for key, each in value.items()} if isinstance(value, Mapping) else {}
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(key): str(each) for key, each in value.items()}
 
 
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return value

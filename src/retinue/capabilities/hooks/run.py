@@ -63,7 +63,7 @@ class HandlerEnv(Struct, frozen=True):
 
 
 async def run_handler(handler: Handler, payload: Mapping[str, Any], around: HandlerEnv) -> HandlerResult:
-    """What it said. Never raises but for cancellation."""
+    """Return what the handler answered. Raises nothing but cancellation."""
     try:
         match handler.kind:
             case "exec" | "shell":
@@ -94,6 +94,9 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         stream = streams[number]
         stream += piece[: max(MOST_BYTES - len(stream), 0)]
 
+    cwd = around.cwd
+    if not cwd.is_dir():
+        cwd = Path(project)  # the run may have removed its own folder
     # A file rather than a pipe: a program that does not read its input cannot block anyone.
     with tempfile.TemporaryFile(prefix="retinue-hook-") as given:
         given.write(payload)
@@ -102,7 +105,7 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         try:
             ended = await around.start(
                 _argv(handler, project),
-                cwd=around.cwd if around.cwd.is_dir() else Path(project),
+                cwd=cwd,
                 environment=environment,
                 receive=receive,
                 seconds=handler.seconds,
@@ -148,7 +151,7 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
 
 
 def _filled(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
-    """A header with the variables that the handler was allowed to name; others become empty."""
+    """Fill in the variables that the handler may name in a header; others become empty."""
     import re
 
     def fill(found: re.Match[str]) -> str:
@@ -159,17 +162,22 @@ def _filled(value: str, handler: Handler, environment: Mapping[str, str]) -> str
 
 
 async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
-    """A function: a coroutine function on this event loop, any other in a thread. What it gives
-    back is the answer; None is no opinion."""
+    """Call a function: a coroutine function on this event loop, any other in a thread. Its value
+    is the answer; None is no opinion."""
     import inspect
 
-    function = handler.target if callable(handler.target) else _imported(str(handler.target))
+    function = handler.target
+    if not callable(function):
+        function = _import_function(str(function))
     async with asyncio.timeout(handler.seconds):
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
         given = dict(payload)
-        value = await function(given) if is_async else await asyncio.to_thread(function, given)
+        if is_async:
+            value = await function(given)
+        else:
+            value = await asyncio.to_thread(function, given)
         if inspect.isawaitable(value):
             value = await value
     if isinstance(value, str):
@@ -177,7 +185,7 @@ async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
     return HandlerResult(0, data=value)
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     import importlib
 
     module, _, attribute = name.partition(":")

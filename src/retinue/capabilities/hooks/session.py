@@ -21,24 +21,7 @@ if TYPE_CHECKING:
     from retinue.settings.load import Loaded
 
 
-_CLAUDE: Mapping[str, str] = {
-    "read": "Read",
-    "write": "Write",
-    "edit": "Edit",
-    "bash": "Bash",
-    "bash_output": "BashOutput",
-    "grep": "Grep",
-    "find": "Glob",
-    "ls": "LS",
-    "lsp": "LSP",
-    "web_search": "WebSearch",
-    "fetch_content": "WebFetch",
-    "tool_search": "ToolSearch",
-    "todo": "TodoWrite",
-    "skill": "Skill",
-    "ask_user": "AskUserQuestion",
-    "Agent": "Agent",
-}
+# Not the table of CodingCode's agent files: that lacks `todo` and has names under which its hooks hear of no call.
 _CODINGCODE: Mapping[str, str] = {
     "read": "read_file",
     "write": "write_file",
@@ -51,37 +34,46 @@ _CODINGCODE: Mapping[str, str] = {
     "todo": "todo_write",
     "dispatch_agent": "dispatch_agent",
 }
-_TABLES: Mapping[Dialect, Mapping[str, str]] = {"retinue": {}, "claude": _CLAUDE, "codingcode": _CODINGCODE}
 _OTHERS: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
 _FILES = frozenset({"read", "write", "edit"})
 _EDIT = {"old": "old_string", "new": "new_string", "all": "replace_all"}
 _BACK = {theirs: ours for ours, theirs in _EDIT.items()}
 
 
+def _tool_names(dialect: Dialect) -> Mapping[str, str]:
+    if dialect == "codingcode":
+        return _CODINGCODE
+    # Imported late: this module is loaded by every run, and most have no hooks.
+    from retinue.agents.dialects import DIALECTS
+
+    return DIALECTS["claude"].tool_names
+
+
 def names_of(tool: str) -> tuple[str, ...]:
-    """Every name under which a matcher may know the tool."""
-    known = (tool, _CLAUDE.get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
-    return tuple(dict.fromkeys(name for name in known if name))
+    """Return every name under which a matcher may know the tool."""
+    known = (tool, _tool_names("claude").get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
+    return tuple(filter(None, dict.fromkeys(known)))
 
 
 def own_name(tool: str) -> str:
-    """Retinue's name of a tool that may come under another."""
+    """Return Retinue's name of a tool that another system may have named."""
     found = canonical(tool)
     return found[0] if len(found) == 1 else tool
 
 
 def spoken(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """The payload as a handler of that dialect expects it."""
+    """Return the payload as a handler of that dialect expects it."""
     said = dict(payload)
     tool = said.get("tool_name")
     if not isinstance(tool, str) or dialect == "retinue":
         return said
     own = own_name(tool)
-    said["tool_name"] = _TABLES[dialect].get(own, tool)
+    said["tool_name"] = _tool_names(dialect).get(own, tool)
     given = said.get("tool_input")
     if dialect == "claude" and own in _FILES and isinstance(given, Mapping):
         said["tool_input"] = _to_claude(own, given)
         if own == "edit" and "edits" in said["tool_input"]:
+            # Claude Code's Edit takes one change; scripts expect several under this name.
             said["tool_name"] = "MultiEdit"
     if dialect == "codingcode":
         said["toolName"], said["input"] = said["tool_name"], given
@@ -89,7 +81,7 @@ def spoken(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
 
 
 def understood(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """An input that a handler of that dialect gave back, in the words of our tool."""
+    """Return an input that a handler of that dialect changed, with the argument names of our tool."""
     own = own_name(tool)
     found = dict(given)
     if dialect != "claude" or own not in _FILES:
@@ -97,10 +89,15 @@ def understood(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[st
     if "path" not in found and "file_path" in found:
         found["path"] = found.pop("file_path")
     if own == "edit":
-        edits = found.pop("edits", None) or [{key: found.pop(key) for key in _BACK if key in found}]
-        renamed = [{_BACK.get(key, key): value for key, value in each.items()} for each in edits if each]
-        found["edits"] = renamed
+        edits = found.pop("edits", None)
+        if not edits:
+            edits = [{key: found.pop(key) for key in _BACK if key in found}]
+        found["edits"] = [_rename(each, _BACK) for each in edits if each]
     return found
+
+
+def _rename(edit: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in edit.items()}
 
 
 def _to_claude(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,8 +106,7 @@ def _to_claude(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
         found["file_path"] = found.pop("path")
     edits = found.get("edits")
     if tool == "edit" and isinstance(edits, list) and all(isinstance(each, Mapping) for each in edits):
-        renamed = [{_EDIT.get(key, key): value for key, value in each.items()} for each in edits]
-        del found["edits"]
+        renamed = [_rename(each, _EDIT) for each in found.pop("edits")]
         found |= renamed[0] if len(renamed) == 1 else {"edits": renamed}
     return found
 
@@ -120,7 +116,7 @@ Handlers = Mapping[HookEvent, "tuple[Handler, ...]"]
 
 
 class SessionHooks:
-    """What everyone's runs hear of: hooks of the settings files, and functions of the program.
+    """The hooks of all runs of a project: those of the settings files, and functions of the program.
     Files are read when the first run starts, and again after the settings were reloaded."""
 
     def __init__(self, project: Project) -> None:
@@ -139,10 +135,10 @@ class SessionHooks:
         timeout: float | None = None,
         priority: int = 0,
     ) -> Any:
-        """Call `function` with the event's payload, a dict; what it gives back (None, or a dict
+        """Call `function` with the event's payload, a dict; what it returns (None, or a dict
         as a program would print it) is its answer. A coroutine function runs on this event loop,
-        any other in a thread. Applies to runs that start later. Usable as a decorator; gives
-        the function back. Raise ValueError for an unknown event."""
+        any other in a thread. Applies to runs that start later. Usable as a decorator; returns
+        the function. Raise ValueError for an unknown event."""
         from retinue.capabilities.hooks.handler import from_callable
 
         def register(function: Function) -> Function:
@@ -154,7 +150,7 @@ class SessionHooks:
         return register if function is None else register(function)
 
     def off(self, function: Function) -> bool:
-        """Take a function away again. False when it was not there."""
+        """Remove a registered function. Return False when it was not registered."""
         kept = [each for each in self._functions if each.target is not function]
         found = len(kept) < len(self._functions)
         self._functions, self._grouped = kept, None
@@ -162,7 +158,7 @@ class SessionHooks:
 
     @property
     def found(self) -> HookSources:
-        """What the files have, and what is wrong with them."""
+        """The hooks of the files, and what is wrong with them."""
         from retinue.capabilities.hooks.sources import plugin_hooks, session_hooks
 
         project = self._project
@@ -189,12 +185,14 @@ class SessionHooks:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody listens to runs whose agents have no hooks of their own."""
+        """Whether no hook applies to a run whose agent has none of its own."""
         return not self._functions and self._nothing_to_read()
 
     def notes(self) -> tuple[str, ...]:
-        """What people should know of the files: no effect for want of consent, or wrong."""
-        return () if self._nothing_to_read() else (*self.found.withheld, *self.found.problems)
+        """Return what people should know of the files: hooks without consent, and mistakes."""
+        if self._nothing_to_read():
+            return ()
+        return (*self.found.withheld, *self.found.problems)
 
     def _nothing_to_read(self) -> bool:
         """Look once, without loading anything: most projects have no hooks."""
@@ -202,7 +200,9 @@ class SessionHooks:
 
         project = self._project
         if self._empty is not project.settings:
-            said = any(layer.values.get("hooks") for layer in project.settings.layers)
-            said = said or bool(hook_files(project.cwd, project.environment)) or project.extensions.has_hooks
-            self._empty = None if said else project.settings
-        return self._empty is not None
+            if any(layer.values.get("hooks") for layer in project.settings.layers):
+                return False
+            if hook_files(project.cwd, project.environment) or project.extensions.has_hooks:
+                return False
+            self._empty = project.settings
+        return True

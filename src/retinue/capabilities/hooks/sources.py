@@ -43,7 +43,7 @@ class HookFile(NamedTuple):
 
 
 def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
-    """The files there are, the user's own first. A project's are those of the nearest folder
+    """Return the existing files, the user's own first. A project's are those of the nearest folder
     upward that has any, not above the repository's root."""
     found: list[HookFile] = []
     root = repository_root(cwd) or cwd
@@ -53,6 +53,7 @@ def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
         for place in (cwd, *cwd.parents):
             here = [place / folder / name for name in names if (place / folder / name).is_file()]
             if here:
+                # In the user's home folder both are one, and personal.
                 if (place / folder).resolve() != own.resolve():
                     found += [HookFile(path, False, folder) for path in here]
                 break
@@ -65,7 +66,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 class HookSources(Struct, frozen=True):
-    """All hooks that everyone's runs hear of, what is wrong with their files, and what had no
+    """The hooks of all runs, what is wrong with their files, and what had no
     effect for want of consent."""
 
     handlers: tuple[Handler, ...] = ()
@@ -74,7 +75,7 @@ class HookSources(Struct, frozen=True):
 
 
 def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> HookSources:
-    """The hooks of the settings, as seen from `cwd`. `loaded` is already without what is not
+    """Return the hooks of the settings, as seen from `cwd`. `loaded` is already without what is not
     trusted; other programs' files are checked here."""
     if loaded.settings.disable_all_hooks:
         return HookSources()
@@ -96,7 +97,7 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
 
 
 def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
-    """The hooks of an agent's own file, for its run only. Its `Stop` is the end of that run."""
+    """Return the hooks of an agent's own file, for its run only. Its `Stop` is the end of that run."""
     source = f"agent '{spec.name}'"
     dialect: Dialect = "claude" if spec.dialect == "claude" else "retinue"
     handlers: list[Handler] = []
@@ -113,16 +114,19 @@ def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
 def read_hooks(
     value: Any, source: str, dialect: Dialect, problems: list[str], folder: Path | None = None
 ) -> list[Handler]:
-    """The handlers of one `hooks` value, event by event: one that is wrong takes no other along."""
+    """Return the handlers of one `hooks` value. Each entry is read alone: a wrong one costs no other."""
     handlers: list[Handler] = []
     for event, entry in _entries(value, source, problems):
+        table = [entry] if event is None else {event: [entry]}
         try:
-            specs = HOOKS.read([entry] if event is None else {event: [entry]})
+            specs = HOOKS.read(table)
         except BadValueError as error:
             problems.append(f"{source}: {error}")
             handlers += _unreadable(event, entry, str(error), source)
             continue
-        for hook in specs if isinstance(specs, tuple) else ():
+        if not isinstance(specs, tuple):
+            continue
+        for hook in specs:
             made, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
             handlers += made
             if problem:
@@ -131,17 +135,21 @@ def read_hooks(
 
 
 def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSubject]:
-    """What the settings files of other programs in this project would bring."""
+    """Return what the settings files of other programs in this project would bring."""
     found: list[TrustSubject] = []
     for file in hook_files(cwd, environment):
-        content = None if file.personal else _content(file.path)
+        if file.personal:
+            continue
+        content = _content(file.path)
         if content is None:
             continue
+        subject: TrustSubject | None
         if file.folder == ".claude":
             subject = settings_subject(file.path, parse_object(content)[0], content)
-            found += [subject] if subject else []
         else:
-            found += _codingcode_subject(file.path, content)
+            subject = _codingcode_subject(file.path, content)
+        if subject:
+            found.append(subject)
     return found
 
 
@@ -149,7 +157,9 @@ def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | N
     if isinstance(value, Mapping):
         named: list[tuple[str | None, Any]] = []
         for event, entries in value.items():
-            named += [(str(event), entry) for entry in (entries if isinstance(entries, list) else [entries])]
+            if not isinstance(entries, list):
+                entries = [entries]
+            named += [(str(event), entry) for entry in entries]
         return named
     if isinstance(value, list):
         return [(None, entry) for entry in value]
@@ -177,7 +187,9 @@ def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[s
         data, problem = parse_object(content)
         if problem is not None and content.strip():
             problems.append(f"{path} {problem}; hooks in it are ignored.")
-        value = None if data.get("disableAllHooks") is True else data.get("hooks")
+        value = data.get("hooks")
+        if data.get("disableAllHooks") is True:
+            return []
     else:
         value = _yaml_hooks(path, content, problems)
     if not value:
@@ -186,16 +198,17 @@ def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[s
         withheld.append(f"{path}: hooks has no effect: it is not trusted. {REMEDY}")
         return []
     dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
-    return read_hooks(value, str(path), dialect, problems, None if file.personal else path.parent.parent)
+    project = None if file.personal else path.parent.parent
+    return read_hooks(value, str(path), dialect, problems, project)
 
 
-def _codingcode_subject(path: Path, content: bytes) -> list[TrustSubject]:
+def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
     entries = _yaml_hooks(path, content, [])
     what = []
     for entry in entries:
         if isinstance(entry, Mapping):
             what.append(f"hook {entry.get('point', entry.get('event', '?'))}: {shown_handler(entry)}")
-    return [TrustSubject(path, (content,), tuple(what))] if what else []
+    return TrustSubject(path, (content,), tuple(what)) if what else None
 
 
 def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
