@@ -32,8 +32,8 @@ _IGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
 
 
 def add_memory(plan: LaunchPlan) -> None:
-    """Give the run the memory that its file asks for, with the tools that reach it. Makes nothing. What stands in
-    the way is noted."""
+    """Give the run the memory that its file asks for, with the tools that reach it. Creates nothing on disk. What
+    stands in the way is noted."""
     spare = _spare_tools(plan)
     memory = _choose_memory(plan, spare)
     if memory is None:
@@ -43,6 +43,7 @@ def add_memory(plan: LaunchPlan) -> None:
     own = (memory.folder,) if memory.writable else ()
     before = tuple(plan.tools)
     for name in ("write", "edit"):
+        # A tool that the run has works everywhere; one of `spare` reaches its memory only.
         if name in plan.tools and own:
             plan.tools[name] = ReachingWriter(plan.tools[name], own, after=_advice)
     for name in memory_tools(before, readonly=not own):
@@ -53,7 +54,7 @@ def add_memory(plan: LaunchPlan) -> None:
 
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
-    """`spare` are the file tools that nothing forbids the run."""
+    """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.memory.store import other_places, own_place
 
@@ -71,6 +72,7 @@ def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None
     obstacle = own.obstacle()
     if obstacle is not None:
         plan.note(f"its memory is not used: {obstacle}")
+        # Memories of other systems can be read although our folder cannot be used.
         return Memory(spec.name, spec.memory, own, others) if others else None
     return Memory(spec.name, spec.memory, own, others, writable, confined=writable and not own_tools)
 
@@ -132,6 +134,7 @@ class OwnMemory:
     def decide(self, use: ToolUse) -> Decision:
         decision = self._inner.decide(use)
         tool = self._tools.get(use.tool)
+        # A decision of a rule stays: only the mode's question is not worth asking.
         if tool is None or decision.verdict == "allow" or decision.by != "mode" or self._inner.mode == "plan":
             return decision
         if tool.target(use.arguments, self._root, self._house) is None:

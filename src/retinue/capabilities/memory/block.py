@@ -17,8 +17,8 @@ BYTES = 25_000
 
 
 def read_index(place: SafeDir) -> str:
-    """The beginning of MEMORY.md, with a note where it was cut; empty when there is none, when it
-    is a link, or when it cannot be read."""
+    """Return the beginning of MEMORY.md, with a note where it was cut; empty when the file is missing, is a
+    link, or cannot be read."""
     try:
         data = read(place, INDEX, most=BYTES * 8)
     except OSError:
@@ -27,7 +27,7 @@ def read_index(place: SafeDir) -> str:
 
 
 def bounded(data: bytes) -> str:
-    """At most 200 lines and 25 KB, cut between lines where that is possible."""
+    """Return at most 200 lines and 25 KB, cut between lines where that is possible."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").strip()
     lines = text.split("\n")
     kept, size = 0, 0
@@ -47,8 +47,10 @@ def bounded(data: bytes) -> str:
 
 
 def advice(data: bytes) -> str:
-    """What to tell an agent that has just written its index; empty while there is room."""
-    lines, size = data.count(b"\n") + (not data.endswith(b"\n") and bool(data)), len(data)
+    """Return what to tell an agent that has just written its index; empty while there is room."""
+    lines, size = len(data.split(b"\n")), len(data)
+    if data.endswith(b"\n") or not data:
+        lines -= 1
     if lines > LINES or size > BYTES:
         return (
             f"{INDEX} now has {lines} lines and {size:,} bytes. Only the first {LINES} lines and {BYTES:,} bytes are "
@@ -93,32 +95,37 @@ class Memory(Struct, frozen=True):
         return (self.folder, *(place.real for place in self.others))
 
     def block(self) -> str:
-        """The part of the prompt. Reads the index; makes nothing."""
-        text = shipped("memory" if self.writable else "memory_readonly").replace("{{scope}}", _SCOPES[self.scope])
+        """Return the part of the prompt. Reads the index; creates nothing."""
+        name = "memory" if self.writable else "memory_readonly"
+        text = shipped(name).replace("{{scope}}", _SCOPES[self.scope])
         if self.writable:
             text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
         parts = [text, *self._indexes()]
         return "\n\n".join(parts)
 
     def _indexes(self) -> Sequence[str]:
+        found = []
         index = read_index(self.own)
-        found = [_framed(index, "")] if index else []
+        if index:
+            found.append(_frame(index, ""))
         for place in self.others:
             theirs = read_index(place)
+            where = _line(place.real) if self.writable else "elsewhere"
             if theirs:
-                found.append(_framed(theirs, f' from="{_line(place.real)}"' if self.writable else ' from="elsewhere"'))
+                found.append(_frame(theirs, f' from="{where}"'))
         if found:
             return found
-        if self.writable:
-            return [
-                f"There is no {INDEX} yet. Create it at {_line(self.folder / INDEX)} when you have something to note."
-            ]
-        return ["There is no memory available."]
+        if not self.writable:
+            return ["There is no memory available."]
+        path = _line(self.folder / INDEX)
+        return [f"There is no {INDEX} yet. Create it at {path} when you have something to note."]
 
 
-def _framed(index: str, attributes: str) -> str:
+def _frame(index: str, attributes: str) -> str:
+    # The index is what an agent wrote: it must not close the frame and speak as the system.
     return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
 
 
 def _line(path: Path) -> str:
+    # A name of a folder may hold line breaks and quotes, which would end the attribute or the line.
     return "".join(letter if letter.isprintable() else " " for letter in str(path)).replace('"', "'")

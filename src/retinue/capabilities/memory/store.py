@@ -51,7 +51,7 @@ _FOLDERS: Mapping[MemoryScope, str] = {
 
 
 def check_name(name: str) -> str:
-    """`name` itself. Raise UsageError for one that could lead anywhere else."""
+    """Return `name` itself. Raise UsageError for one that could lead anywhere else."""
     if is_safe(name):
         return name
     shown = "".join(letter if letter.isprintable() else "?" for letter in name[:40])
@@ -62,14 +62,17 @@ def check_name(name: str) -> str:
 
 
 def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeDir:
-    """The folder that is written. Raise UsageError for an unsafe name."""
-    root = retinue_home(environment) if scope == "user" else project_folder(cwd, environment)
-    base, names = (root, ()) if scope == "user" else (root.parent, (root.name,))
-    return SafeDir(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
+    """Return the folder that is written. Raise UsageError for an unsafe name."""
+    names = (_FOLDERS[scope], check_name(name))
+    if scope == "user":
+        return SafeDir(retinue_home(environment), names, private=True)
+    root = project_folder(cwd, environment)
+    # From the project on, because a repository may bring its settings folder as a link.
+    return SafeDir(root.parent, (root.name, *names))
 
 
 def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeDir, ...]:
-    """The folders of other systems in which this agent has a memory. Raise UsageError as above."""
+    """Return the folders of other systems in which an agent has a memory. Raise UsageError for an unsafe name."""
     check_name(name)
     return tuple(place for place in _others(name, scope, cwd, environment) if place.exists())
 
@@ -91,14 +94,16 @@ def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, 
 
 
 def remembered(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of all agents that have a memory of Retinue's in this scope."""
+    """Return the names of all agents that have a memory of Retinue's in this scope."""
     example = own_place("x", scope, cwd, environment)
     above = SafeDir(example.base, example.names[:-1])
     try:
-        names = [entry.name for entry in above.path.iterdir()] if above.exists() else []
+        if not above.exists():
+            return ()
+        names = sorted(entry.name for entry in above.path.iterdir())
     except OSError:
         return ()
-    return tuple(sorted(n for n in names if is_safe(n) and own_place(n, scope, cwd, environment).exists()))
+    return tuple(name for name in names if is_safe(name) and own_place(name, scope, cwd, environment).exists())
 
 
 MANIFEST = "retinue-memory.json"
@@ -128,7 +133,7 @@ class Merged(Struct, frozen=True):
 
 
 def content_of(place: SafeDir) -> dict[str, bytes]:
-    """Every file of a memory. Links and files that are too large to be notes are left out."""
+    """Return every file of a memory. Links and files that are too large to be notes are left out."""
     found: dict[str, bytes] = {}
     for names in files(place):
         try:
@@ -141,7 +146,7 @@ def content_of(place: SafeDir) -> dict[str, bytes]:
 
 
 def pack(snapshot: MemoryArchive) -> bytes:
-    """The same memory always gives the same bytes."""
+    """Return an archive. The same memory always becomes the same bytes."""
     listed = {path: hashlib.sha256(data).hexdigest() for path, data in sorted(snapshot.content.items())}
     manifest = {"format": _FORMAT, "agent": snapshot.agent, "scope": snapshot.scope, "files": listed}
     buffer = io.BytesIO()
@@ -195,7 +200,8 @@ def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
         if entry.size > LARGEST:
             raise _refused("it is too large for notes")
         file = archive.extractfile(entry)
-        found[entry.name] = file.read() if file is not None else b""
+        assert file is not None, "a regular file has content"
+        found[entry.name] = file.read()
     return found
 
 
@@ -237,9 +243,9 @@ def merge(content: Content, place: SafeDir) -> Merged:
                 wanted[path] = union(old, data)
             elif old != data:
                 wanted[conflict_name(path, data)] = data
-        return _become(place, there, wanted)
+        return _write_all(place, there, wanted)
 
-    return _settled(once)
+    return _repeat(once)
 
 
 def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
@@ -247,6 +253,7 @@ def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
     and that of `second` stands beside it in both. Doing it again changes nothing."""
 
     def once(place: SafeDir) -> Merged:
+        # Read again for each side: an agent may have written since.
         one, other = content_of(first), content_of(second)
         wanted = dict(one)
         for path, data in other.items():
@@ -257,13 +264,14 @@ def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
                 wanted[path] = union(mine, data)
             elif mine != data:
                 wanted[conflict_name(path, data)] = data
-        return _become(place, one if place is first else other, wanted)
+        there = one if place is first else other
+        return _write_all(place, there, wanted)
 
-    return _settled(lambda: once(first)), _settled(lambda: once(second))
+    return _repeat(lambda: once(first)), _repeat(lambda: once(second))
 
 
-def _settled(work: Callable[[], Merged]) -> Merged:
-    """Again from the start where an agent wrote meanwhile; each step leaves everything whole."""
+def _repeat(work: Callable[[], Merged]) -> Merged:
+    """Start again where an agent wrote meanwhile; each step leaves everything whole."""
     for _ in range(_ATTEMPTS):
         try:
             return work()
@@ -272,7 +280,7 @@ def _settled(work: Callable[[], Merged]) -> Merged:
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
-def _become(place: SafeDir, there: Content, wanted: Content) -> Merged:
+def _write_all(place: SafeDir, there: Content, wanted: Content) -> Merged:
     added: list[str] = []
     changed: list[str] = []
     conflicts: list[str] = []
@@ -284,32 +292,36 @@ def _become(place: SafeDir, there: Content, wanted: Content) -> Merged:
         write(place, path.split("/"), data, over=old)
         if ".conflict-" in path:
             conflicts.append(path)
+        elif old is None:
+            added.append(path)
         else:
-            (added if old is None else changed).append(path)
+            changed.append(path)
     return Merged(tuple(added), tuple(changed), tuple(conflicts))
 
 
 def union(first: bytes, second: bytes) -> bytes:
-    """`first` with the lines that only `second` has, in their order, at the end."""
+    """Return `first` with the lines that only `second` has, in their order, at the end."""
     known = {line.strip() for line in first.splitlines()}
     more = [line for line in second.splitlines() if line.strip() and line.strip() not in known]
     if not more:
         return first
-    start = first if not first or first.endswith(b"\n") else first + b"\n"
-    return start + b"\n".join(more) + b"\n"
+    if first and not first.endswith(b"\n"):
+        first += b"\n"
+    return first + b"\n".join(more) + b"\n"
 
 
 def conflict_name(path: str, data: bytes) -> str:
-    """Another version of the same file, named by what is in it: the same one comes only once."""
+    """Return a name for another version of the same file, from its content: the same version is stored once."""
     digest = hashlib.sha256(data).hexdigest()[:8]
     folder, slash, name = path.rpartition("/")
     stem, dot, suffix = name.rpartition(".")
-    plain = stem if dot else name
-    return f"{folder}{slash}{plain.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix if dot else ''}"
+    if not dot:
+        stem, suffix = name, ""
+    return f"{folder}{slash}{stem.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix}"
 
 
 def describe(place: SafeDir) -> list[tuple[str, int]]:
-    """The files of a memory with their sizes."""
+    """Return the files of a memory with their sizes."""
     return [(path, len(data)) for path, data in content_of(place).items()]
 
 

@@ -185,7 +185,7 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
 
 
 def permitted(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> tuple[Tool, ...]:
-    """The tools that no rule takes away by name: what is always denied, no model need see."""
+    """Return the tools that no rule takes away by name: a model need not see what is always denied."""
     denied = [rule for rule in _sources(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
         return tuple(tools.values())
@@ -200,7 +200,7 @@ def permitted(request: RunRequest, project: Project, tools: Mapping[str, Tool], 
 
 
 def rule_notes(project: Project) -> tuple[str, ...]:
-    """What is wrong with the permission rules of all files, one sentence each."""
+    """Return what is wrong with the permission rules of all files, one sentence each."""
     return tuple(_sources(project).notes)
 
 
@@ -214,17 +214,15 @@ def _trusted(project: Project, path: Path) -> bool:
 def _of_file(
     source: str, patterns: Patterns, base: str, notes: list[str]
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
-    """The patterns of an agent's file as rules. One that cannot be read allows nothing."""
-    denied = [
-        _made(tool, pattern, "deny", source, base, notes)
-        for tool, listed in patterns.denied.items()
-        for pattern in listed
-    ]
+    """Return the patterns of an agent's file as rules. One that cannot be read allows nothing."""
+    rules: tuple[Rule, ...] = ()
+    for tool, listed in patterns.denied.items():
+        denied = (_rule(tool, pattern, "deny", source, base, notes) for pattern in listed)
+        rules += tuple(filter(None, denied))
     limits = []
     for tool, listed in patterns.allowed.items():
-        allowed = (_made(tool, pattern, "allow", source, base, notes) for pattern in listed)
-        limits.append(Limit(tool, tuple(rule for rule in allowed if rule is not None), source))
-    rules = tuple(rule for rule in denied if rule is not None)
+        allowed = (_rule(tool, pattern, "allow", source, base, notes) for pattern in listed)
+        limits.append(Limit(tool, tuple(filter(None, allowed)), source))
     if patterns.rules:
         from retinue.guard.permissions.rule import rules_of_file
 
@@ -233,18 +231,21 @@ def _of_file(
     return rules, tuple(limits)
 
 
-def _made(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
+def _rule(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
     made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
     if isinstance(made, Rule):
         return made
-    instead = "every call of it is denied" if kind == "deny" else "it allows nothing"
-    notes.append(f"{source}: {tool}({pattern}) {made}; {instead}")
-    whole = parse_rule(tool, kind, source=source, base=base) if kind == "deny" else None
+    if kind != "deny":
+        notes.append(f"{source}: {tool}({pattern}) {made}; it allows nothing")
+        return None
+    # A denial that cannot be understood must not deny less than was meant.
+    notes.append(f"{source}: {tool}({pattern}) {made}; every call of it is denied")
+    whole = parse_rule(tool, kind, source=source, base=base)
     return whole if isinstance(whole, Rule) else None
 
 
 def _sources(project: Project) -> Sources:
-    """Read once for runs that start together; files that change count for the next."""
+    """Read the rules once for runs that start together; files that change count for the next."""
     found: Sources | None = project.round.get("permissions")
     if found is None:
         notes: list[str] = []
@@ -260,10 +261,12 @@ def _sources(project: Project) -> Sources:
 
 
 def _unknown_tools(rules: Sequence[Rule], project: Project) -> list[str]:
-    """What to say about rules for tools that there are none of: most likely a slip in a name."""
+    """Return notes about rules for tools that do not exist: most likely a slip in a name."""
     notes = []
     for rule in rules:
-        name = next(iter(rule.tools)) if len(rule.tools) == 1 else ""
+        if len(rule.tools) != 1:
+            continue
+        name = next(iter(rule.tools))
         if name and not name.startswith("mcp__") and not canonical(name):
             notes += _about_unknown(rule, name, project)
     return notes
@@ -280,13 +283,15 @@ def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
     near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
     if not near and project.extensions.has_code:
         return []  # which tools a plugin has is known only when it is imported
-    meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?" if near else ""
+    meant = ""
+    if near:
+        meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?"
     lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
     return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
 
 
 def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
-    """Our own settings, layer by layer; what the files got wrong about them is named."""
+    """Return our own settings, layer by layer, and note what is wrong with them."""
     blocks = []
     for layer in project.settings.layers:
         content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}

@@ -72,13 +72,13 @@ def _preview(node: RunNode, name: str) -> Preview | None:
 
 
 def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
-    """Forked from those of the parent as they are now. A program vouches for tools of its own,
-    unless a rule forbids or asks. What is wrong with the patterns of its
-    file is said once: the rest of the notes the launch has said."""
+    """Return permissions forked from those of the parent as they are now. A program vouches for tools of its own,
+    unless a rule forbids or asks. What is wrong with the patterns of the agent's file is noted, unless the launch
+    has noted it already."""
     handle = node.handle
     launch, notes = handle.launch, list[str]()
-    above = project.part(RunGuards).get(node.parent.id) if node.parent is not None else None
-    parent = above.permissions if above else None
+    above = _guard_above(node, project)
+    parent = None if above is None else above.permissions
     made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
     if above is None:
         for tool in project.custom_tools:
@@ -117,12 +117,17 @@ def _taint(node: RunNode, project: Project) -> Taint | None:
     from retinue.guard.permissions.modes import Taint
     from retinue.log.activity import first_host
 
-    above = project.part(RunGuards).get(node.parent.id) if node.parent is not None else None
-    return Taint(above.taint if above else None, first_host(project.log.reader, node.id))
+    above = _guard_above(node, project)
+    inherited = None if above is None else above.taint
+    return Taint(inherited, first_host(project.log.reader, node.id))
+
+
+def _guard_above(node: RunNode, project: Project) -> RunGuard | None:
+    return None if node.parent is None else project.part(RunGuards).get(node.parent.id)
 
 
 async def release(node: RunNode) -> None:
-    """The run is over: it has no rights any more, and what it had asked is withdrawn."""
+    """Take all rights from a run that is over, and withdraw what it had asked."""
     project = node.project
     guard = project.part(RunGuards).pop(node.id, None)
     if guard is not None and guard.asker.leftovers:
@@ -137,8 +142,9 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
             guard.permissions.grant(rule)
         case "allow-agent":
             await _keep(guard, project, rule, answer.by)
-            for other in [each for each in project.part(RunGuards).values() if each.is_of(guard.node)]:
-                other.permissions.grant(rule)
+            for other in list(project.part(RunGuards).values()):
+                if other.is_of(guard.node):
+                    other.permissions.grant(rule)
         case "always":
             await _write(guard, project, rule)
             for other in list(project.part(RunGuards).values()):
@@ -156,8 +162,8 @@ async def _keep(guard: RunGuard, project: Project, rule: str, by: str) -> None:
 
 
 async def _write(guard: RunGuard, project: Project, rule: str) -> None:
-    """The rule as a line of the project's local settings. A file that cannot be written leaves
-    it to this session, and the run says so."""
+    """Write the rule into the project's local settings. Where that fails it counts for this session only, and
+    the run says so."""
     from retinue.runs.consent import consent_stays
     from retinue.settings.write import Append, save_settings, target_file
 
@@ -170,14 +176,15 @@ async def _write(guard: RunGuard, project: Project, rule: str) -> None:
             environment=project.environment,
         )
     if saved.persisted:
-        project.__dict__.pop("settings", None)
+        project.__dict__.pop("settings", None)  # a cached property: the next use reads the files again
     else:
         text = f"{rule} is allowed for this session only: {saved.problem}"
         guard.asker.record(Warned("settings", text))
 
 
 def _recall(guard: RunGuard, project: Project) -> bool:
-    """What people allowed this agent, or an agent above it, in earlier runs or elsewhere."""
+    """Grant what people allowed this agent, or an agent above it, in earlier runs or other processes. Return whether
+    anything was new."""
     from retinue.log.inbox import granted
 
     new = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from retinue.capabilities.plugins.discover import find_plugins
-from retinue.capabilities.plugins.plugin import Plugin, Plugins
+from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin, Plugins
 from retinue.runs.project import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
 from retinue.settings.places import retinue_home
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -> Plugins:
-    """`loaded` are the settings as seen from `cwd`. Lists of several files add up: what a project
-    lists does not replace what the user has listed."""
+    """Return the plugins of a project. `loaded` are the settings as seen from `cwd`. Lists of several files add
+    up: what a project lists does not replace what the user has listed."""
     listed: list[tuple[Path, bool]] = []
     disabled: list[tuple[str, bool]] = []
     for layer in loaded.layers:
@@ -40,17 +40,17 @@ def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -
 
 
 def agent_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
-    """The folders with agents, each under the name of its plugin."""
+    """Return the folders with agents, each under the name of its plugin."""
     return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.agents)
 
 
 def skill_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
-    """The folders with skills, each under the name of its plugin."""
+    """Return the folders with skills, each under the name of its plugin."""
     return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.skills)
 
 
 def _base(layer: Read, cwd: Path, environment: Mapping[str, str]) -> Path:
-    """What relative paths of a layer are relative to: the folder whose settings they are."""
+    """Return what relative paths of a layer are relative to: the folder whose settings they are."""
     match layer.origin.layer:
         case "user":
             return retinue_home(environment)
@@ -106,12 +106,12 @@ class PluginExtensions(Extensions):
         return self._workshop
 
     def why_not(self, plugin: Plugin) -> str | None:
-        """Why what a plugin runs has no effect; None if it has."""
+        """Return why what a plugin runs has no effect; None if it has."""
         if plugin.personal or not plugin.acts or self._project.trust.everything:
             return None
         round_, key = self._project.round, ("plugin", plugin.place)
         known: str | None = round_.get(key)
-        if known is None:
+        if known is None:  # an empty text is kept as well: it says that there is consent
             known = round_.keep(key, self._unconsented(plugin))
         return known or None
 
@@ -126,7 +126,7 @@ class PluginExtensions(Extensions):
         return f"it is not trusted. Consent with: retinue trust add {plugin.place}"
 
     def notes(self) -> list[str]:
-        """What the run a person starts should say: plugins that are broken, or without effect."""
+        """Return what a run that a person starts should say: plugins that are broken, or without effect."""
         plugins = self.plugins
         found = list(plugins.problems)
         for plugin in plugins.found:
@@ -161,23 +161,29 @@ class PluginExtensions(Extensions):
         return any(plugin.servers for plugin in self.plugins.found)
 
     def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Tables of servers for `configured_servers`, each with what brought it. A plugin that
+        """Return tables of servers for `configured_servers`, each with what brought it. A plugin that
         comes first has the name."""
         found: list[tuple[str, Mapping[str, Any]]] = []
-        for plugin in reversed(self.plugins.found):
-            if plugin.servers and self.why_not(plugin) is None:
-                roots = self._roots(plugin)
-                tables = [_with_variables(_filled(table.value, roots), roots) for table in plugin.servers]
-                found += [(f"plugin {plugin.where}", table if plugin.personal else _modest(table)) for table in tables]
+        for plugin in reversed(self.plugins.found):  # of two servers with one name the later table counts
+            if not plugin.servers or self.why_not(plugin) is not None:
+                continue
+            roots = self._roots(plugin)
+            for each in plugin.servers:
+                table = _with_variables(_filled(each.value, roots), roots)
+                if not plugin.personal:
+                    table = _without_annotations(table)
+                found.append((f"plugin {plugin.where}", table))
         return found
 
     def with_servers(self, spec: AgentSpec) -> AgentSpec:
-        """A file that names a plugin as extension means its servers, too."""
-        tools = spec.tools
-        said = (*(tools.extensions if isinstance(tools.extensions, tuple) else ()), *tools.exclude_extensions)
-        if not (said or tools.selectors) or not self.has_servers:
+        """Return a spec whose extensions name the servers of the plugins that they name."""
+        tools, extensions = spec.tools, spec.tools.extensions
+        listed = isinstance(extensions, tuple) and bool(extensions)
+        if not (listed or tools.exclude_extensions or tools.selectors) or not self.has_servers:
             return spec
-        brought = {name: sorted(plugin.server_names) for plugin in self.plugins.found for name in plugin.names}
+        brought: dict[str, list[str]] = {}
+        for plugin in self.plugins.found:
+            brought |= dict.fromkeys(plugin.names, sorted(plugin.server_names))
 
         def more(names: tuple[str, ...]) -> tuple[str, ...]:
             return (*names, *(server for name in names for server in brought.get(name.strip().lower(), ())))
@@ -186,7 +192,8 @@ class PluginExtensions(Extensions):
         for selector in tools.selectors:
             name, slash, tool = selector.removeprefix("ext:").partition("/")
             selectors += [f"ext:{server}{slash}{tool}" for server in brought.get(name.strip().lower(), ())]
-        extensions = more(tools.extensions) if isinstance(tools.extensions, tuple) else tools.extensions
+        if isinstance(extensions, tuple):
+            extensions = more(extensions)
         wider = replace(
             tools,
             extensions=extensions,
@@ -196,7 +203,7 @@ class PluginExtensions(Extensions):
         return replace(spec, tools=wider)
 
     def _roots(self, plugin: Plugin) -> dict[str, str]:
-        """What programs of a plugin find in their environment. Python among them keeps its caches
+        """Return what programs of a plugin find in their environment. Python among them keeps its caches
         elsewhere: those in the folder are not part of what was consented to."""
         caches = self._project.home / "cache" / "python"
         return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
@@ -204,14 +211,17 @@ class PluginExtensions(Extensions):
     # Consent
 
     def subjects(self, specs: list[AgentSpec]) -> list[TrustSubject]:
-        """What `retinue trust` asks about: plugins of the project, and those that its agents
+        """Return what `retinue trust` asks about: plugins of the project, and those that its agents
         bring by path."""
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
         from retinue.guard.trust_subjects import TrustSubject
 
         found: list[TrustSubject] = []
-        brought = [plugin for spec in specs for plugin in self.workshop.brought(spec) if isinstance(plugin, Plugin)]
-        for plugin in {each.place: each for each in (*self.plugins.found, *brought)}.values():
+        every: list[Plugin | FailedPlugin] = list(self.plugins.found)
+        for spec in specs:
+            every += self.workshop.brought(spec)
+        by_place = {plugin.place: plugin for plugin in every if isinstance(plugin, Plugin)}
+        for plugin in by_place.values():
             if plugin.personal or not plugin.acts:
                 continue
             try:
@@ -223,13 +233,14 @@ class PluginExtensions(Extensions):
 
 
 def what_runs(plugin: Plugin) -> list[str]:
-    """What of a plugin needs consent, one line each."""
+    """Return what of a plugin needs consent, one line each."""
     from retinue.guard.trust_subjects import settings_subject
 
     lines = [f"Python code: {code}" for code in plugin.code]
     for table in plugin.hooks:
         subject = settings_subject(table.path, {"hooks": table.value}, b"")
-        lines += subject.what if subject is not None else ()
+        if subject is not None:
+            lines += subject.what
     for table in plugin.servers:
         lines += [f"MCP server {name}: {_brief(raw)}" for name, raw in table.value.items()]
     return lines
@@ -241,34 +252,37 @@ def _acting(plugin: Plugin) -> str:
 
 
 def _brief(raw: Any) -> str:
-    table = raw if isinstance(raw, Mapping) else {}
-    arguments = table.get("args")
-    words = [table.get("command") or table.get("url") or "?", *(arguments if isinstance(arguments, list) else ())]
+    if not isinstance(raw, Mapping):
+        return "?"
+    words = [raw.get("command") or raw.get("url") or "?"]
+    if isinstance(raw.get("args"), list):
+        words += raw["args"]
     return " ".join(map(str, words))[:160]
 
 
-def _modest(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Servers of a project, consented to or not, are not believed what they say of their tools."""
-    return {
-        name: {key: value for key, value in raw.items() if key != "trustAnnotations"}
-        if isinstance(raw, Mapping)
-        else raw
-        for name, raw in table.items()
-    }
+def _without_annotations(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return servers of a project so that what they claim of their tools is not believed, consented to or not."""
+    found = dict(table)
+    for name, raw in table.items():
+        if isinstance(raw, Mapping):
+            found[name] = {key: value for key, value in raw.items() if key != "trustAnnotations"}
+    return found
 
 
 def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Servers that are programs with these in their environment; the rest as they are."""
-    return {
-        name: {**raw, "env": {**variables, **(raw.get("env") or {})}}
-        if isinstance(raw, Mapping) and "command" in raw and isinstance(raw.get("env") or {}, Mapping)
-        else raw
-        for name, raw in table.items()
-    }
+    """Return the servers, those that are programs with `variables` in their environment."""
+    found = dict(table)
+    for name, raw in table.items():
+        if not isinstance(raw, Mapping) or "command" not in raw:
+            continue
+        env = raw.get("env") or {}
+        if isinstance(env, Mapping):  # anything else is reported by those who read the server
+            found[name] = {**raw, "env": {**variables, **env}}
+    return found
 
 
 def _filled(value: Any, roots: Mapping[str, str]) -> Any:
-    """`${CLAUDE_PLUGIN_ROOT}` in texts at any depth."""
+    """Fill `${CLAUDE_PLUGIN_ROOT}` into texts at any depth."""
     if isinstance(value, str):
         for name, folder in roots.items():
             value = value.replace(f"${{{name}}}", folder)

@@ -33,7 +33,7 @@ _SHOWN = 300
 def read_folder(
     root: Path, origin: Origin, *, personal: bool, name: str = "", aliases: tuple[str, ...] = (), entry: str = ""
 ) -> Plugin | FailedPlugin:
-    """The plugin in a folder. `name` is what an entry point calls it, where one does."""
+    """Read the plugin in a folder. `name` is the name of its entry point, where it has one."""
     found = _Folder(root)
     if found.reason:
         return FailedPlugin(str(root), found.reason)
@@ -42,6 +42,8 @@ def read_folder(
         return FailedPlugin(
             str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'"
         )
+    also = dict.fromkeys((found.text("name"), root.name, *aliases))
+    also.pop(called, None)
     plugin = Plugin(
         name=called,
         origin=origin,
@@ -51,7 +53,7 @@ def read_folder(
         entry=entry,
         version=found.text("version"),
         description=found.text("description"),
-        aliases=tuple(dict.fromkeys(each for each in (found.text("name"), root.name, *aliases) if each != called)),
+        aliases=tuple(also),
         agents=found.folders("agents"),
         skills=found.folders("skills"),
         hooks=found.tables("hooks", "hooks/hooks.json", "hooks"),
@@ -65,12 +67,12 @@ def read_folder(
 
 
 def _named_after(root: Path) -> str:
-    """The folder's name, without what a name cannot hold."""
+    """Return the folder's name, without what a name cannot hold."""
     return _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
 
 
 def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
-    """A single Python file as a plugin: its name is the file's."""
+    """Read a single Python file as a plugin: its name is the file's."""
     if path.suffix != ".py":
         return FailedPlugin(str(path), "it is no Python file: plugins are folders or .py files")
     if not _MODULE.fullmatch(path.stem.replace("-", "_")):
@@ -90,7 +92,8 @@ class _Folder:
             path = root / name
             if path.is_file():
                 read = read_object(path)
-                self.reason = f"{name} {read.problem}" if read.problem is not None else ""
+                if read.problem is not None:
+                    self.reason = f"{name} {read.problem}"
                 self.manifest = read.data
                 break
         if not isinstance(self.manifest.get("name", ""), str):
@@ -104,8 +107,10 @@ class _Folder:
         return ""
 
     def folders(self, key: str) -> tuple[Path, ...]:
-        """The folder of that name, and those the manifest adds."""
-        paths = [self._root / key] if (self._root / key).is_dir() else []
+        """Return the folder of that name, and those the manifest adds."""
+        paths = []
+        if (self._root / key).is_dir():
+            paths.append(self._root / key)
         for path in self._paths(key, self.manifest.get(key)):
             if path.exists():
                 paths.append(path)
@@ -114,7 +119,7 @@ class _Folder:
         return tuple(dict.fromkeys(paths))
 
     def tables(self, key: str, usual: str, inner: str) -> tuple[PluginTable, ...]:
-        """The usual file, what the manifest names, and what stands in the manifest itself."""
+        """Return tables of the usual file, of files the manifest names, and of the manifest itself."""
         said, found = self.manifest.get(key), []
         if isinstance(said, Mapping):
             found.append(PluginTable(self._root, _inner(said, inner)))
@@ -135,11 +140,13 @@ class _Folder:
         return tuple(table for table in found if table.value)
 
     def modules(self) -> tuple[str, ...]:
-        """The modules that hold tools, as names below the folder."""
+        """Return the modules that hold tools, as names below the folder."""
         paths = [self._root / "tools.py", *sorted((self._root / "tools").glob("*.py"))]
         paths += self._paths("tools", self.manifest.get("tools"))
         names: dict[str, None] = {}
-        for path in dict.fromkeys(path for path in paths if path.is_file() and not path.name.startswith("_")):
+        for path in dict.fromkeys(paths):
+            if not path.is_file() or path.name.startswith("_"):
+                continue
             parts = path.relative_to(self._root).with_suffix("").parts
             if path.suffix == ".py" and all(map(_MODULE.fullmatch, parts)):
                 names[".".join(parts)] = None
@@ -148,7 +155,7 @@ class _Folder:
         return tuple(names)
 
     def _paths(self, key: str, value: Any) -> list[Path]:
-        """What a field of the manifest names, if it stays within the folder."""
+        """Return the paths in a field of the manifest that stay within the folder."""
         if value is None:
             return []
         listed = value if isinstance(value, list) else [value]
@@ -166,18 +173,23 @@ class _Folder:
 
 
 def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Both forms are in use: the table itself, and an object that holds it under its name."""
+    """Return a table. Both forms are in use: the table itself, and an object that holds it under its name."""
     found = data.get(key)
-    return found if isinstance(found, Mapping) else {k: v for k, v in data.items() if isinstance(v, (Mapping, list))}
+    if isinstance(found, Mapping):
+        return found
+    # A table itself may have a description or a version beside its entries.
+    return {name: value for name, value in data.items() if isinstance(value, (Mapping, list))}
 
 
 FOLDER = "plugins"
 
 
 def plugin_places(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, bool]]:
-    """The folders that hold plugins, with whether only the user can have put them there."""
+    """Return the folders that hold plugins, with whether only the user can have put them there."""
     own = retinue_home(environment) / FOLDER
-    places = [(own, True)] if own.is_dir() else []
+    places = []
+    if own.is_dir():
+        places.append((own, True))
     top = repository_root(cwd) or cwd
     for folder in (cwd, *cwd.parents):
         place = folder / ".retinue" / FOLDER
@@ -195,28 +207,26 @@ def find_plugins(
     listed: Iterable[tuple[Path, bool]] = (),
     disabled: Iterable[tuple[str, bool]] = (),
 ) -> Plugins:
-    """`listed` are paths of the settings, `disabled` names of plugins to leave out; each with
+    """Find all plugins. `listed` are paths of the settings, `disabled` names of plugins to leave out; each with
     whether the user said so. What a project says switches off only what a project brings: it
     must not take away what guards the user."""
-    found: list[Plugin] = []
+    found: dict[str, Plugin] = {}
     failed: list[FailedPlugin] = []
     off = [(name.lower(), own) for name, own in disabled]
     for made in _all(cwd, environment, listed):
         if isinstance(made, FailedPlugin):
             failed.append(made)
-        elif any(name in made.names and (own or not made.personal) for name, own in off):
             continue
-        elif (twin := next((each for each in found if each.name.lower() == made.name.lower()), None)) is not None:
-            if twin.where != made.where:
-                failed.append(FailedPlugin(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
-        else:
-            found.append(made)
-    return Plugins(tuple(found), tuple(failed))
+        if any(name in made.names and (own or not made.personal) for name, own in off):
+            continue
+        twin = found.setdefault(made.name.lower(), made)
+        if twin.where != made.where:  # one that is found twice, as a setting and in a folder, is no problem
+            failed.append(FailedPlugin(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
+    return Plugins(tuple(found.values()), tuple(failed))
 
 
 def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
-    """A plugin by its path: a folder, or a Python file."""
-
+    """Read a plugin by its path: a folder, or a Python file."""
     if path.is_dir():
         return read_folder(path, origin, personal=personal)
     if path.is_file():
@@ -227,18 +237,22 @@ def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedP
 def _all(
     cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]
 ) -> Iterator[Plugin | FailedPlugin]:
-    """The user's own first."""
+    """Read every plugin, the user's own first."""
     places = plugin_places(cwd, environment)
     paths = list(listed)
-    for place in [folder for folder, personal in places if personal]:
-        yield from _inside(place, "user", personal=True)
-    for path in [path for path, personal in paths if personal]:
-        yield read_path(path, "setting", personal=True)
+    for place, personal in places:
+        if personal:
+            yield from _inside(place, "user", personal=True)
+    for path, personal in paths:
+        if personal:
+            yield read_path(path, "setting", personal=True)
     yield from _packages(cwd, environment)
-    for path in [path for path, personal in paths if not personal]:
-        yield read_path(path, "setting", personal=False)
-    for place in [folder for folder, personal in places if not personal]:
-        yield from _inside(place, "project", personal=False)
+    for path, personal in paths:
+        if not personal:
+            yield read_path(path, "setting", personal=False)
+    for place, personal in places:
+        if not personal:
+            yield from _inside(place, "project", personal=False)
 
 
 def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | FailedPlugin]:

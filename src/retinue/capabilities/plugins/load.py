@@ -53,13 +53,15 @@ def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
     if not plugin.entry:
         _forget(_package(plugin))
     for code in plugin.code:
-        value, problem = _bounded(functools.partial(_imported, plugin, code), seconds)
+        value, problem = _run_bounded(functools.partial(_import_tools, plugin, code), seconds)
         if problem:
             problems.append(f"{code} {problem}")
             continue
         for tool in value:
             name = tool.spec.name
-            why = _unfit(tool.spec) or ("there are two tools of that name" if name in tools else "")
+            why = _unfit(tool.spec)
+            if not why and name in tools:
+                why = "there are two tools of that name"
             if why:
                 problems.append(f"its tool '{str(name)[:80]}' is left out: {why}")
             else:
@@ -67,8 +69,8 @@ def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
     return PluginTools(plugin, tools, tuple(problems))
 
 
-def _bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool], str]:
-    """What `work` gives, or why it gives nothing. A thread that hangs is left behind: it keeps
+def _run_bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool], str]:
+    """Return what `work` returns, or why it returns nothing. A thread that hangs is left behind: it keeps
     nothing from ending."""
     done: list[tuple[list[Tool], str]] = []
 
@@ -76,7 +78,7 @@ def _bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool]
         try:
             done.append((work(), ""))
         except BaseException as error:  # noqa: BLE001 - a plugin may even try to exit
-            done.append(([], f"failed on import: {_told(error)}"))
+            done.append(([], f"failed on import: {_describe(error)}"))
 
     thread = threading.Thread(target=target, name="plugin import", daemon=True)
     thread.start()
@@ -84,9 +86,11 @@ def _bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool]
     return done[0] if done else ([], f"did not finish its import within {seconds:g} s")
 
 
-def _told(error: BaseException) -> str:
-    """The last line of what went wrong, with its place in the plugin."""
+def _describe(error: BaseException) -> str:
+    """Return the last line of what went wrong, with its place in the plugin."""
     text = " ".join(str(error).split())[:300]
+    if text:
+        text = f": {text}"
     frame = error.__traceback__
     place = ""
     while frame is not None:
@@ -94,10 +98,10 @@ def _told(error: BaseException) -> str:
         if module.startswith(_PACKAGE):
             place = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})"
         frame = frame.tb_next
-    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+    return f"{type(error).__name__}{text}{place}"
 
 
-def _imported(plugin: Plugin, code: str) -> list[Tool]:
+def _import_tools(plugin: Plugin, code: str) -> list[Tool]:
     if plugin.entry:
         module, _, attribute = plugin.entry.partition(":")
         found: Any = importlib.import_module(module)
@@ -111,8 +115,8 @@ def _imported(plugin: Plugin, code: str) -> list[Tool]:
 
 
 def _tools_of(found: Any) -> list[Tool]:
-    """Of a module: its list `tools`, else every tool it defines. Also a tool, a list of tools, or
-    a function that gives either."""
+    """Return the tools of a module: its list `tools`, else every tool it defines. `found` may also be a tool, a
+    list of tools, or a function that returns either."""
     if _is_tool(found):
         return [found]
     if isinstance(found, ModuleType):
@@ -137,7 +141,7 @@ def _is_tool(value: Any) -> bool:
 
 
 def _unfit(spec: ToolSpec) -> str:
-    """Why no model can be offered a tool with this spec; empty if one can."""
+    """Return why no model can be offered a tool with this spec; empty if one can."""
     name = spec.name
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         return "a name has at most 64 letters, digits, '_' and '-'"
@@ -160,7 +164,7 @@ def _unfit(spec: ToolSpec) -> str:
 
 
 def _package(plugin: Plugin) -> str:
-    """The name under which a folder or a file is imported: its own, wherever it lies."""
+    """Return the name under which a folder or a file is imported: different for each path."""
     place = str(plugin.place)
     mark = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     name = f"{_PACKAGE}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
@@ -169,9 +173,10 @@ def _package(plugin: Plugin) -> str:
 
 
 def _forget(package: str) -> None:
-    """So that files are read as they are now."""
-    for module in [each for each in list(sys.modules) if each == package or each.startswith(f"{package}.")]:
-        del sys.modules[module]
+    """Forget a package and its modules, so that files are read as they are now."""
+    for module in list(sys.modules):
+        if module == package or module.startswith(f"{package}."):
+            del sys.modules[module]
 
 
 def _install() -> None:
@@ -190,10 +195,14 @@ class _Finder(MetaPathFinder):
         if plugin.file is not None:
             return _spec(fullname, plugin.file) if not below else None
         assert plugin.root is not None
-        folder = plugin.root.joinpath(*below.split(".")) if below else plugin.root
-        for file in (folder / "__init__.py", folder.with_name(f"{folder.name}.py")):
-            if below and file.is_file():
-                return _spec(fullname, file, folder if file.name == "__init__.py" else None)
+        folder = plugin.root
+        if below:
+            folder = plugin.root.joinpath(*below.split("."))
+            if (folder / "__init__.py").is_file():
+                return _spec(fullname, folder / "__init__.py", [str(folder)])
+            module = folder.with_name(f"{folder.name}.py")
+            if module.is_file():
+                return _spec(fullname, module)
         if not folder.is_dir():
             return None
         spec = ModuleSpec(fullname, None, is_package=True)
@@ -201,10 +210,9 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _spec(name: str, file: Path, folder: Path | None = None) -> ModuleSpec | None:
-    return importlib.util.spec_from_file_location(
-        name, file, loader=_Loader(name, str(file)), submodule_search_locations=[str(folder)] if folder else None
-    )
+def _spec(name: str, file: Path, below: list[str] | None = None) -> ModuleSpec | None:
+    loader = _Loader(name, str(file))
+    return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=below)
 
 
 class _Loader(SourceFileLoader):

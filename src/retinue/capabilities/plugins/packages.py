@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.settings.foreign import read_object
 
@@ -35,7 +37,7 @@ _known: dict[str, tuple[int, tuple[EntryPoint, ...]]] = {}
 
 
 def entry_points(home: Path, project: Path) -> list[EntryPoint]:
-    """Those of our group on `sys.path`; of two with one name the first on the path counts. What
+    """Return those of our group on `sys.path`; of two with one name the first on the path counts. What
     was found is kept below `home`, if that exists. The folder one works in is left out: Python
     may have put it there unasked (`python -m`), and what lies in it nobody has installed."""
     found: dict[str, EntryPoint] = {}
@@ -44,7 +46,9 @@ def entry_points(home: Path, project: Path) -> list[EntryPoint]:
     with suppress(FileNotFoundError):  # the folder this was started in may be gone
         here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
     for folder in dict.fromkeys(sys.path):
-        for point in () if folder in here else _in_folder(folder, memory):
+        if folder in here:
+            continue
+        for point in _in_folder(folder, memory):
             found.setdefault(point.name, point)
     memory.save()
     return list(found.values())
@@ -66,9 +70,11 @@ class _Memory:
         if not isinstance(entry, Mapping) or entry.get("changed") != changed:
             return None
         points = entry.get("points")
-        with suppress(TypeError):
-            made = tuple(EntryPoint(*point) for point in points) if isinstance(points, list) else None
-            if made is not None and all(isinstance(text, str) for point in made for text in point):
+        if not isinstance(points, list):
+            return None
+        with suppress(TypeError):  # entries of another shape: the file is a cache, and may be anything
+            made = tuple(EntryPoint(*point) for point in points)
+            if all(isinstance(text, str) for point in made for text in point):
                 return made
         return None
 
@@ -92,7 +98,7 @@ class _Memory:
 
 
 def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
-    """The plugin behind an entry point, as far as its files tell."""
+    """Return the plugin behind an entry point, as far as its files tell."""
     where = f"{point.distribution} ({point.name} = {point.value})"
     if not _VALUE.fullmatch(point.value):
         return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
@@ -115,17 +121,13 @@ def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
     made = read_folder(
         folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
     )
-    return made if isinstance(made, FailedPlugin) or made.version else _with_version(made, point.version)
-
-
-def _with_version(plugin: Plugin, version: str) -> Plugin:
-    from msgspec.structs import replace
-
-    return replace(plugin, version=version)
+    if isinstance(made, FailedPlugin) or made.version:
+        return made
+    return replace(made, version=point.version)
 
 
 def _folder_of(module: str) -> Path | None:
-    """The folder of a package, found without importing it; None for a plain module or nothing."""
+    """Return the folder of a package, found without importing it; None for a plain module or nothing."""
     import importlib.util
 
     first, *rest = module.split(".")

@@ -60,7 +60,7 @@ class Plugin(Struct, frozen=True):
 
     @property
     def server_names(self) -> frozenset[str]:
-        return frozenset(name for table in self.servers for name in table.value)
+        return frozenset().union(*(table.value for table in self.servers))
 
 
 class FailedPlugin(Struct, frozen=True):
@@ -81,7 +81,9 @@ class Plugins(Struct, frozen=True):
     def problems(self) -> tuple[str, ...]:
         """Everything that is wrong, one line each."""
         lines = [f"Plugin {each.where} is left out: {each.reason}" for each in self.failed]
-        return (*lines, *(f"Plugin '{each.name}': {text}" for each in self.found for text in each.problems))
+        for plugin in self.found:
+            lines += [f"Plugin '{plugin.name}': {text}" for text in plugin.problems]
+        return tuple(lines)
 
     @property
     def brought(self) -> Plugins:

@@ -47,28 +47,31 @@ class Scoped(Struct, frozen=True):
 
 
 def is_path(entry: str) -> bool:
-    """Whether an entry of `extensions` is a path and no name."""
+    """Return whether an entry of `extensions` is a path and no name."""
     return "/" in entry or "\\" in entry or entry.startswith("~")
 
 
 def own_paths(spec: AgentSpec) -> tuple[str, ...]:
-    """The extensions that an agent's file brings by path."""
+    """Return the extensions that an agent's file brings by path."""
     listed = spec.tools.extensions
-    return tuple(entry for entry in listed if is_path(entry)) if isinstance(listed, tuple) and not spec.isolated else ()
+    if spec.isolated or not isinstance(listed, tuple):
+        return ()
+    return tuple(filter(is_path, listed))
 
 
 def scope_extensions(
     spec: AgentSpec, policy: ToolPolicy, extensions: Sequence[Extension], *, others: Collection[str] = ()
 ) -> Scoped:
-    """`policy` is the spec's, perhaps with more in it. `others` are names, in lower case, of
-    extensions that are dealt with elsewhere."""
+    """Resolve what a file says of extensions. `policy` is the spec's, perhaps with more in it. `others` are names, in
+    lower case, of extensions that are dealt with elsewhere."""
     plain = replace(policy, selectors=())
     if spec.isolated:
         return Scoped(plain, frozenset())
     names = _Names(spec, extensions, frozenset(others))
-    loaded = [each for each in extensions if names.loads(each)]
-    chosen = _selected(policy.selectors, loaded, names)
-    tools = [name for each in loaded for name in each.tools] if chosen is None else chosen
+    loaded = list(filter(names.loads, extensions))
+    tools = _selected(policy.selectors, loaded, names)
+    if tools is None:
+        tools = [name for each in loaded for name in each.tools]
     if policy.allow is not None and _implied(spec):
         listed = tuple(entry for entry in policy.allow if entry.strip().lower() != "none")
         plain = replace(plain, allow=(*listed, *tools))
@@ -76,7 +79,7 @@ def scope_extensions(
 
 
 def _implied(spec: AgentSpec) -> bool:
-    """Whether tools of extensions come on top of a list of tools that does not name them."""
+    """Return whether tools of extensions come on top of a list of tools that does not name them."""
     return bool(spec.dialect in _LISTS_BUILTINS or spec.tools.selectors or spec.tools.extensions)
 
 
@@ -88,8 +91,12 @@ class _Names:
         self.known = frozenset().union(others, *(each.names for each in extensions))
         self.others = others
         said = spec.tools.extensions
-        listed = [entry.strip() for entry in said] if isinstance(said, tuple) else []
-        self._only = None if not isinstance(said, tuple) or _EVERY in listed else {each.lower() for each in listed}
+        listed: list[str] = []
+        self._only: set[str] | None = None
+        if isinstance(said, tuple):
+            listed = list(map(str.strip, said))
+            if _EVERY not in listed:
+                self._only = set(map(str.lower, listed))
         self._off = said is False
         self._excluded = {each.strip().lower() for each in spec.tools.exclude_extensions}
         self.notes: list[str] = []
@@ -114,7 +121,7 @@ class _Names:
         return self._only is None or bool(extension.names & self._only)
 
     def is_other(self, name: str) -> bool:
-        """Whether a selector is about an extension that is dealt with elsewhere."""
+        """Return whether a selector is about an extension that is dealt with elsewhere."""
         return name in self.others
 
     def warn(self, text: str) -> None:
@@ -122,7 +129,7 @@ class _Names:
 
 
 def _selected(selectors: Sequence[str], loaded: Sequence[Extension], names: _Names) -> list[str] | None:
-    """The tools that the `ext:` selectors leave; None without selectors."""
+    """Return the tools that the `ext:` selectors leave; None without selectors."""
     if not selectors:
         return None
     wanted: dict[str, list[str]] = {}

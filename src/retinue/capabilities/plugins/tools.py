@@ -45,7 +45,7 @@ _known: dict[str, tuple[object, str]] = {}
 
 
 def content_digest(place: Path) -> str:
-    """A digest over names, modes and contents of all files at `place`. Raise UnboundError for
+    """Return a digest over names, modes and contents of all files at `place`. Raise UnboundError for
     a folder that is too large, cannot be read, or leads out of itself by a link."""
     try:
         files = list(_files(place))
@@ -54,6 +54,7 @@ def content_digest(place: Path) -> str:
         if known is None or known[0] != signature:
             now = time.time_ns()
             known = (signature, _digest(files))
+            # A file that has just changed could change again and keep its times: then it is read every time.
             if all(status.st_ctime_ns < now - _SETTLED for _, _, status in files):
                 _known[str(place)] = known
     except OSError as error:
@@ -62,12 +63,12 @@ def content_digest(place: Path) -> str:
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
-    """What cannot stay the same when a file changes: the time of the change is nobody's to set."""
+    """Return what cannot stay the same when a file changes: no program can set the time of its change."""
     return status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _files(place: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Every file below, in an order that does not depend on the file system."""
+    """Yield every file below, in an order that does not depend on the file system."""
     base = place.resolve()
     if not place.is_dir():
         yield place.name, place, place.stat()
@@ -76,7 +77,9 @@ def _files(place: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
     for folder, folders, names in os.walk(place):
         folders[:] = sorted(set(folders) - _CACHES)
         here = Path(folder)
-        for name in sorted([*names, *(each for each in folders if (here / each).is_symlink())]):
+        # Links to folders are not walked, but one that leads out must be found.
+        names += [each for each in folders if (here / each).is_symlink()]
+        for name in sorted(names):
             path = here / name
             if path.is_symlink() and base not in path.resolve().parents:
                 raise UnboundError(f"{path.relative_to(place)} is a link that leads out of the plugin")
@@ -118,7 +121,9 @@ async def offer_tools(plan: LaunchPlan) -> None:
     scoped = scope_extensions(plan.spec, plan.policy, extended.extensions, others=extended.servers)
     plan.policy = scoped.policy
     plan.notes += scoped.notes
-    plan.available |= {name: tool for name, tool in extended.tools.items() if name in scoped.tools}
+    for name, tool in extended.tools.items():
+        if name in scoped.tools:
+            plan.available[name] = tool
 
 
 async def _extend(plan: LaunchPlan) -> Extended:
@@ -146,8 +151,8 @@ class Workshop:
         self._loaded: dict[str, tuple[str, asyncio.Future[PluginTools]]] = {}
 
     def brought(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
-        """The extensions that an agent's file names by path, in its order. An agent of a plugin
-        brings none: it may bring nothing that runs."""
+        """Return the extensions that an agent's file names by path, in its order. An agent of a plugin
+        may bring nothing that runs."""
         from retinue.capabilities.plugins.discover import read_path
 
         made: list[Plugin | FailedPlugin] = []
@@ -166,18 +171,20 @@ class Workshop:
         every = [(plugin, plugin.names) for plugin in plugins]
         every += [(plugin, plugin.names | {path}) for plugin, path in brought]
         wanted = [plugin for plugin, _ in every if plugin.code and spec.tools.extensions is not False]
-        loaded = dict(zip((each.where for each in wanted), await asyncio.gather(*map(self._load, wanted)), strict=True))
+        imported = await asyncio.gather(*map(self._load, wanted))
+        loaded = {each.plugin.where: each for each in imported}
         tools: dict[str, Tool] = {}
         extensions: list[Extension] = []
         for plugin, names in every:
-            found = loaded.get(plugin.where)
-            mine = self._free(found, tools, notes) if found is not None else {}
+            mine: dict[str, Tool] = {}
+            if plugin.where in loaded:
+                mine = self._free(loaded[plugin.where], tools, notes)
             tools |= mine
             extensions.append(Extension(plugin.name, names, tuple(mine), serves=bool(plugin.servers)))
         return Extended(tuple(extensions), tools, self._servers(spec))
 
     def _free(self, loaded: PluginTools, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
-        """Its tools whose names nobody has yet."""
+        """Return the tools of a plugin whose names are free."""
         title = f"Plugin '{loaded.plugin.name}'"
         notes += [f"{title}: {problem}" for problem in loaded.problems]
         mine = {}
@@ -189,7 +196,7 @@ class Workshop:
         return mine
 
     async def _load(self, plugin: Plugin) -> PluginTools:
-        """Runs that start together wait for one import."""
+        """Import the tools of a plugin. Runs that start together wait for one import."""
         content = _content(plugin)
         known = self._loaded.get(plugin.where)
         if known is None or known[0] != content:
@@ -206,20 +213,22 @@ class Workshop:
             return PluginTools(plugin, {}, (f"its tools cannot be used: {type(error).__name__}: {error}",))
 
     def _servers(self, spec: AgentSpec) -> frozenset[str]:
-        """Names that mean MCP servers, for files that speak of extensions."""
+        """Return the names that mean MCP servers, for files that speak of extensions."""
         tools = spec.tools
         if not (tools.selectors or tools.exclude_extensions or isinstance(tools.extensions, tuple)):
             return frozenset()
-        configured = (servers(self._project) for servers in self._project.capabilities.each("server_names"))
-        names = frozenset(name.lower() for found in configured for name in found)
-        return names | {"mcp"} if names else names
+        names: set[str] = set()
+        for server_names in self._project.capabilities.each("server_names"):
+            names.update(map(str.lower, server_names(self._project)))
+        if names:
+            names.add("mcp")
+        return frozenset(names)
 
 
 def _content(plugin: Plugin) -> str:
-    """What is compared to know whether to import again. Packages are imported once, as ever."""
+    """Return what is compared to know whether to import again. Packages are imported once, as always in Python."""
     if plugin.entry:
         return ""
-
     try:
         return content_digest(plugin.place)
     except UnboundError:

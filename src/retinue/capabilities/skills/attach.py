@@ -44,9 +44,12 @@ LIST_TOKENS = 4_000
 
 
 def preloaded(names: Iterable[str], library: Library, notes: list[str]) -> str:
-    """One section for each name, in order. One that is missing leaves a placeholder and a note:
+    """Return one section for each name, in order. A missing skill leaves a placeholder and a note:
     the others load all the same."""
-    return "\n\n".join(f"# Preloaded Skill: {_one_line(name)[:128]}\n{_body(name, library, notes)}" for name in names)
+    sections = []
+    for name in names:
+        sections.append(f"# Preloaded Skill: {_one_line(name)[:128]}\n{_body(name, library, notes)}")
+    return "\n\n".join(sections)
 
 
 def _body(name: str, library: Library, notes: list[str]) -> str:
@@ -60,6 +63,7 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
     if skill is None:
         notes.append(f"skill '{shown}' was not found (see: retinue skills list)")
         return f'(Skill "{shown}" not found in {_roots(library)})'
+    # A loose file without a description is not invocable either, but a file that names it may have it.
     if not skill.model_invocable and skill.folder is not None:
         notes.append(f"skill '{shown}' is skipped: its file keeps it from models (disable-model-invocation)")
         return f'(Skill "{shown}" skipped: its file has disable-model-invocation)'
@@ -68,7 +72,9 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
     except OSError as error:
         notes.append(f"skill '{shown}' cannot be read: {error.strerror or error}")
         return f'(Skill "{shown}" cannot be read)'
-    return f"{text}\n\n(The files of this skill are in {skill.folder}.)" if library.files(skill) else text
+    if library.files(skill):
+        text += f"\n\n(The files of this skill are in {skill.folder}.)"
+    return text
 
 
 def _roots(library: Library) -> str:
@@ -77,7 +83,7 @@ def _roots(library: Library) -> str:
 
 
 def listing(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
-    """The list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
+    """Return the list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
     left out, and what still does not fit is counted. Empty without skills."""
     if not skills:
         return ""
@@ -95,8 +101,9 @@ def listing(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
             break
         names.append(f"- {name}")
     left = len(described) - len(names)
-    more = [f"- ... and {left} more: call skill with a word of what you need"] if left else []
-    return "\n".join([head, *names, *more])
+    if left:
+        names.append(f"- ... and {left} more: call skill with a word of what you need")
+    return "\n".join([head, *names])
 
 
 def _about(skill: Skill) -> str:
@@ -106,7 +113,9 @@ def _about(skill: Skill) -> str:
 def _line(name: str, about: str, cut: int) -> str:
     if not about:
         return f"- {name}"
-    return f"- {name}: {about}" if len(about) <= cut else f"- {name}: {about[: cut - 1].rstrip()}…"
+    if len(about) > cut:
+        about = f"{about[: cut - 1].rstrip()}…"
+    return f"- {name}: {about}"
 
 
 def _one_line(text: str) -> str:
@@ -117,7 +126,8 @@ SKILL = "skill"
 
 
 def library_of(project: Project) -> Library | None:
-    """The skills that can be seen from here; None where no folder of skills exists."""
+    """Return the skills that can be seen from the project; None where no folder of skills exists."""
+    # A tuple of one, because None is an answer worth keeping.
     known: tuple[Library | None] | None = project.round.get("skills")
     if known is None:
         known = project.round.keep("skills", (_library(project),))
@@ -137,13 +147,18 @@ def _library(project: Project) -> Library | None:
 
 
 def _extra(project: Project) -> tuple[str, ...]:
-    """A project's files name only folders of the project: what is in them, agents can read."""
+    """Return the folders that settings add. A project's files name only folders of the project, because agents
+    can read what is in them."""
     settings = project.settings.settings
     if not settings.skills_paths or settings.origin("skills_paths").personal:
         return settings.skills_paths
     root = (repository_root(project.cwd) or project.cwd).resolve()
-    resolved = ((each, (project.cwd / Path(each).expanduser()).resolve()) for each in settings.skills_paths)
-    return tuple(each for each, path in resolved if root in (path, *path.parents))
+    inside = []
+    for each in settings.skills_paths:
+        path = (project.cwd / Path(each).expanduser()).resolve()
+        if root in (path, *path.parents):
+            inside.append(each)
+    return tuple(inside)
 
 
 def offer_skills(plan: LaunchPlan) -> None:
@@ -164,7 +179,8 @@ def offer_skills(plan: LaunchPlan) -> None:
 
 
 def _on_demand(spec: AgentSpec) -> bool:
-    """Names preload exactly these skills, but for Claude Code's agents, which can load others as well."""
+    """Return whether a run may load skills. A file that names skills preloads exactly these; only agents of Claude
+    Code can load others as well."""
     if has_only_builtins(spec) or spec.skills is False:
         return False
     if isinstance(spec.skills, tuple) and spec.dialect != "claude":
@@ -176,13 +192,13 @@ def _on_demand(spec: AgentSpec) -> bool:
 
 
 def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
-    """The skills that stand in its prompt from the start; an isolated agent has none."""
+    """Return the skills that stand in the prompt from the start; an isolated agent has none."""
     return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
 
 
 def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
-    """What the prompt says of skills: those the file names whole, a line for each that can be
-    loaded."""
+    """Return what the prompt says of skills: the whole text of those the file names, a line for each that can
+    be loaded."""
     names = _preloaded_names(request.spec)
     if not names and SKILL not in tools:
         return ""
@@ -192,48 +208,54 @@ def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool]
     parts = [preloaded(names, library, notes)] if names else []
     if SKILL in tools:
         parts.append(listing(library.invocable()))
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def files_of_skills(
     request: RunRequest, project: Project, tools: Mapping[str, Tool]
 ) -> Callable[[str], Path | None] | None:
-    """The folder of the skill that a resolved path leads into, if the run may read it; None for a
-    run without skills."""
+    """Return a function from a resolved path to the folder of the skill it leads into, if the run may read
+    that; None for a run without skills."""
     names = _preloaded_names(request.spec)
     if not names and SKILL not in tools:
         return None
 
     def folder(path: str) -> Path | None:
         library = library_of(project)
-        found = library.owner(path) if library is not None else None
-        if library is None or found is None:
+        if library is None:
+            return None
+        found = library.owner(path)
+        if found is None:
             return None
         skill, place = found
-        loadable = SKILL in tools and skill.model_invocable
-        return place if loadable or any(library.find(name) == skill for name in names) else None
+        if SKILL in tools and skill.model_invocable:
+            return place
+        # By the library and not by name: another skill may have taken the place of this one.
+        return place if skill in map(library.find, names) else None
 
     return folder
 
 
 def expand_skill(text: str, project: Project) -> str:
-    """Return what a person said, with `/name arguments` at the start become the skill of that name. A
-    text that names none, or one that is not for people, stays as it is."""
+    """Return what a person said, with `/name arguments` at the start replaced by the text of that skill. A
+    text that names no skill, or one that is not for people, stays as it is."""
     word, _, arguments = text[1:].partition(" ")
     name, newline, rest = word.partition("\n")
+    if newline:  # the name ended at the end of the line, and not at the space
+        arguments = f"{rest} {arguments}".strip()
     library = library_of(project)
-    skill = library.find(name) if library is not None else None
-    if library is None or skill is None or not skill.user_invocable or skill.problem:
+    if library is None:
+        return text
+    skill = library.find(name)
+    if skill is None or not skill.user_invocable or skill.problem:
         return text
     try:
-        body, bundled = (
-            library.text(skill, f"{rest} {arguments}".strip() if newline else arguments),
-            library.files(skill),
-        )
+        body, bundled = library.text(skill, arguments), library.files(skill)
     except OSError:
         return text
-    listed = f"\n\nFiles of this skill, in {skill.folder}: {', '.join(bundled)}" if bundled else ""
-    return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
+    if bundled:
+        body += f"\n\nFiles of this skill, in {skill.folder}: {', '.join(bundled)}"
+    return f"Follow this skill now, /{skill.name}:\n\n{body}"
 
 
 def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
@@ -263,12 +285,18 @@ def _granting(node: RunNode, project: Project) -> Loaded:
         refused = []
         for entry in skill.allowed_tools:
             name, pattern = split_entry(entry)
-            for each in [own for own in (name, *canonical(name)) if own in have][:1]:
-                try:
-                    guard.permissions.grant(each if pattern is None else f"{each}({pattern})")
-                except ValueError:
-                    refused.append(entry)
-        return (f"these of its allowed-tools cannot be understood: {', '.join(refused)}",) if refused else ()
+            rule = next((own for own in (name, *canonical(name)) if own in have), None)
+            if rule is None:
+                continue
+            if pattern is not None:
+                rule = f"{rule}({pattern})"
+            try:
+                guard.permissions.grant(rule)
+            except ValueError:
+                refused.append(entry)
+        if not refused:
+            return ()
+        return (f"these of its allowed-tools cannot be understood: {', '.join(refused)}",)
 
     return loaded
 
@@ -284,7 +312,7 @@ def _is_trusted(skill: Skill, project: Project) -> bool:
 
 
 def skill_subjects(project: Project) -> list[TrustSubject]:
-    """The skills of a project that would allow something, for those who consent."""
+    """Return the skills of a project that would allow something, as subjects of consent."""
     library = library_of(project)
     if library is None:
         return []

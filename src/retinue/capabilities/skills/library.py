@@ -21,6 +21,7 @@ import stat
 import time
 from collections.abc import Iterable
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,16 +51,19 @@ def substitute(text: str, skill: Skill, arguments: str) -> str:
             at = skill.arguments.index(name)
             taken = True
             return given[at] if at < len(given) else ""
-        at = int(index if index is not None else number)
+        at = int(index or number)
         if at >= len(given):
             return found[0]
         taken = True
         return given[at]
 
     made = _PLACE.sub(put, text)
-    for name in _FOLDERS if skill.folder is not None else ():
-        made = made.replace(name, str(skill.folder))
-    return made if taken or not arguments.strip() else f"{made}\n\nARGUMENTS: {arguments}"
+    if skill.folder is not None:
+        for name in _FOLDERS:
+            made = made.replace(name, str(skill.folder))
+    if arguments.strip() and not taken:
+        made += f"\n\nARGUMENTS: {arguments}"
+    return made
 
 
 FILE = "SKILL.md"
@@ -88,7 +92,7 @@ class Library:
         self.roots = tuple(roots)
 
     def all(self) -> tuple[Skill, ...]:
-        """Every skill, strongest first; of one name only the first."""
+        """Return every skill, strongest first; of one name only the first."""
         found: dict[str, Skill] = {}
         for root in self.roots:
             for skill in _root(root).skills:
@@ -96,20 +100,20 @@ class Library:
         return tuple(found.values())
 
     def shadowed(self) -> tuple[Skill, ...]:
-        """Those that a stronger one of the same name replaces."""
+        """Return the skills that a stronger one of the same name replaces."""
         winners = {skill.path for skill in self.all()}
         return tuple(skill for root in self.roots for skill in _root(root).skills if skill.path not in winners)
 
     def refused(self) -> tuple[tuple[str, str], ...]:
-        """What lies where skills lie and is not used, each path with the reason."""
+        """Return what lies where skills lie and is not used, each path with the reason."""
         return tuple(each for root in self.roots for each in _root(root).refused)
 
     def invocable(self) -> tuple[Skill, ...]:
         return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
 
     def find(self, name: str) -> Skill | None:
-        """By the name of its folder or file, by the name in its frontmatter, or by either
-        without regard to case. A plugin's may be called without the plugin's name."""
+        """Return a skill by the name of its folder or file, by the name in its frontmatter, or by the name
+        of its folder or file in any case. A plugin's may be called without the plugin's name."""
         if not is_name(name):
             return None
         everything = self.all()
@@ -130,7 +134,7 @@ class Library:
         return substitute(body_of(_data(self._root_of(skill), skill)), skill, arguments)
 
     def content(self, skill: Skill) -> bytes:
-        """The bytes of its file: what consent to it is about."""
+        """Return the bytes of a skill's file, to which consent is bound."""
         return _data(self._root_of(skill), skill)
 
     def files(self, skill: Skill) -> tuple[str, ...]:
@@ -138,10 +142,10 @@ class Library:
             return ()
         place = _place(self._root_of(skill), skill.folder)
         found = ("/".join(names) for names in files(place) if names != (FILE,))
-        return tuple(each for each, _ in zip(found, range(MOST_BUNDLED), strict=False))
+        return tuple(islice(found, MOST_BUNDLED))
 
     def owner(self, path: str) -> tuple[Skill, Path] | None:
-        """The skill in whose folder a resolved path leads, and that folder resolved."""
+        """Return the skill into whose folder a resolved path leads, and that folder resolved."""
         for root in self.roots:
             top = os.path.realpath(root.path)
             if not path.startswith(top + os.sep):
@@ -204,14 +208,16 @@ class _Search:
         self.skills: dict[str, Skill] = {}
         self.titles: dict[str, str] = {}
         self.refused: list[tuple[str, str]] = []
-        self._old = {} if known is None or known.signatures is None else dict(known.signatures)
-        self._skills = {} if known is None else {str(skill.path): skill for skill in known.skills}
-        self._titles = {} if known is None else {own: title for title, own in known.titles.items()}
+        known = known or _Known(None, (), {})
+        self._old = dict(known.signatures or ())
+        self._skills = {str(skill.path): skill for skill in known.skills}
+        self._titles = {own: title for title, own in known.titles.items()}
 
     def sign(self, path: str, found: os.stat_result) -> bool:
-        """Whether the path is as it was the last time."""
+        """Note the signature of a path. Return whether it is as it was the last time."""
         signature = signed(found)
         self.signatures.append((path, signature))
+        # Another write within the same tick of the clock would leave the same signature.
         if just_written(signature, self.now):
             self.sure = False
             return False
@@ -221,7 +227,9 @@ class _Search:
         if not is_safe(name):
             self.refused.append((path, _UNSAFE))
             return
-        full = f"{self.root.plugin}:{name}" if self.root.plugin else name
+        full = name
+        if self.root.plugin:
+            full = f"{self.root.plugin}:{name}"
         same = self.sign(path, found)
         if full in self.skills or len(self.skills) >= MOST:
             return
@@ -230,7 +238,8 @@ class _Search:
             self.skills[full] = before
             title = self._titles.get(full, "")
         else:
-            self.skills[full], title = _read(self.root, full, Path(path), Path(folder) if folder else None)
+            own = Path(folder) if folder else None
+            self.skills[full], title = _read(self.root, full, Path(path), own)
         if title and title != name:
             self.titles.setdefault(title, full)
 
@@ -241,8 +250,10 @@ def _search(root: Root, known: _Known | None) -> _Known:
         found = os.lstat(root.path)
     except OSError:
         return _Known(None, (), {})
+    if stat.S_ISLNK(found.st_mode):
+        return _Known(None, (), {}, ((str(root.path), _LINK),))
     if not stat.S_ISDIR(found.st_mode):
-        return _Known(None, (), {}, ((str(root.path), _LINK),) if stat.S_ISLNK(found.st_mode) else ())
+        return _Known(None, (), {})
     level = [str(root.path)]
     for depth in range(DEEPEST):
         below: list[str] = []
@@ -251,8 +262,8 @@ def _search(root: Root, known: _Known | None) -> _Known:
         level = below
         if not level:
             break
-    made = tuple(search.skills.values())
-    return _Known(search.signatures if search.sure else None, made, search.titles, tuple(search.refused))
+    signatures = search.signatures if search.sure else None
+    return _Known(signatures, tuple(search.skills.values()), search.titles, tuple(search.refused))
 
 
 def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
@@ -289,7 +300,8 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
             search.add(entry.name, path, entry.path, found)
         else:
             search.sure = False  # it may become a file without a trace here
-            search.refused.append((path, _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."))
+            why = _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."
+            search.refused.append((path, why))
     return below
 
 
@@ -312,6 +324,6 @@ def _data(root: Root, skill: Skill) -> bytes:
 
 
 def _place(root: Root, folder: Path) -> SafeDir:
-    """A folder of a root, with no link from the root on."""
+    """Return a folder of a root, to be opened with no link from the root on."""
     top = str(root.path)
     return SafeDir(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))

@@ -38,7 +38,7 @@ def skill_roots(
     extra: Iterable[str] = (),
     plugins: Iterable[tuple[str, Path]] = (),
 ) -> tuple[Root, ...]:
-    """Every place to look, whether it exists or not. `extra` are paths as settings have them,
+    """Return every folder to search, whether it exists or not. `extra` are paths as settings have them,
     `plugins` are names with their skill folders."""
     homes = (home(environment), retinue_home(environment), pi_home(environment))
     return _roots(cwd, *homes, tuple(extra), tuple(plugins))
@@ -55,12 +55,17 @@ def _roots(
         house / ".agents" / "skills",
         house / ".pi" / "skills",
     )
-    found = [Root(level / name, "project") for level in levels(cwd) for name in PROJECT if level / name not in user]
+    found: list[Root] = []
+    for level in levels(cwd):
+        # In the user's home folder a project's folder and the user's are one, and it is the user's.
+        found += [Root(level / name, "project") for name in PROJECT if level / name not in user]
     found += [Root(path, "user") for path in user]
     found += [Root(_expanded(each, cwd, house), "extra") for each in extra]
     found += [Root(path, "plugin", name) for name, path in plugins]
-    first = {root.path: root for root in reversed(found)}
-    return tuple(first[path] for path in dict.fromkeys(root.path for root in found))
+    first: dict[Path, Root] = {}
+    for root in found:
+        first.setdefault(root.path, root)
+    return tuple(first.values())
 
 
 def _expanded(text: str, cwd: Path, house: Path) -> Path:
@@ -79,19 +84,25 @@ _FIRST = 400
 
 
 def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, root: Root) -> tuple[Skill, str]:
-    """The skill, and the name its frontmatter gives it. Never raises: a file that cannot be read
+    """Return the skill, and the name in its frontmatter. Never raises: a file that cannot be read
     is a skill with a problem."""
     parts = split(data)
     if parts.error is not None and not parts.body:
         return Skill(name=name, path=path, source=root.source, folder=folder, problem=parts.error.message), ""
-    matter = read(parts.block, _KNOWN.__contains__) if parts.block is not None else None
-    said = (
-        {} if matter is None else {_ALSO.get(item.key.lower(), item.key.lower()): item.value for item in matter.items}
-    )
+    matter, said, problem = None, dict[str, Any](), ""
+    if parts.block is not None:
+        matter = read(parts.block, _KNOWN.__contains__)
+        for item in matter.items:
+            key = item.key.lower()
+            said[_ALSO.get(key, key)] = item.value
+        if matter.error is not None:
+            problem = matter.error.message
     description = _text(said.get("description"))
     if not description and (folder is not None or matter is not None):
         description = _first_paragraph(parts.body)
-    context = _text(said.get("context")).lower()
+    background = said.get("background")
+    if background is not None:
+        background = _flag(background, False)
     skill = Skill(
         name=name,
         path=path,
@@ -106,12 +117,12 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
         model_invocable=not _flag(said.get("disable-model-invocation"), False)
         and (folder is not None or bool(description)),
         user_invocable=_flag(said.get("user-invocable"), True),
-        fork=context == "fork",
+        fork=_text(said.get("context")).lower() == "fork",
         agent=_text(said.get("agent")) or None,
-        background=None if said.get("background") is None else _flag(said.get("background"), False),
+        background=background,
         model=_text(said.get("model")) or None,
         extra={key: value for key, value in said.items() if key not in _KNOWN},
-        problem=matter.error.message if matter is not None and matter.error is not None else "",
+        problem=problem,
     )
     return skill, _text(said.get("name"))
 
@@ -124,14 +135,18 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list | tuple):
-        return ", ".join(_text(each) for each in value)
+        return ", ".join(map(_text, value))
     return "" if value is None or isinstance(value, dict) else str(value)
 
 
 def _flag(value: Any, otherwise: bool) -> bool:
-    """What cannot be understood counts as not said."""
+    """Return a switch; `otherwise` for what is missing or cannot be understood."""
     word = str(value).strip().lower()
-    return word in _TRUE if word in _TRUE or (word in _FALSE and value is not None) else otherwise
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    return otherwise
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -139,38 +154,47 @@ def _names(value: Any) -> tuple[str, ...]:
         value = value.replace(",", " ").split()
     if not isinstance(value, list | tuple):
         return ()
-    found = (each.get("name") if isinstance(each, dict) else each for each in value)
-    return tuple(each.strip() for each in found if isinstance(each, str) and each.strip().isidentifier())
+    found = []
+    for each in value:
+        if isinstance(each, dict):
+            each = each.get("name")
+        if isinstance(each, str) and each.strip().isidentifier():
+            found.append(each.strip())
+    return tuple(found)
 
 
 def _tools(value: Any) -> tuple[str, ...]:
-    """A list, or a string with commas or spaces between the names; patterns keep what is in
+    """Read a list, or a string with commas or spaces between the names; patterns keep what is in
     their parentheses."""
     if isinstance(value, list | tuple):
-        return tuple(_text(each) for each in value if _text(each))
+        return tuple(filter(None, map(_text, value)))
     if not isinstance(value, str):
         return ()
     found, depth, word = [], 0, ""
     for letter in value:
-        depth += (letter == "(") - (letter == ")" and depth > 0)
+        if letter == "(":
+            depth += 1
+        elif letter == ")" and depth > 0:
+            depth -= 1
         if depth == 0 and (letter == "," or letter.isspace()):
             found.append(word)
             word = ""
         else:
             word += letter
-    return tuple(each for each in (*found, word) if each)
+    return tuple(filter(None, (*found, word)))
 
 
 def _first_paragraph(body: str) -> str:
     for block in body.split("\n\n"):
-        text = " ".join(line for line in block.strip().splitlines() if not line.lstrip().startswith("#")).strip()
+        lines = [line for line in block.strip().splitlines() if not line.lstrip().startswith("#")]
+        text = " ".join(lines).strip()
         if text:
             return text[:_FIRST]
     return ""
 
 
 def words(arguments: str) -> list[str]:
-    """What is given to a skill, split as a shell would; as plain words where it could not."""
+    """Return the arguments of a skill, split as a shell would; as plain words where that fails."""
     try:
         return shlex.split(arguments)
     except ValueError:

@@ -23,7 +23,7 @@ _PROPERTIES = {
 _ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
 
 Loaded = Callable[[Skill], Awaitable[tuple[str, ...]]]
-"""Told of a skill that was loaded; gives what the model should know about it."""
+"""Called for every loaded skill; returns what the model should know about it."""
 
 
 class SkillTool:
@@ -35,11 +35,14 @@ class SkillTool:
         self.agent: Tool | None = None
         self.loaded: Loaded | None = None
         parameters = parameters_of(_PROPERTIES, ("name",))
+        effects = TOOLS[NAME]
+        if spawns:
+            effects |= {"spawn"}
         self.spec = ToolSpec(
             name=NAME,
             description=read_prompt(type(self), "skill"),
             parameters=parameters,
-            effects=TOOLS[NAME] | {"spawn"} if spawns else TOOLS[NAME],
+            effects=effects,
             spellings=Spellings(parameters, names_of(_ALIASES)),
         )
 
@@ -59,14 +62,16 @@ class SkillTool:
             return failed(f"The skill {skill.name} cannot be read: {error.strerror or error}.")
         if skill.fork and self.agent is not None:
             return await self._forked(call_id, skill, text, context)
-        notes = await self.loaded(skill) if self.loaded is not None else ()
+        notes: tuple[str, ...] = ()
+        if self.loaded is not None:
+            notes = await self.loaded(skill)
         if skill.fork:
             notes = (*notes, "It is meant for an agent of its own, which cannot be started here: follow it yourself.")
         bundled = await in_thread(lambda: self.library.files(skill))
         return ok(_shown(skill, text, bundled, notes), ToolEffect(reads=(str(skill.path),)))
 
     async def _forked(self, call_id: str, skill: Skill, text: str, context: ToolContext) -> ToolOutput:
-        """Through the gate of the tool that starts agents, like any other start."""
+        """Start an agent with the skill, through the gate of the tool that starts agents."""
         assert self.agent is not None
         request: dict[str, Any] = {
             "prompt": text,
@@ -87,18 +92,18 @@ class SkillTool:
         from difflib import get_close_matches
 
         close = get_close_matches(name.lower(), [each.name.lower() for each in known], n=3, cutoff=0.6)
-        words = [word for word in name.lower().split() if word]
+        words = name.lower().split()
         found = [each for each in known if each.name.lower() in close]
-        found += [
-            each
-            for each in known
-            if each not in found and all(word in f"{each.name} {each.description}".lower() for word in words)
-        ]
+        for each in known:
+            text = f"{each.name} {each.description}".lower()
+            if each not in found and all(word in text for word in words):
+                found.append(each)
         if not found:
             return f'There is no skill "{name[:_SHOWN]}", and none is about it.'
         lines = [f"- {each.name}: {' '.join(each.description.split())[:_SHOWN]}" for each in found[:_FOUND]]
-        more = [f"- ... and {len(found) - _FOUND} more"] if len(found) > _FOUND else []
-        return "\n".join([f'There is no skill "{name[:_SHOWN]}". These may be meant:', *lines, *more])
+        if len(found) > _FOUND:
+            lines.append(f"- ... and {len(found) - _FOUND} more")
+        return "\n".join([f'There is no skill "{name[:_SHOWN]}". These may be meant:', *lines])
 
 
 def _shown(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, ...]) -> str:
