@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from msgspec import Struct
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Address(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Address(Struct, frozen=True):
     @property
     def authority(self) -> str:
         name = f"[{self.host}]" if ":" in self.host else self.host
-        return name if self.port == _DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
+        return name if self.port == DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -40,7 +40,7 @@ def parse_url(url: str) -> tuple[Address, str, str | None]:
     in the URL. Raise ValueError with a text that is safe to show."""
     try:
         parts = urlsplit(url.strip())
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
         host = _ascii(parts.hostname or "")
     except (ValueError, UnicodeError):
         raise ValueError(f"'{display_url(url)}' is not a URL.") from None

@@ -27,7 +27,9 @@ class WebCapability(Capability):
         return project.part(Browsing).tools()
 
     def unavailable_tools(self, project: Project) -> Mapping[str, str]:
-        return {} if _can_search(project) else {"web_search": "no search service is set up."}
+        if _can_search(project):
+            return {}
+        return {"web_search": "no search service is set up."}
 
     def context(self, node: RunNode, context: ToolContext) -> ToolContext:
         from retinue.capabilities.web.attach import reach_of
@@ -44,7 +46,7 @@ class WebCapability(Capability):
 
 
 def _can_search(project: Project) -> bool:
-    """Return whether some service can be asked. The usual cases are told without loading the services."""
+    """Return whether some service can be asked. The usual cases are decided without loading the services."""
     settings = project.settings.settings
     if settings.web_provider == "auto":
         has_key = any(project.environment.get(name) for name in _KEYS)

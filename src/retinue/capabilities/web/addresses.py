@@ -1,72 +1,77 @@
 """Which URLs and addresses the web tools may contact: the public internet, and hosts that a user exempts.
 
-URLs are read strictly: whatever two programs could read differently (backslashes, user names, percent signs in host
-names, numbers that are addresses in disguise, controls) is refused, so that the host that rules and people see is the
-host that is contacted. An address is judged in the form in which the connection is made. IPv6 forms that carry an IPv4
-address are judged by it, or refused where a router of unknown rights would unwrap them. `web.allowHosts` exempts hosts.
+URLs are read strictly: anything that two programs could read differently (backslashes, user names, percent signs in
+host names, numbers that are addresses in disguise, controls) is refused, so that the host that rules and people see is
+the host that is contacted. An address is judged in the form in which the connection is made. IPv6 forms that carry an
+IPv4 address are judged by it, or refused where a router of unknown rights would unwrap them. `web.allowHosts` exempts
+hosts.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin, urlsplit
 
 from msgspec import Struct
 
+from retinue.http.address import DEFAULT_PORTS, Address
 from retinue.http.fetched import FetchError
 
+IpAddress = IPv4Address | IPv6Address
+
 LONGEST = 8_192
-_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
 _KEPT = "/?:@!$&'()*+,;=~-._%[]"
 
 
 class Target(Struct, frozen=True):
-    """Where one request goes. `host` is a lower-case ASCII name without a final dot, or an
-    address; then `ip` is set. `path` is what the request line asks for."""
+    """The destination of one request. `host` is a lower-case ASCII name without a final dot, or an address; then `ip`
+    is set. `path` is what the request line asks for."""
 
     scheme: str
     host: str
     port: int
     path: str
     fragment: str = ""
-    ip: IPv4Address | IPv6Address | None = None
+    ip: IpAddress | None = None
 
     @property
-    def secure(self) -> bool:
-        return self.scheme == "https"
+    def address(self) -> Address:
+        return Address(self.scheme, self.host, self.port)
 
     @property
     def authority(self) -> str:
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
+        return self.address.authority
 
     @property
     def url(self) -> str:
-        """Without the fragment: what is asked for, and what is remembered."""
-        return f"{self.scheme}://{self.authority}{self.path}"
+        """The URL without the fragment: what is asked for, and what is remembered."""
+        return self.address.origin + self.path
 
     @property
     def full_url(self) -> str:
-        return f"{self.url}#{self.fragment}" if self.fragment else self.url
+        if not self.fragment:
+            return self.url
+        return f"{self.url}#{self.fragment}"
 
 
 def parse_target(url: str) -> Target:
-    """Raises FetchError: INVALID_URL, UNSUPPORTED_PROTOCOL."""
+    """Parse a URL. Raise FetchError: INVALID_URL, UNSUPPORTED_PROTOCOL."""
     text = url.strip(" \t\r\n")
-    if not text or len(text) > LONGEST:
-        raise _invalid(url, "it is empty" if not text else f"it is longer than {LONGEST} characters")
+    if not text:
+        raise _invalid(url, "it is empty")
+    if len(text) > LONGEST:
+        raise _invalid(url, f"it is longer than {LONGEST} characters")
     if not text.isprintable() or any(sign.isspace() for sign in text):
         raise _invalid(url, "it holds blanks, control characters or characters that do not show")
     scheme, mark, rest = text.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise _invalid(url, "it has no scheme; give the whole URL, such as https://example.com/page")
-    if scheme.lower() not in _PORTS:
+    if scheme.lower() not in DEFAULT_PORTS:
         raise FetchError("UNSUPPORTED_PROTOCOL", f"'{_shown(url)}' cannot be fetched: only http and https URLs can.")
     if not rest.startswith("//") or "\\" in text:
         raise _invalid(url, "what follows the scheme must be // and a host, without backslashes")
@@ -75,6 +80,7 @@ def parse_target(url: str) -> Target:
     except ValueError:
         raise _invalid(url, "it cannot be parsed") from None
     host, ip, port = _authority(url, parts.netloc, scheme.lower())
+    # `%` is kept as it is, so that what a URL has escaped already is not escaped twice.
     path = quote(parts.path or "/", safe=_KEPT)
     if parts.query:
         path += "?" + quote(parts.query, safe=_KEPT)
@@ -82,7 +88,7 @@ def parse_target(url: str) -> Target:
 
 
 def follow(target: Target, location: str) -> Target:
-    """Where a redirect of `target` leads."""
+    """Return the destination of a redirect of `target`."""
     try:
         url = urljoin(target.url, location.strip())
     except ValueError:
@@ -91,13 +97,13 @@ def follow(target: Target, location: str) -> Target:
     return parse_target(url.replace(" ", "%20"))
 
 
-def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IPv4Address | IPv6Address | None, int]:
+def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | None, int]:
     if "@" in netloc:
         raise _invalid(url, "it holds a user name or password; leave them out")
     if netloc.startswith("["):
         name, bracket, rest = netloc[1:].partition("]")
         try:
-            ip: IPv4Address | IPv6Address = IPv6Address(name)
+            ip = IPv6Address(name)
         except ValueError:
             raise _invalid(url, f"[{name[:60]}] is no IPv6 address") from None
         if not bracket or "%" in name or (rest and not rest.startswith(":")):
@@ -105,6 +111,7 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IPv4Address | I
         return str(ip), ip, _port(url, rest.removeprefix(":"), scheme)
     name, _, port = netloc.partition(":")
     host = _ascii(url, name)
+    # Resolvers take a name whose last label is a number for an IPv4 address, in octal and hexadecimal as well.
     last = host.rpartition(".")[2]
     if _NUMBER.fullmatch(last):
         return *_number(url, host), _port(url, port, scheme)
@@ -114,7 +121,7 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IPv4Address | I
 
 
 def _ascii(url: str, name: str) -> str:
-    """The host as it goes over the wire: lower case, punycode, without its final dot."""
+    """Return the host as it goes over the wire: lower case, punycode, without its final dot."""
     if not name.isascii():
         try:
             name = name.encode("idna").decode("ascii")
@@ -124,9 +131,9 @@ def _ascii(url: str, name: str) -> str:
 
 
 def _number(url: str, host: str) -> tuple[str, IPv4Address]:
-    """Hosts that end in a number are addresses to every resolver: only the plain form passes."""
+    """Return a numeric host as an address. Raise FetchError for any form but four decimal numbers."""
     try:
-        ip = ipaddress.IPv4Address(host)
+        ip = IPv4Address(host)
     except ValueError:
         raise _invalid(url, f"'{host[:80]}' is a number in place of a host; write addresses as 93.184.216.34") from None
     return str(ip), ip
@@ -134,7 +141,7 @@ def _number(url: str, host: str) -> tuple[str, IPv4Address]:
 
 def _port(url: str, text: str, scheme: str) -> int:
     if not text:
-        return _PORTS[scheme]
+        return DEFAULT_PORTS[scheme]
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536):
         raise _invalid(url, f"'{text[:20]}' is no port")
     return int(text)
@@ -145,7 +152,7 @@ def _invalid(url: str, why: str) -> FetchError:
 
 
 def _shown(url: str) -> str:
-    """Fit for a message: printable, short, without what may be a password."""
+    """Return a URL fit for a message: printable, short, without a user name or password."""
     text = "".join(sign if sign.isprintable() else "\ufffd" for sign in url.strip()[:300])
     before, mark, rest = text.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -154,8 +161,6 @@ def _shown(url: str) -> str:
     text = before + mark + rest
     return text if len(text) <= 120 else text[:119] + "…"
 
-
-Address = IPv4Address | IPv6Address
 
 _REFUSED_V4 = {
     "0.0.0.0/8": "this host",
@@ -191,34 +196,50 @@ _KINDS_V6 = {
     "ff00::/8": "a multicast address",
 }
 _NAMES = ("localhost", "local", "internal", "localdomain", "home.arpa", "lan", "intranet", "corp", "private")
-"""Names of networks that are nobody's on the internet, alone or as the end of a name."""
+"""Names that nobody can own on the internet, alone or as the end of a name."""
 
 _ODD_PORTS = frozenset(
     {1719, 1720, 1723, 2049, 3306, 3659, 4045, 4190, 5060, 5061, 5432, 6000, 6379, 6566}
     | {*range(6665, 6670), 6679, 6697, 9100, 10080, 11211, 27017}
 )
-"""Above 1023, where something else than a web server is likely to listen."""
+"""Ports above 1023 on which something else than a web server is likely to listen."""
 
 
-def refused_address(ip: Address, *, literal: bool = False) -> str | None:
-    """What `ip` is that it may not be talked to; None if it may. `literal`: it stood in a URL,
-    where nobody has a reason to write the address of a translator."""
+def refused_address(ip: IpAddress, *, literal: bool = False) -> str | None:
+    """Return what kind of address `ip` is if it may not be contacted, else None. `literal` says that it stood in a
+    URL, where nobody has a reason to write the address of a translator."""
     if isinstance(ip, IPv4Address):
-        return next((kind for network, kind in _v4() if ip in network), None)
+        return _find_kind(ip, _REFUSED_V4)
     if ip.ipv4_mapped is not None:
         return refused_address(ip.ipv4_mapped)
     if ip in _NAT64:
-        return "an address behind a translator" if literal else refused_address(IPv4Address(int(ip) & 0xFFFFFFFF))
+        if literal:
+            return "an address behind a translator"
+        # Resolvers of networks without IPv4 return these for public hosts; the last four bytes are the IPv4 address.
+        return refused_address(IPv4Address(int(ip) & 0xFFFFFFFF))
     if ip not in _PUBLIC_V6:
-        return next((kind for network, kind in _v6_kinds() if ip in network), "no address of the public internet")
-    return next((kind for network, kind in _v6() if ip in network), None)
+        return _find_kind(ip, _KINDS_V6) or "no address of the public internet"
+    return _find_kind(ip, _REFUSED_V6)
+
+
+def _find_kind(ip: IpAddress, kinds: Mapping[str, str]) -> str | None:
+    for network, kind in kinds.items():
+        if ip in _network(network):
+            return kind
+    return None
+
+
+# Parsed on first use: most runs fetch nothing.
+_network = cache(ip_network)
 
 
 def refused_name(host: str) -> str | None:
-    """What a host is by its name alone that it may not be talked to."""
+    """Return what a host is if its name alone forbids to contact it, else None."""
     for name in _NAMES:
         if host == name or host.endswith(f".{name}"):
-            return "this machine" if name == "localhost" else f"a name of a private network (.{name})"
+            if name == "localhost":
+                return "this machine"
+            return f"a name of a private network (.{name})"
     return None
 
 
@@ -228,8 +249,8 @@ def refused_port(port: int) -> str | None:
     return f"port {port} is not one that web servers use"
 
 
-def connectable(text: str) -> Address | None:
-    """An address as a resolver gives it, in the form that is connected to: mapped ones as IPv4."""
+def connectable(text: str) -> IpAddress | None:
+    """Return an address of a resolver in the form in which the connection is made: mapped ones as IPv4."""
     try:
         ip = ip_address(text)
     except ValueError:
@@ -239,24 +260,9 @@ def connectable(text: str) -> Address | None:
     return ip
 
 
-@cache
-def _v4() -> tuple[tuple[IPv4Network, str], ...]:
-    return tuple((IPv4Network(text), kind) for text, kind in _REFUSED_V4.items())
-
-
-@cache
-def _v6() -> tuple[tuple[IPv6Network, str], ...]:
-    return tuple((IPv6Network(text), kind) for text, kind in _REFUSED_V6.items())
-
-
-@cache
-def _v6_kinds() -> tuple[tuple[IPv6Network, str], ...]:
-    return tuple((IPv6Network(text), kind) for text, kind in _KINDS_V6.items())
-
-
 class AllowedHosts:
-    """Entries are a host, `*.domain`, an address or a network such as 10.1.0.0/16; each may end
-    in `:port`, and then allows that port only. What is no such entry allows nothing."""
+    """The hosts that a user exempts. An entry is a host, `*.domain`, an address or a network such as 10.1.0.0/16; with
+    `:port` at its end it allows that port only. Anything else allows nothing."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._entries = [_split(entry.strip().lower()) for entry in entries]
@@ -270,6 +276,7 @@ def _split(entry: str) -> tuple[str, str]:
         name, _, rest = entry[1:].partition("]")
         return name, rest.removeprefix(":")
     name, colon, port = entry.rpartition(":")
+    # More than one colon means an IPv6 address without brackets, which has no port.
     if colon and port.isdigit() and ":" not in name:
         return name.removesuffix("."), port
     return entry.removesuffix("."), ""

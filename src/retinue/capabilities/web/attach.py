@@ -1,5 +1,5 @@
-"""The web as a part of runs: its tools, made with the settings and keys of this process; which
-hosts the rules of a run let it reach; and what it means for a run to have read its pages."""
+"""The web as a part of runs: its tools, made with the settings and keys of this process, and which hosts the rules of
+a run let it reach."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Browsing:
-    """The way of this process to the web. Nothing is loaded before the first call of a tool."""
+    """The access of this process to the web. The service is not loaded before the first call of a tool."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
     def tools(self) -> dict[str, Tool]:
-        """Return what runs search and read the web with."""
+        """Return the tools that search and read the web, by name."""
         from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
@@ -44,8 +44,11 @@ class Browsing:
 
 
 def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
-    """Whether a run may talk to a host that its call did not name: None, or why not. What would
-    have to be asked is left to a call of its own, which the gate then asks about."""
+    """Return a check of hosts that a call did not name itself: None if the run may contact them, else why not.
+
+    A host about which a person would have to be asked is refused: the model can name it in a call of its own, and the
+    gate asks about that call.
+    """
 
     def why_not(url: str) -> str | None:
         guard = project.part(RunGuards).get(run_id)

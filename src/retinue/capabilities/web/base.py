@@ -1,7 +1,7 @@
-"""What the web tools share: errors with a stable code, a frame around text of strangers, and how results are shown.
+"""Shared parts of the web tools: errors with a stable code, a frame around foreign text, and how results are shown.
 
-Text from the web stands between two lines that it cannot write itself. Shown results are bounded, with a way to the
-rest.
+Text from the web stands between two lines that it cannot write itself. Shown results are bounded, and say how to read
+the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _SNIPPET = 600
 
 
 def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, most: int) -> str:
-    """The pages side by side, `most` characters in all, each from `offset` on."""
+    """Return the pages one after another, `most` characters in all, each from `offset` on."""
+    # With many pages a fair share would be too short to tell what a page is about.
     share = max(_LEAST, most // max(1, len(results)))
     parts = [f"responseId: {answer.id}", NOTE]
     for result in results:
@@ -70,7 +71,9 @@ def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, most
 
 
 def _remarks(answer: StoredAnswer, result: Result, end: int) -> list[str]:
-    found = [f"[{result.warning}]"] if result.warning else []
+    found = []
+    if result.warning:
+        found.append(f"[{result.warning}]")
     if end < len(result.content):
         where = f'get_search_content with responseId "{answer.id}", url "{result.url}", offset {end}'
         found.append(f"[{len(result.content) - end:,} more characters; continue with {where}]")
@@ -82,9 +85,14 @@ def _remarks(answer: StoredAnswer, result: Result, end: int) -> list[str]:
 def show_search(
     answer: StoredAnswer, found: tuple[StoredQuery, ...], provider: str = "", notes: tuple[str, ...] = ()
 ) -> str:
-    parts = [f"responseId: {answer.id}" + (f" (searched with {provider})" if provider else ""), NOTE]
+    head = f"responseId: {answer.id}"
+    if provider:
+        head += f" (searched with {provider})"
+    parts = [head, NOTE]
     for each in found:
-        lines = [line for number, result in enumerate(each.results, 1) for line in _lines(number, result)]
+        lines: list[str] = []
+        for number, result in enumerate(each.results, 1):
+            lines += _lines(number, result)
         parts.append(frame_untrusted("\n".join(lines) or "No results.", source=f"web search: {each.query}"))
     parts += [f"[{note}]" for note in notes]
     return "\n\n".join(parts)
@@ -100,7 +108,7 @@ def _lines(number: int, result: Result) -> list[str]:
 
 
 class WebTool(BuiltinTool):
-    """`web` gives the service; nothing of it is loaded before the first call."""
+    """A tool of the web. `web` returns the service, which is not loaded before the first call."""
 
     def __init__(self, web: Callable[[], Web]) -> None:
         super().__init__()
@@ -118,18 +126,15 @@ class WebTool(BuiltinTool):
 
 
 def failure(error: WebError) -> ToolOutput:
-    effect = ToolEffect(
-        status="failed",
-        hosts=error.hosts,
-        provider=error.provider or None,
-        code="RATE_LIMITED" if error.limited else error.code,
-    )
+    # The effect has one code for all that sent too many requests; the model gets the code of the service.
+    code = "RATE_LIMITED" if error.limited else error.code
+    effect = ToolEffect(status="failed", hosts=error.hosts, provider=error.provider or None, code=code)
     value = {"error": {"code": error.code, "message": error.message}}
     return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list; also one that a model has written as text."""
+    """Return the value as a list. Models also write a list as text."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
             value = json.loads(value)
@@ -139,7 +144,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
-    """What stands under either name, trimmed and without doubles, in order."""
+    """Return the texts given under either name, trimmed and without duplicates, in order."""
     single = given.find(one, *others)
     several = given.find(many)
     found: list[str] = []

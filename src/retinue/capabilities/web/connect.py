@@ -1,4 +1,4 @@
-"""From a checked name to a connection to a checked address: the only place where names are looked up.
+"""From a checked name to a connection to a checked address. No other module looks names up.
 
 The address that was judged is the one that is connected to; nothing is looked up again, so an answer that changes
 between the check and the connection changes nothing. The host's name stays in Host and TLS.
@@ -15,22 +15,21 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.capabilities.web.addresses import (
-    Address,
     AllowedHosts,
+    IpAddress,
     Target,
     connectable,
     refused_address,
     refused_name,
     refused_port,
 )
-from retinue.http.address import Address as Place
-from retinue.http.address import display_url, parse_url, proxy_for
+from retinue.http.address import Address, display_url, parse_url, proxy_for
 from retinue.http.connect import default_tls
 from retinue.http.connection import Connection
 from retinue.http.fetched import FetchError
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a host, as texts. Raises OSError when there are none."""
+"""Returns the addresses of a host, as texts. Raises OSError when there are none."""
 
 DNS_SECONDS = 5.0
 _REMEDY = "A user can allow a host of their own with the setting web.allowHosts."
@@ -40,7 +39,7 @@ class Pin(Struct, frozen=True):
     """A target together with the addresses that were checked for it, in the order to try."""
 
     target: Target
-    addresses: tuple[Address, ...]
+    addresses: tuple[IpAddress, ...]
     allowed: bool = False
     """A user has exempted the host."""
 
@@ -52,11 +51,14 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 
 def check_target(target: Target, allowed: AllowedHosts) -> bool:
-    """Whether the user has exempted the host. Raises FetchError for what is refused without
-    looking anything up."""
+    """Return whether the user has exempted the host. Raise FetchError for a host that is refused without looking it
+    up."""
     if target in allowed:
         return True
-    reason = refused_name(target.host) if target.ip is None else refused_address(target.ip, literal=True)
+    if target.ip is None:
+        reason = refused_name(target.host)
+    else:
+        reason = refused_address(target.ip, literal=True)
     if reason is not None:
         raise blocked(f"{target.host} is {reason}")
     port = refused_port(target.port)
@@ -66,16 +68,17 @@ def check_target(target: Target, allowed: AllowedHosts) -> bool:
 
 
 async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_resolver) -> Pin:
-    """Looks the host up, once. One refused address among several refuses them all. Raises
-    FetchError: PRIVATE_NETWORK_BLOCKED, DNS_RESOLUTION_FAILED, NETWORK_ERROR."""
+    """Look the host up, once. One refused address among several refuses them all. Raise FetchError:
+    PRIVATE_NETWORK_BLOCKED, DNS_RESOLUTION_FAILED, NETWORK_ERROR."""
     exempt = check_target(target, allowed)
     if target.ip is not None:
         found = [str(target.ip)]
     else:
+        # Without a route the resolver would only time out. An exempted host may be reachable all the same.
         if not exempt and resolve is system_resolver and not has_network():
             raise FetchError("NETWORK_ERROR", "There is no network: this machine has no route to the internet.")
         found = await _looked_up(target, resolve)
-    addresses = [ip for text in found if (ip := connectable(text)) is not None]
+    addresses: list[IpAddress] = list(filter(None, map(connectable, found)))
     if not addresses or len(addresses) != len(found):
         raise FetchError("DNS_RESOLUTION_FAILED", f"The name {target.host} leads to no usable address.")
     if not exempt:
@@ -91,8 +94,8 @@ def blocked(why: str) -> FetchError:
 
 
 def has_network() -> bool:
-    """Whether any route leads out of this machine. Nothing is sent: connecting a datagram socket
-    only asks the kernel for a route."""
+    """Return whether any route leads out of this machine. Nothing is sent: connecting a datagram socket only asks the
+    kernel for a route."""
     for family, anywhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((anywhere, 9))
@@ -120,10 +123,10 @@ _PATIENCE = 2.0
 
 
 class PageConnection(Connection):
-    """An exchange with a server nobody vouches for: its head is bounded, and its body comes out
-    as it was sent, to be unpacked by whoever bounds that."""
+    """An exchange with an untrusted server: its head is bounded, and its body is passed on as it was sent, because
+    only the caller knows how much it may unpack to."""
 
-    def __init__(self, address: Place) -> None:
+    def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._head = 0
 
@@ -139,13 +142,14 @@ class PageConnection(Connection):
 
     def on_headers_complete(self) -> None:
         status = self._status_code()
+        # 1xx answers only announce the final one, which has headers of its own.
         if status < 200:
             self.headers = {}
             return
         self.status = status
 
     async def inside(self, tls: ssl.SSLContext | None) -> PageConnection:
-        """What a proxy tunnels through this connection, once it agreed."""
+        """Return the connection that a proxy tunnels through this one, after the proxy has agreed."""
         inner = PageConnection(self.address)
         transport = self._transport
         self._end_watch()
@@ -163,17 +167,19 @@ Connect = Callable[[Pin, ssl.SSLContext | None], Awaitable[PageConnection]]
 
 
 async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection:
-    """To the first of the pinned addresses that answers. Raises OSError or FetchError."""
-    place = Place(pin.target.scheme, pin.target.host, pin.target.port)
-    proxy = None if pin.allowed else proxy_for(place)
+    """Connect to the first of the pinned addresses that answers. Raise OSError or FetchError."""
+    address = pin.target.address
+    # Exempted hosts are mostly on the user's own network, where a proxy does not reach.
+    proxy = None if pin.allowed else proxy_for(address)
     problem: OSError | None = None
-    for address in pin.addresses:
-        last = address == pin.addresses[-1]
+    for ip in pin.addresses:
+        # The last address has no successor to try, so it gets all the time that is left.
+        patience = None if ip == pin.addresses[-1] else _PATIENCE
         try:
-            async with asyncio.timeout(None if last else _PATIENCE):
+            async with asyncio.timeout(patience):
                 if proxy is not None:
-                    return await _through(proxy, place, address, tls)
-                return await _direct(place, address, tls)
+                    return await _through(proxy, address, ip, tls)
+                return await _direct(address, ip, tls)
         except ssl.SSLError:
             raise
         except OSError as error:
@@ -181,19 +187,25 @@ async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection
     raise problem or OSError("there is no address to connect to")
 
 
-async def _direct(place: Place, address: Address, tls: ssl.SSLContext | None) -> PageConnection:
+def _tls_for(address: Address, tls: ssl.SSLContext | None) -> tuple[ssl.SSLContext | None, str | None]:
+    """Return the TLS context and the host name to verify; None for both without TLS, as asyncio demands."""
+    if not address.secure:
+        return None, None
+    return tls or default_tls(), address.host
+
+
+async def _direct(address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -> PageConnection:
     loop = asyncio.get_running_loop()
-    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    context, verified = _tls_for(address, tls)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, (str(address), place.port))
-        if connectable(sock.getpeername()[0]) != address:
-            raise FetchError("PRIVATE_NETWORK_BLOCKED", f"{place.host} was not reached at the checked address.")
+        await loop.sock_connect(sock, (str(ip), address.port))
+        if connectable(sock.getpeername()[0]) != ip:
+            raise FetchError("PRIVATE_NETWORK_BLOCKED", f"{address.host} was not reached at the checked address.")
         _, connection = await loop.create_connection(
-            lambda: PageConnection(place),
-            sock=sock,
-            ssl=(tls or default_tls()) if place.secure else None,
-            server_hostname=place.host if place.secure else None,
+            lambda: PageConnection(address), sock=sock, ssl=context, server_hostname=verified
         )
     except BaseException:
         sock.close()
@@ -201,28 +213,26 @@ async def _direct(place: Place, address: Address, tls: ssl.SSLContext | None) ->
     return connection
 
 
-async def _through(proxy: str, place: Place, address: Address, tls: ssl.SSLContext | None) -> PageConnection:
-    """The proxy is told the address, not the name: it cannot look it up differently."""
+async def _through(proxy: str, address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -> PageConnection:
+    """Connect through a proxy. It is told the checked IP address, not the name, so that it looks nothing up."""
     try:
         relay, _, authorization = parse_url(proxy)
     except ValueError:
         raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} is not an http or https URL.") from None
     loop = asyncio.get_running_loop()
+    context, verified = _tls_for(relay, None)
     _, connection = await loop.create_connection(
-        lambda: PageConnection(place),
-        relay.host,
-        relay.port,
-        ssl=default_tls() if relay.secure else None,
-        server_hostname=relay.host if relay.secure else None,
+        lambda: PageConnection(address), relay.host, relay.port, ssl=context, server_hostname=verified
     )
-    host = f"[{address}]" if address.version == 6 else str(address)
-    head = f"CONNECT {host}:{place.port} HTTP/1.1\r\nhost: {host}:{place.port}\r\n"
-    head += f"proxy-authorization: {authorization}\r\n" if authorization else ""
+    host = f"[{ip}]" if ip.version == 6 else str(ip)
+    head = f"CONNECT {host}:{address.port} HTTP/1.1\r\nhost: {host}:{address.port}\r\n"
+    if authorization:
+        head += f"proxy-authorization: {authorization}\r\n"
     try:
         if not await connection.exchange(f"{head}\r\n".encode("ascii"), b"", None) or connection.status != 200:
             said = f"answered {connection.status}" if connection.status else "hung up"
-            raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} {said} when asked for {place.origin}.")
-        return await connection.inside((tls or default_tls()) if place.secure else None)
+            raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}.")
+        return await connection.inside(_tls_for(address, tls)[0])
     except BaseException:
         connection.abort()
         raise

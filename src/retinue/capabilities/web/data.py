@@ -20,8 +20,8 @@ _TAGS = re.compile(r"<[^<>]{0,2000}>")
 
 
 def read_xml(text: str) -> tuple[str, str]:
-    """A title and what is in it. ValueError: show it as text. A document that declares entities
-    is not parsed at all, so none is ever expanded or fetched."""
+    """Return the title and the text of a document, or raise ValueError. One that declares entities is not parsed, so
+    that none is ever expanded or fetched."""
     if "<!ENTITY" in text:
         raise ValueError("it declares entities, which are not read")
     try:
@@ -43,11 +43,15 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
     channel = next((each for each in root.iter() if _name(each) == "channel"), root)
     title, about = _text(channel, "title"), _text(channel, "description", "subtitle")
     entries = [each for each in root.iter() if _name(each) == entry]
-    parts = [about] if about else []
+    parts = []
+    if about:
+        parts.append(about)
     for each in entries[:_MOST_ENTRIES]:
         head = _text(each, "title") or "(no title)"
         when = _text(each, "pubDate", "published", "updated", "date")
-        lines = [f"- {head}" + (f" ({when})" if when else ""), _link(each), _text(each, "description", "summary")]
+        if when:
+            head += f" ({when})"
+        lines = [f"- {head}", _link(each), _text(each, "description", "summary")]
         parts.append("\n  ".join(filter(None, lines)))
     if len(entries) > _MOST_ENTRIES:
         parts.append(f"… {len(entries) - _MOST_ENTRIES} more entries")
@@ -55,15 +59,18 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
 
 
 def _site_map(root: ElementTree.Element) -> str:
-    places = [(each.text or "").strip() for each in root.iter() if _name(each) == "loc"]
-    more = f"\n… {len(places) - 500} more" if len(places) > 500 else ""
-    return f"Site map with {len(places):,} addresses\n\n" + "\n".join(places[:500]) + more
+    urls = [(each.text or "").strip() for each in root.iter() if _name(each) == "loc"]
+    text = f"Site map with {len(urls):,} addresses\n\n" + "\n".join(urls[:500])
+    if len(urls) > 500:
+        text += f"\n… {len(urls) - 500} more"
+    return text
 
 
 def _text(element: ElementTree.Element, *names: str) -> str:
     for name in names:
         for child in element:
             if _name(child) == name:
+                # Feeds carry HTML as escaped text, so tags and entities are left after XML has been parsed.
                 text = "".join(child.itertext())
                 return " ".join(unescape(_TAGS.sub(" ", text)).split())[:500]
     return ""
@@ -77,6 +84,7 @@ def _link(entry: ElementTree.Element) -> str:
 
 
 def _name(element: ElementTree.Element) -> str:
+    # Comments and processing instructions have a function in place of a tag.
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -92,7 +100,7 @@ _TELLING = (
 
 
 def read_json(text: str) -> str:
-    """Pretty, with long lists cut to their first part."""
+    """Return JSON with indentation and with long lists cut."""
     try:
         return json.dumps(_shortened(json.loads(text)), indent=2, ensure_ascii=False)
     except RecursionError:
@@ -103,12 +111,14 @@ def read_json_lines(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     for line in lines[:_MOST_ROWS]:
         json.loads(line)
-    more = f"\n… {len(lines) - _MOST_ROWS} more lines" if len(lines) > _MOST_ROWS else ""
-    return "\n".join(lines[:_MOST_ROWS]) + more
+    shown = lines[:_MOST_ROWS]
+    if len(lines) > _MOST_ROWS:
+        shown.append(f"… {len(lines) - _MOST_ROWS} more lines")
+    return "\n".join(shown)
 
 
 def read_linked(text: str) -> str:
-    """JSON-LD: what it is about, then the whole."""
+    """Return a summary of JSON-LD, then the whole."""
     try:
         summary = summarise_linked(json.loads(text))
     except RecursionError:
@@ -117,8 +127,12 @@ def read_linked(text: str) -> str:
 
 
 def summarise_linked(data: Any) -> str:
-    nodes = data.get("@graph", [data]) if isinstance(data, Mapping) else data
-    found = [_node(node) for node in (nodes if isinstance(nodes, list) else [nodes])[:10] if isinstance(node, Mapping)]
+    nodes = data
+    if isinstance(data, Mapping):
+        nodes = data.get("@graph", [data])
+    if not isinstance(nodes, list):
+        nodes = [nodes]
+    found = [_node(node) for node in nodes[:10] if isinstance(node, Mapping)]
     return "\n\n".join(filter(None, found))
 
 
@@ -127,7 +141,9 @@ def _node(node: Mapping[str, Any]) -> str:
     lines = [f"{name}: {text}" for name in _TELLING if (text := _short(node.get(name)))]
     if not kind or not lines:
         return ""
-    return "\n".join([f"**{', '.join(map(str, kind)) if isinstance(kind, list) else kind}**", *lines])
+    if isinstance(kind, list):
+        kind = ", ".join(map(str, kind))
+    return "\n".join([f"**{kind}**", *lines])
 
 
 def _short(value: Any) -> str:
@@ -143,12 +159,14 @@ def _shortened(value: Any) -> Any:
         return {key: _shortened(inner) for key, inner in value.items()}
     if isinstance(value, list):
         kept = [_shortened(inner) for inner in value[:_MOST_ITEMS]]
-        return [*kept, f"… {len(value) - _MOST_ITEMS} more items"] if len(value) > _MOST_ITEMS else kept
+        if len(value) > _MOST_ITEMS:
+            kept.append(f"… {len(value) - _MOST_ITEMS} more items")
+        return kept
     return value
 
 
 def read_csv(text: str) -> str:
-    """The first rows as a table."""
+    """Return the first rows as a table."""
     first = text[:8_192].partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
     try:
@@ -180,7 +198,8 @@ def _line(row: list[str], width: int) -> str:
 
 
 def read_yaml(text: str) -> str:
-    """As it is; parsed only to know whether it can be."""
+    """Return YAML as it is, or raise ValueError if it cannot be parsed."""
+    # Parsing a larger text takes long, and only a warning depends on it.
     if len(text) <= _MOST_YAML:
         import yaml
 

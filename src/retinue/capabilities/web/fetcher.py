@@ -1,8 +1,8 @@
-"""One page of the public web: looked up, checked, connected to, bounded, redirects included.
+"""One page of the public web, with its redirects: looked up, checked, fetched within bounds.
 
-Every address that is connected to was judged before and is the one that was judged; this holds for every redirect.
-Time and size are bounded, also the size of packed bodies after unpacking. The request carries no cookie, no credential
-and nothing about the user. A host gets few requests at a time, and none before the time that it asked for.
+Only addresses that were checked before are connected to; this holds for every redirect. Time and size are bounded,
+and so is the size of packed bodies after unpacking. The request carries no cookie, no credential and nothing about the
+user. A host gets few requests at a time, and none before the time that it asked for.
 """
 
 from __future__ import annotations
@@ -33,23 +33,27 @@ _STEP = 64 * 1024
 
 
 class Unpacker:
-    """Takes a body in pieces; `data` never grows beyond `most` bytes, however small the pieces
-    were that it came from. `full` says that there was more."""
+    """Unpacks a body piece by piece. `data` never grows beyond `most` bytes, however tightly it was packed; `full`
+    says that there was more."""
 
     def __init__(self, encodings: str, most: int) -> None:
-        names = [name.strip().lower() for name in encodings.split(",") if name.strip()]
-        names = [name for name in names if name != "identity"]
+        names = [name.strip().lower() for name in encodings.split(",")]
+        names = [name for name in names if name not in ("", "identity")]
         wrong = next((name for name in names if name not in ("gzip", "x-gzip", "deflate")), None)
         if wrong is not None or len(names) > _MOST_LAYERS:
-            how = f" as {wrong}" if wrong is not None and re.fullmatch(r"[a-z0-9-]{1,20}", wrong) else ""
+            how = ""
+            # The name comes from the server, so it is repeated only if it looks like one.
+            if wrong is not None and re.fullmatch(r"[a-z0-9-]{1,20}", wrong):
+                how = f" as {wrong}"
             raise FetchError("ENCODING", f"The server packed its answer{how}, in a way that was not asked for.")
         self.data = bytearray()
         self.full = False
         self._most = most
+        # The header lists encodings in the order in which they were applied.
         self._layers = [_Layer(name) for name in reversed(names)]
 
     def feed(self, piece: bytes) -> bool:
-        """False when nothing more is wanted."""
+        """Unpack a piece. Return False when nothing more is wanted."""
         self._push(piece, 0)
         return not self.full
 
@@ -72,7 +76,7 @@ class _Layer:
         self._fresh = True
 
     def unpack(self, piece: bytes) -> tuple[bytes, bytes]:
-        """At most a step of what comes out, and what is left of the piece."""
+        """Return at most two steps of unpacked bytes, and the unused rest of the piece."""
         if self._engine.eof:
             return b"", b""
         try:
@@ -80,7 +84,8 @@ class _Layer:
         except zlib.error:
             if not (self._deflate and self._fresh):
                 raise FetchError("ENCODING", "The server sent a packed answer that cannot be unpacked.") from None
-            self._engine = zlib.decompressobj(-zlib.MAX_WBITS)  # as some servers understand "deflate"
+            # Some servers send bare deflate data, without the zlib header that "deflate" demands.
+            self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
             self._fresh = False
             return self.unpack(piece)
         self._fresh = False
@@ -93,7 +98,7 @@ class _Layer:
         return out, rest
 
     def _next_member(self) -> bytes:
-        """A gzip file may be followed by another; anything else behind it is of no account."""
+        """Prepare for a further gzip member and return its bytes. Anything else after the end is ignored."""
         rest = self._engine.unused_data
         if not rest.startswith(b"\x1f\x8b"):
             return b""
@@ -112,18 +117,19 @@ class _Host:
 
 
 class Politeness:
-    """Shared by all runs of a process. `at_once` requests to a host, `delay` seconds between
-    their starts. A host that answered 429 or 503 with a time is left alone until then."""
+    """Limits for each host, shared by all runs of a process: `at_once` requests, `delay` seconds between their
+    starts. A host that answered 429 or 503 with a time is left alone until then."""
 
     def __init__(self, at_once: int = 2, delay: float = 0.2) -> None:
         self.at_once = at_once
         self.delay = delay
+        # A semaphore belongs to one event loop, and a process may have several.
         self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Host]] = WeakKeyDictionary()
         self._closed_until: dict[str, float] = {}
 
     @asynccontextmanager
     async def turn(self, host: str) -> AsyncIterator[None]:
-        """Raises FetchError RATE_LIMITED at once while the host does not want to be asked."""
+        """Wait for a turn with the host. Raise FetchError RATE_LIMITED at once while it wants no requests."""
         wait = self._closed_until.get(host, 0.0) - time.monotonic()
         if wait > 0:
             raise FetchError("RATE_LIMITED", f"{host} asked not to be asked again for {wait:.0f} more seconds.")
@@ -140,7 +146,7 @@ class Politeness:
             yield
 
     def close(self, host: str, seconds: float) -> None:
-        """The host wants to be left alone that long."""
+        """Send the host no request for that long."""
         self._closed_until[host] = time.monotonic() + min(max(seconds, 1.0), _LONGEST_WAIT)
 
 
@@ -149,12 +155,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONNECT_SECONDS = 8.0
 
 Permit = Callable[[str], str | None]
-"""Whether a host that only a redirect has named may be asked: None, or why not."""
+"""Returns None if a host that only a redirect has named may be asked, else why not."""
 
 
 class Fetcher:
-    """`resolve` and `connect` are where names and connections come from. `tls` replaces the
-    system's certificates."""
+    """Fetches pages. `resolve` and `connect` replace the system's lookup and connections, `tls` its certificates."""
 
     def __init__(
         self,
@@ -174,8 +179,8 @@ class Fetcher:
         self._tls = tls
 
     async def fetch(self, url: str, *, most: int, permit: Permit = lambda url: None, accept: str = "") -> Fetched:
-        """At most `most` bytes of what is at `url`. Raises FetchError, whatever the other side does.
-        Waiting for other requests to the same host is not counted as the host's time."""
+        """Return at most `most` bytes of the page at `url`. Raise FetchError, whatever the other side does. Waiting
+        for other requests to the same host does not count against its time."""
         hosts: list[str] = []
         try:
             async with asyncio.timeout(self.seconds) as clock:
@@ -205,10 +210,11 @@ class Fetcher:
     async def _one(
         self, target: Target, most: int, accept: str, hosts: list[str], clock: asyncio.Timeout
     ) -> Fetched | str:
-        """One exchange: an answer, or where it is."""
+        """Make one request. Return the answer, or the location of a redirect."""
         check_target(target, self.allowed)
         loop = asyncio.get_running_loop()
         left = (clock.when() or loop.time()) - loop.time()
+        # The clock stands still while other requests to the host have their turn.
         clock.reschedule(None)
         async with self._politeness.turn(target.host):
             clock.reschedule(loop.time() + left)
@@ -255,6 +261,7 @@ class Fetcher:
             raise FetchError("NETWORK_ERROR", f"{target.authority} closed the connection without an answer.")
         status, headers = connection.status, connection.headers
         if status in _REDIRECTS and headers.get("location"):
+            # Headers were decoded as latin-1; servers put UTF-8 into this one.
             return headers["location"].encode("latin-1").decode("utf-8", "replace")
         if not 200 <= status < 300:
             raise self._refusal(target, status, headers)
@@ -267,13 +274,17 @@ class Fetcher:
     def _refusal(self, target: Target, status: int, headers: Mapping[str, str]) -> FetchError:
         wait = retry_after(headers)
         if status == 429 or (status == 503 and wait is not None):
+            later = ""
+            if wait is not None:
+                later = f" It asks to be left alone for {wait:.0f} seconds."
             self._politeness.close(target.host, 5.0 if wait is None else wait)
-            later = "" if wait is None else f" It asks to be left alone for {wait:.0f} seconds."
             return FetchError(
                 "RATE_LIMITED", f"{target.host} answered {status}: too many requests.{later}", status=status
             )
         words = {401: "it wants a login", 403: "it refuses", 404: "there is no such page", 410: "the page is gone"}
-        reason = words.get(status, "the server failed" if status >= 500 else "no page came")
+        reason = words.get(status, "no page came")
+        if status >= 500:
+            reason = "the server failed"
         return FetchError("HTTP_STATUS", f"{target.url} answered {status}: {reason}.", status=status)
 
 
@@ -291,7 +302,7 @@ def _head(target: Target, accept: str) -> bytes:
 
 
 def user_agent() -> str:
-    """Who is asking, honestly, so that a site can tell and say no."""
+    """Return an honest name, by which a site can recognise and refuse us."""
     from retinue.core.version import __version__
 
     return f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)"

@@ -41,9 +41,11 @@ class HtmlText(NamedTuple):
 
 
 def read_html(page: str, url: str) -> HtmlText:
-    """Raise FetchError where the extra is not installed, and ValueError for a page that cannot be converted."""
+    """Convert a page. Raise FetchError without the extra, and ValueError for a page that cannot be converted."""
     page, cut = _limit_tags(page)
-    warnings = [f"Only its first {_MOST_TAGS:,} tags were read."] if cut else []
+    warnings = []
+    if cut:
+        warnings.append(f"Only its first {_MOST_TAGS:,} tags were read.")
     whole = _convert(page, url)
     title = _title_of(whole)
     data = _structured_data(whole)
@@ -92,7 +94,7 @@ def _convert(page: str, url: str, *, furniture: bool = False) -> ConversionResul
 
 
 def _extract_main_part(page: str, url: str) -> str:
-    """Return an empty text where there is no such part."""
+    """Return the part of the page that people read, or an empty text where there is none."""
     try:
         from trafilatura import extract
     except ImportError:
@@ -126,7 +128,9 @@ def _text_of(whole: ConversionResult, url: str) -> str:
 
     def shorten(link: re.Match[str]) -> str:
         text, target = link.groups()
-        return text if target.startswith(here) else f"[{text}]({target})"
+        if target.startswith(here):
+            return text
+        return f"[{text}]({target})"
 
     text = _FRONT_MATTER.sub("", whole.content or "", count=1)
     return _LINK.sub(shorten, text).strip()

@@ -29,12 +29,12 @@ _DECLARED = re.compile(
     rb"<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
 _SAME = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949"}
-"""What pages that say the first are really written in."""
+"""By the encoding that a page declares, the larger one that it may really use."""
 _KNOWN = re.compile(
     r"utf-(?:8|16|16-le|16-be|32|32-le|32-be)|cp\d{3,4}|iso8859-\d{1,2}|koi8-[ru]|mac-\w+|gb18030|big5(?:hkscs)?"
     r"|euc_j\w+|euc-jp|iso2022_jp\w*|shift_jis\w*|tis-620"
 )
-"""Encodings of text. Python knows others that are none, or that take quadratic time."""
+"""Encodings of text. Other codecs of Python do not encode text, or take quadratic time."""
 _FEW = 0.002
 _LITTLE = 64
 """Fewer bytes tell nothing about their encoding."""
@@ -44,13 +44,13 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[str, str | None]:
-    """The text, and a warning where something had to be guessed. `truncated` bodies may end
-    inside a character."""
+    """Return the text, and a warning where something had to be guessed. `truncated` bodies may end inside a
+    character."""
     for bom, name in _BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace").removeprefix("\ufeff"), None
-    said = [found[1] for found in _PARAMETER.finditer(header)][:1]
-    said += [found[1].decode("ascii") for found in _DECLARED.finditer(body[:4096])][:1]
+    said = _PARAMETER.findall(header)[:1]
+    said += [name.decode("ascii") for name in _DECLARED.findall(body[:4096])[:1]]
     for name in filter(None, map(_codec, said)):
         text = _strict(body, name, truncated)
         if text is not None:
@@ -58,16 +58,19 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
     text = _strict(body, "utf-8", truncated)
     if text is not None:
         return text, None
+    # A few broken characters are more likely than another encoding.
     text = body.decode("utf-8", "replace")
     if text.count("\ufffd") <= len(text) * _FEW:
         return text, "Some characters of it are broken."
     guess = _guess(body)
-    warning = f"It is not in the encoding it claims ({said[0]}); read as {guess}." if said else f"Read as {guess}."
+    warning = f"Read as {guess}."
+    if said:
+        warning = f"It is not in the encoding it claims ({said[0]}); read as {guess}."
     return body.decode(guess, "replace"), warning
 
 
 def is_binary(text: str) -> bool:
-    """Whether it is no text at all, whatever the server called it."""
+    """Return whether decoded data is not text, whatever the server declared."""
     sample = text[:8192]
     if not sample:
         return False
@@ -94,7 +97,7 @@ def _strict(body: bytes, name: str, truncated: bool) -> str | None:
 
 
 def _guess(body: bytes) -> str:
-    """Return the encoding that is most probable; that of western Windows where nothing tells."""
+    """Return the most probable encoding, or that of western Windows where nothing indicates another."""
     if len(body) < _LITTLE:
         return "cp1252"
     try:
@@ -102,7 +105,9 @@ def _guess(body: bytes) -> str:
     except ImportError:
         return "cp1252"
     best = from_bytes(body[:20_000], cp_exclusion=list(_NEVER_UNMARKED)).best()
-    return (_codec(best.encoding) if best is not None else None) or "cp1252"
+    if best is None:
+        return "cp1252"
+    return _codec(best.encoding) or "cp1252"
 
 
 Kind = Literal["html", "json", "json-ld", "json-lines", "csv", "xml", "yaml", "markdown", "text", "document", "binary"]
@@ -196,16 +201,16 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
 
 
 def media_type(header: str) -> str:
-    """`text/html`; empty where the header is none, whatever it says instead."""
+    """Return the type alone, such as `text/html`; an empty text for a header of another form."""
     found = header.partition(";")[0].strip().lower()
     return found if _MEDIA_TYPE.fullmatch(found) else ""
 
 
 def detect(header: str, url: str, body: bytes) -> Kind:
-    """`header` is the content type the server gave, which may be empty or wrong."""
-    found = next((kind for magic, kind in _MAGIC if body.startswith(magic)), None)
-    if found is not None:
-        return found
+    """Detect the kind of a body. `header` is the content type of the server, which may be empty or wrong."""
+    for magic, found in _MAGIC:
+        if body.startswith(magic):
+            return found
     kind = media_type(header)
     if kind in _TYPES:
         return _refined(_TYPES[kind], body)
@@ -216,6 +221,7 @@ def detect(header: str, url: str, body: bytes) -> Kind:
     if kind.startswith(_DOCUMENTS):
         return "document"
     ending = _ENDINGS.get(PurePosixPath(urlsplit(url).path).suffix.lower())
+    # A document would have been known by its first bytes.
     if ending is not None and ending != "document":
         return ending
     if kind.startswith(("image/", "audio/", "video/", "font/")):
@@ -224,7 +230,7 @@ def detect(header: str, url: str, body: bytes) -> Kind:
 
 
 def _refined(kind: Kind, body: bytes) -> Kind:
-    """A header may be wrong in one way that is common: a page of errors in place of data."""
+    """Return `html` for a page of errors that is sent in place of data, a common mistake of servers."""
     if kind in ("json", "csv", "yaml", "markdown") and _is_page(body):
         return "html"
     return kind
@@ -255,13 +261,13 @@ def _is_json(body: bytes) -> bool:
 
 
 MOST_CHARACTERS = 1_000_000
-"""Of a page, before it is converted."""
+"""How much of a page is converted."""
 
 _GAPS = re.compile(r"\n{3,}")
 
 
 class Readable(Struct, frozen=True):
-    """`warning` says what had to be guessed or given up."""
+    """A page as text. `warning` says what had to be guessed or left out."""
 
     kind: Kind
     text: str
@@ -270,7 +276,7 @@ class Readable(Struct, frozen=True):
 
 
 def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Readable:
-    """Raises FetchError for what is no text. Takes processor time: call it in a thread."""
+    """Read a page. Raise FetchError for anything but text. Takes processor time: call it in a thread."""
     kind = detect(header, url, body)
     if kind == "document":
         raise FetchError(
@@ -325,7 +331,7 @@ def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
 
 
 def plain(text: str) -> str:
-    """Text without trailing blanks and without gaps."""
+    """Return text without trailing blanks and without gaps."""
     lines = (line.rstrip() for line in clean(text.replace("\r\n", "\n")).split("\n"))
     return _GAPS.sub("\n\n", "\n".join(lines)).strip()
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 class Brave(HttpSearcher):
     name = "brave"
-
-    def missing(self) -> str | None:
-        return None if self._key else "set BRAVE_SEARCH_API_KEY"
+    setup = "set BRAVE_SEARCH_API_KEY"
 
     async def search(self, query: str, count: int) -> list[Result]:
         asked = {"q": query[:400], "count": str(count)}
@@ -39,9 +37,7 @@ class Brave(HttpSearcher):
 
 class Tavily(HttpSearcher):
     name = "tavily"
-
-    def missing(self) -> str | None:
-        return None if self._key else "set TAVILY_API_KEY"
+    setup = "set TAVILY_API_KEY"
 
     async def search(self, query: str, count: int) -> list[Result]:
         data = await self.post(
@@ -52,9 +48,7 @@ class Tavily(HttpSearcher):
 
 class Exa(HttpSearcher):
     name = "exa"
-
-    def missing(self) -> str | None:
-        return None if self._key else "set EXA_API_KEY"
+    setup = "set EXA_API_KEY"
 
     async def search(self, query: str, count: int) -> list[Result]:
         asked = {"query": query, "numResults": count, "contents": {"text": {"maxCharacters": 600}}}
@@ -76,7 +70,9 @@ class SearXNG(HttpSearcher):
 
 def _at(data: Any, *names: str) -> Any:
     for name in names:
-        data = data.get(name) if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(name)
     return data
 
 
@@ -88,7 +84,7 @@ _SETUP = (
 
 
 class Made(Struct, frozen=True):
-    """What a search gave. `notes` say who was asked in vain before."""
+    """The result of a search. `notes` name the services that were asked before and failed."""
 
     found: tuple[StoredQuery, ...]
     provider: str
@@ -97,7 +93,7 @@ class Made(Struct, frozen=True):
 
 
 class Search:
-    """The services as settings and environment have them."""
+    """The search services that settings and environment set up."""
 
     def __init__(
         self, settings: Settings, environment: Mapping[str, str], transport: Transport, seconds: float = SECONDS
@@ -108,8 +104,8 @@ class Search:
         self._seconds = seconds
 
     def order(self) -> list[Searcher]:
-        """Those that can be asked, in order. A named one is asked alone. Raises WebError when
-        there is none, with what to do."""
+        """Return the services that can be asked, in order; a service that the settings name is asked alone. Raise
+        WebError when there is none."""
         named = self._settings.web_provider
         if named != "auto":
             searcher = self._make(named)
@@ -117,31 +113,33 @@ class Search:
             if why is not None:
                 raise WebError("PROVIDER_UNAVAILABLE", f"{named} cannot be asked: {why}.", provider=named)
             return [searcher]
-        ready = [searcher for name in SEARCHERS if (searcher := self._make(name)).missing() is None]
+        ready = [searcher for searcher in map(self._make, SEARCHERS) if searcher.missing() is None]
         if not ready:
             raise WebError("PROVIDER_UNAVAILABLE", _SETUP)
         return sorted(ready, key=lambda searcher: searcher.tier)
 
     def setup(self) -> dict[str, str | None]:
-        """Every service, and what it lacks before it can be asked; None where nothing."""
+        """Return every service with what it lacks before it can be asked, or None."""
         return {name: self._make(name).missing() for name in SEARCHERS}
 
     async def run(self, queries: Sequence[str], count: int) -> Made:
-        """All queries with the first service that answers them. Raises WebError."""
+        """Ask the first service that answers all queries. Raise WebError when none does."""
         problems: list[WebError] = []
+        contacted: list[str] = []
         for searcher in self.order():
             try:
                 found = await self._ask(searcher, queries, count)
             except WebError as error:
                 problems.append(error)
+                contacted += error.hosts
                 continue
-            hosts = tuple(dict.fromkeys([*(host for each in problems for host in each.hosts), searcher.host]))
-            return Made(found, searcher.name, hosts, tuple(str(error) for error in problems))
+            hosts = tuple(dict.fromkeys([*contacted, searcher.host]))
+            return Made(found, searcher.name, hosts, tuple(map(str, problems)))
         first = problems[0]
         raise WebError(
             first.code,
             " ".join(error.message for error in problems),
-            hosts=tuple(dict.fromkeys(host for each in problems for host in each.hosts)),
+            hosts=tuple(dict.fromkeys(contacted)),
             provider=first.provider,
             limited=first.limited,
         )
@@ -163,6 +161,7 @@ class Search:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(query)) for query in queries]
         except ExceptionGroup as several:
+            # Callers know WebError, not groups; the queries mostly fail for the same reason.
             for error in several.exceptions:
                 if isinstance(error, WebError):
                     raise error from None

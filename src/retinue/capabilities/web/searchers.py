@@ -1,8 +1,8 @@
-"""What a search service is, how one is asked over HTTP, and the two that need more than a request of their own.
+"""Search services: their interface, how one is asked over HTTP, and two that need more than a plain request.
 
-These are DuckDuckGo, through the library `ddgs` of the extra `web`, and the search of a model's provider (Anthropic,
-OpenAI, Gemini): one small request per query, of whose answer only the sources are used. Its tokens are not in the
-run's own account.
+These two are DuckDuckGo, through the library `ddgs` of the extra `web`, and the search of a model's provider
+(Anthropic, OpenAI, Gemini): one small request per query, of whose answer only the sources are used. The run is not
+charged for its tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Searcher(Protocol):
-    """`tier` 0 has a key of its own, 1 is the user's server, 2 needs nothing, 3 costs tokens."""
+    """A search service. `tier` 0 has a key of its own, 1 is the user's server, 2 needs nothing, 3 costs tokens."""
 
     name: str
     tier: int
@@ -38,16 +38,16 @@ class Searcher(Protocol):
     def host(self) -> str: ...
 
     def missing(self) -> str | None:
-        """What to set up before it can be asked; None when nothing. Cheap: nothing is loaded."""
+        """Return what to set up before the service can be asked, or None. Cheap: nothing is loaded."""
         ...
 
     async def search(self, query: str, count: int) -> list[Result]:
-        """Raises WebError with the codes of PROVIDER_CODES."""
+        """Return the results of a query, or raise WebError."""
         ...
 
 
 def failure(provider: str, host: str, status: int, said: str = "") -> WebError:
-    """A status of a service as the code that stands for it."""
+    """Return the error for a status of a service."""
     match status:
         case 401 | 403:
             code, what = "PROVIDER_AUTH_FAILED", "refuses the key"
@@ -57,15 +57,19 @@ def failure(provider: str, host: str, status: int, said: str = "") -> WebError:
             code, what = "PROVIDER_UNAVAILABLE", "failed"
         case _:
             code, what = "WEB_SEARCH_FAILED", "did not understand the request"
-    text = f"{provider} {what} (status {status})" + (f": {said}" if said else "") + "."
-    return WebError(code, text, hosts=(host,), provider=provider, limited=status == 429)
+    text = f"{provider} {what} (status {status})"
+    if said:
+        text += f": {said}"
+    return WebError(code, f"{text}.", hosts=(host,), provider=provider, limited=status == 429)
 
 
 class HttpSearcher:
-    """A service that answers in JSON. A subclass says how it is asked and what it answers."""
+    """A service that answers in JSON. A subclass says how it is asked and how its answer is read; `setup` says how a
+    user gets it a key."""
 
     name = ""
     tier = 0
+    setup = ""
 
     def __init__(self, transport: Transport, base: str, key: str = "") -> None:
         self._transport = transport
@@ -75,6 +79,9 @@ class HttpSearcher:
     @property
     def host(self) -> str:
         return urlsplit(self._base).hostname or self._base
+
+    def missing(self) -> str | None:
+        return None if self._key else self.setup
 
     async def get(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Any:
         return await self._ask(f"{self._base}{path}?{urlencode(query)}", headers, None)
@@ -108,23 +115,32 @@ class HttpSearcher:
         return WebError("WEB_SEARCH_FAILED", f"{self.name}: {what}.", hosts=(self.host,), provider=self.name)
 
     def _said(self, data: bytes) -> str:
-        """What an error says: one line, without markup and without the key."""
+        """Return the text of an error: one line, without markup and without the key."""
         from retinue.tools.delegation.frame import one_line
 
         text = plain(data[:2_000].decode("utf-8", "replace"))
-        return one_line(text.replace(self._key, "[key]") if self._key else text)
+        # Some services repeat a wrong key in their answer.
+        if self._key:
+            text = text.replace(self._key, "[key]")
+        return one_line(text)
 
 
 def plain(text: object) -> str:
-    """Text of a result, without the markup some services put into it."""
-    return " ".join(unescape(_TAG.sub("", text)).split()) if isinstance(text, str) else ""
+    """Return the text of a result without the markup that some services put into it."""
+    if not isinstance(text, str):
+        return ""
+    return " ".join(unescape(_TAG.sub("", text)).split())
 
 
 def results(rows: Any, source: str, *, url: str, title: str, snippet: str) -> list[Result]:
-    """The rows that are results, read by the names of their fields; others are passed over."""
+    """Return the rows that are results, read by the names of their fields. Others are skipped."""
     found: dict[str, Result] = {}
-    for row in rows if isinstance(rows, list) else ():
-        address = row.get(url) if isinstance(row, Mapping) else None
+    if not isinstance(rows, list):
+        return []
+    for row in rows:
+        if not isinstance(row, Mapping):
+            continue
+        address = row.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")) and address not in found:
             snippet_text = plain(row.get(snippet))[:2_000]
             found[address] = Result(address, plain(row.get(title))[:300], snippet_text, source)
@@ -132,7 +148,7 @@ def results(rows: Any, source: str, *, url: str, title: str, snippet: str) -> li
 
 
 async def in_time(provider: str, host: str, seconds: float, work: Any) -> Any:
-    """The work, or the code for one that takes too long."""
+    """Return the result of the work. Raise WebError when it takes too long."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -143,7 +159,7 @@ async def in_time(provider: str, host: str, seconds: float, work: Any) -> Any:
 
 
 _NO_WAY = ("connect", "dns", "resolve", "network", "sending request")
-"""Words of the library's errors when nobody was reached."""
+"""Words in the library's errors when no server was reached."""
 
 
 class DuckDuckGo:
@@ -174,6 +190,7 @@ class DuckDuckGo:
             raise self._error("WEB_SEARCH_TIMEOUT", f"it did not answer in {self._seconds:g} seconds") from None
         except DDGSException as error:
             said = " ".join(str(error).split())
+            # The library raises an error for a search without results.
             if "no results" in said.lower():
                 return []
             if any(word in said.lower() for word in _NO_WAY):
@@ -197,8 +214,10 @@ class Native(HttpSearcher):
 
     def __init__(self, transport: Transport, providers: Providers, model: str | None) -> None:
         self._provider, self._model = _chosen(providers, model)
-        base = self._provider.base_url if self._provider else ""
-        super().__init__(transport, base, self._provider.api_key if self._provider else "")
+        base = key = ""
+        if self._provider is not None:
+            base, key = self._provider.base_url, self._provider.api_key
+        super().__init__(transport, base, key)
 
     def missing(self) -> str | None:
         return None if self._provider else "set a key of Anthropic, OpenAI or Gemini, or web.nativeModel"
@@ -230,13 +249,17 @@ class Native(HttpSearcher):
 
 
 def _chosen(providers: Providers, wanted: str | None) -> tuple[Provider | None, str]:
-    """The provider to ask, and with which model: the one that was named, else a small one of the
-    first provider that has a key."""
+    """Return the provider to ask and its model: the model that was named, or a small one of the first provider that
+    has a key."""
     if wanted:
         name, _, model = wanted.partition("/")
-        provider = providers.get("openai-responses" if name == "openai" else name)
-        usable = provider is not None and provider.problem is None and provider.api in _APIS
-        return (provider, model) if usable else (None, "")
+        # The search of OpenAI is a tool of its Responses API only.
+        if name == "openai":
+            name = "openai-responses"
+        provider = providers.get(name)
+        if provider is not None and provider.problem is None and provider.api in _APIS:
+            return provider, model
+        return None, ""
     for api in _APIS:
         provider = providers.get(api)
         if provider is not None and provider.problem is None and not provider.custom:
@@ -248,11 +271,10 @@ def _chosen(providers: Providers, wanted: str | None) -> tuple[Provider | None, 
 
 def _of_anthropic(data: Any) -> Iterator[Mapping[str, Any]]:
     blocks = _list(data, "content")
-    cited = {
-        citation.get("url"): citation.get("cited_text", "")
-        for block in blocks
-        for citation in _list(block, "citations")
-    }
+    cited = {}
+    for block in blocks:
+        for citation in _list(block, "citations"):
+            cited[citation.get("url")] = citation.get("cited_text", "")
     for block in blocks:
         if block.get("type") == "web_search_tool_result":
             for row in _list(block, "content"):
@@ -265,6 +287,7 @@ def _of_openai(data: Any) -> Iterator[Mapping[str, Any]]:
             text = part.get("text", "")
             for note in _list(part, "annotations"):
                 if note.get("type") == "url_citation":
+                    # A citation follows the text it supports: the line before it is the snippet.
                     end = note.get("start_index") or 0
                     start = max(0, text.rfind("\n", 0, end))
                     yield {**note, "snippet": text[start:end].strip()}
@@ -276,8 +299,9 @@ def _of_gemini(data: Any) -> Iterator[Mapping[str, Any]]:
         said: dict[int, str] = {}
         for support in _list(grounding, "groundingSupports"):
             segment = support.get("segment")
+            text = segment.get("text", "") if isinstance(segment, Mapping) else ""
             for index in support.get("groundingChunkIndices") or ():
-                said.setdefault(index, segment.get("text", "") if isinstance(segment, Mapping) else "")
+                said.setdefault(index, text)
         for number, chunk in enumerate(_list(grounding, "groundingChunks")):
             source = chunk.get("web")
             if isinstance(source, Mapping):
@@ -285,5 +309,9 @@ def _of_gemini(data: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _list(data: Any, name: str) -> list[Mapping[str, Any]]:
-    found = data.get(name) if isinstance(data, Mapping) else None
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    if not isinstance(data, Mapping):
+        return []
+    found = data.get(name)
+    if not isinstance(found, list):
+        return []
+    return [each for each in found if isinstance(each, Mapping)]

@@ -1,4 +1,4 @@
-"""The web as tools use it: pages that can be read, searches, and what a run keeps of them."""
+"""The web as tools use it: readable pages, searches, and the answers that a run stores."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ class WebLimits(Struct, frozen=True):
 
 
 class Web:
-    """One per process and project. `settings` are read at every call, so they apply at once;
-    `environment` holds the keys. `resolve`, `connect` and `tls` are where names, connections and
-    trust come from."""
+    """The web of one process and project. `settings` are read at every call, so changes apply at once; `environment`
+    holds the keys. `resolve`, `connect` and `tls` replace the system's lookup, connections and certificates."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Web:
         return self._settings()
 
     def fetcher(self) -> Fetcher:
-        """As the settings are now."""
+        """Return a fetcher with the current settings."""
         settings = self.settings
         return Fetcher(
             allowed=AllowedHosts(settings.web_allow_hosts),
@@ -82,15 +81,16 @@ class Web:
         )
 
     async def download(self, url: str, *, most: int, permit: Permit = lambda url: None) -> Fetched:
-        """The bytes at a URL, for tools that read more than text. Raises FetchError."""
+        """Return the bytes at a URL, for tools that read more than text. Raise FetchError."""
         return await self.fetcher().fetch(url, most=most, permit=permit, accept="*/*")
 
     async def page(self, url: str, permit: Permit) -> tuple[Result, tuple[str, ...]]:
-        """A page as text, and the hosts that were contacted for it. Raises FetchError."""
+        """Return a page as text, and the hosts that were contacted for it. Raise FetchError."""
         fetched = await self.fetcher().fetch(url, most=self.limits.response_bytes, permit=permit)
         try:
             result = await asyncio.to_thread(_read, fetched, self.limits.stored_characters)
         except FetchError as error:
+            # The hosts were contacted even though their page could not be read.
             error.hosts = fetched.hosts
             raise
         return result, fetched.hosts
@@ -98,7 +98,7 @@ class Web:
     async def pages(
         self, urls: Sequence[str], permit: Permit
     ) -> list[tuple[str, Result | FetchError, tuple[str, ...]]]:
-        """All of them side by side, in order; each with what came of it and the hosts contacted."""
+        """Fetch all URLs at once. Return each with its page or error and the hosts contacted, in order."""
 
         async def one(url: str) -> tuple[str, Result | FetchError, tuple[str, ...]]:
             try:

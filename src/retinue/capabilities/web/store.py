@@ -1,6 +1,6 @@
-"""What a run has found on the web, addressed by id, for as long as its outputs are kept.
+"""Results of searches and fetches of a run, by id, for as long as the outputs of the run are kept.
 
-It lies beside the run's other outputs, so it is there again when the run is resumed.
+They are stored with the other outputs, so a resumed run still has them.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ class StoredAnswer(Struct, frozen=True):
     kind: Literal["search", "fetch"]
     found: tuple[StoredQuery, ...]
 
-    @property
-    def results(self) -> list[Result]:
-        return [result for each in self.found for result in each.results]
+
+def results_of(found: Sequence[StoredQuery]) -> list[Result]:
+    """Return the results of all queries, in order."""
+    return [result for each in found for result in each.results]
 
 
 class Store:
-    """The answers of one run, in a folder of files. A file that cannot be read is not there."""
+    """The answers of one run, in a folder of files. A file that cannot be read counts as missing."""
 
     def __init__(self, outputs: Path, *, most: int = 100) -> None:
         self._folder = outputs / "web"
@@ -61,6 +62,7 @@ class Store:
         answer = StoredAnswer(f"web-{secrets.token_hex(4)}", kind, tuple(found))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{answer.id}.json"
+        # Written beside and renamed: a reader never sees half an answer.
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         data = {"at": time.time(), **to_builtins(answer)}
         try:
@@ -68,7 +70,7 @@ class Store:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        for old in self._newest_first()[self._most :]:
+        for old in self.ids()[self._most :]:
             with suppress(OSError):
                 (self._folder / f"{old}.json").unlink()
         return answer
@@ -78,19 +80,16 @@ class Store:
             return None
         try:
             data = json.loads((self._folder / f"{identifier}.json").read_text("utf-8"))
-            found = tuple(
-                StoredQuery(str(each["query"]), tuple(Result(**result) for result in each["results"]))
-                for each in data["found"]
-            )
-            return StoredAnswer(identifier, data["kind"], found)
+            found = []
+            for each in data["found"]:
+                results = [Result(**result) for result in each["results"]]
+                found.append(StoredQuery(str(each["query"]), tuple(results)))
+            return StoredAnswer(identifier, data["kind"], tuple(found))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def ids(self) -> list[str]:
-        """The newest first."""
-        return self._newest_first()
-
-    def _newest_first(self) -> list[str]:
+        """Return the ids of all answers, the newest first."""
         found: list[tuple[int, str]] = []
         with suppress(OSError):
             for entry in os.scandir(self._folder):
@@ -100,7 +99,7 @@ class Store:
 
 
 def as_value(answer: StoredAnswer) -> dict[str, Any]:
-    """The answer for programs: camelCase, without what is empty."""
+    """Return the answer for programs: names in camelCase, without empty values."""
 
     def plain(result: Result) -> dict[str, Any]:
         given = {
@@ -113,13 +112,11 @@ def as_value(answer: StoredAnswer) -> dict[str, Any]:
             "parseWarning": result.warning,
         }
         data: dict[str, Any] = {name: value for name, value in given.items() if value}
-        return {**data, "truncated": result.truncated} if answer.kind == "fetch" else data
+        if answer.kind == "fetch":
+            data["truncated"] = result.truncated
+        return data
 
     if answer.kind == "fetch":
-        return {"responseId": answer.id, "results": [plain(result) for result in answer.results]}
-    return {
-        "responseId": answer.id,
-        "queries": [
-            {"query": each.query, "results": [plain(result) for result in each.results]} for each in answer.found
-        ],
-    }
+        return {"responseId": answer.id, "results": list(map(plain, results_of(answer.found)))}
+    queries = [{"query": each.query, "results": list(map(plain, each.results))} for each in answer.found]
+    return {"responseId": answer.id, "queries": queries}

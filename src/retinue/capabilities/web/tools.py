@@ -1,8 +1,7 @@
-"""web_search: several queries at once, by whichever search service is set up.
+"""The tools of the web.
 
-fetch_content: pages of the public web as readable text.
-
-get_search_content: what earlier searches and fetches of this run found.
+`web_search` sends several queries at once to a search service, `fetch_content` returns pages of the public web as
+readable text, and `get_search_content` shows results of earlier searches and fetches of the run.
 """
 
 from __future__ import annotations
@@ -53,8 +52,9 @@ class WebSearchTool(WebTool):
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
         web = self.web()
         wanted = given.number("numResults")
-        most = web.limits.results
-        count = most if wanted is None else max(1, min(int(wanted), most))
+        count = web.limits.results
+        if wanted is not None:
+            count = max(1, min(int(wanted), count))
         context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
         made = await web.search().run(queries, count)
         found, hosts = made.found, made.hosts
@@ -70,15 +70,15 @@ class WebSearchTool(WebTool):
 async def _with_pages(
     web: Web, found: tuple[StoredQuery, ...], context: ToolContext
 ) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
-    """The first results with what their pages say. A page that cannot be had is left out, and so
-    is one that the rules of the run do not allow."""
-    from retinue.capabilities.web.store import Result
+    """Add the text of their pages to the first results. Pages that cannot be fetched, and pages that the rules of the
+    run do not allow, are left out."""
+    from retinue.capabilities.web.store import Result, results_of
 
-    urls = list(dict.fromkeys(result.url for each in found for result in each.results))
+    urls = dict.fromkeys(result.url for result in results_of(found))
     allowed = [url for url in urls if context.reach(url) is None][:_READ_PAGES]
     done = await web.pages(allowed, context.reach)
     pages = {url: page for url, page, _ in done if isinstance(page, Result)}
-    hosts = tuple(dict.fromkeys(host for _, _, some in done for host in some))
+    hosts = _hosts(done)
 
     def filled(result: Result) -> Result:
         page = pages.get(result.url)
@@ -87,6 +87,10 @@ async def _with_pages(
         return replace(result, content=page.content, truncated=page.truncated, content_type=page.content_type)
 
     return tuple(replace(each, results=tuple(map(filled, each.results))) for each in found), hosts
+
+
+def _hosts(done: list[tuple[str, Result | FetchError, tuple[str, ...]]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host for _, _, contacted in done for host in contacted))
 
 
 class FetchContentTool(WebTool):
@@ -127,22 +131,25 @@ class FetchContentTool(WebTool):
         web = self.web()
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
         done = await web.pages(urls, context.reach)
-        hosts = tuple(dict.fromkeys(host for _, _, some in done for host in some))
+        hosts = _hosts(done)
         results = [replace(page, source=url) for url, page, _ in done if isinstance(page, Result)]
         failures = [(url, error) for url, error, _ in done if isinstance(error, FetchError)]
-        answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))]) if results else None
+        answer = None
+        if results:
+            answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))])
+        # One failure fails the call, so that it is noticed; the error names the id of the pages that were fetched.
         if failures or answer is None:
-            raise _failed(failures, hosts, answer.id if answer else "")
+            raise _failed(failures, hosts, answer)
         most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
         text = show_pages(answer, results, offset=offset, most=most)
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
 
-def _failed(failures: list[tuple[str, FetchError]], hosts: tuple[str, ...], kept: str) -> WebError:
+def _failed(failures: list[tuple[str, FetchError]], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
     first = failures[0][1]
     message = " ".join(dict.fromkeys(error.message for _, error in failures))
-    if kept:
-        message += f' The other pages were fetched: fetch_content with responseId "{kept}" has them.'
+    if kept is not None:
+        message += f' The other pages were fetched: fetch_content with responseId "{kept.id}" has them.'
     limited = any(error.problem == "RATE_LIMITED" for _, error in failures)
     return WebError(first.code, message, hosts=hosts, limited=limited)
 
@@ -169,9 +176,9 @@ class GetSearchContentTool(WebTool):
 
 
 def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
-    """What an earlier search or fetch of the run found, by its `responseId`. Fetches nothing."""
+    """Show the results of an earlier search or fetch of the run, by its `responseId`. Nothing is fetched."""
     from retinue.capabilities.web.base import show_pages, show_search
-    from retinue.capabilities.web.store import as_value
+    from retinue.capabilities.web.store import as_value, results_of
 
     identifier = given.optional_text("responseId")
     if identifier is None:
@@ -183,55 +190,68 @@ def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
     found = _queries(given, answer)
     results = _results(given, found)
+    # A result of a search has a text of its own only if its page was read with `includeContent`.
     if answer.kind == "search" and (results is None or not any(result.content for result in results)):
-        chosen = found if results is None else _only(found, results)
-        return ToolOutput((Text(show_search(answer, chosen)),), value=as_value(answer))
-    shown = [result for each in found for result in each.results] if results is None else results
+        if results is not None:
+            found = _only(found, results)
+        return ToolOutput((Text(show_search(answer, found)),), value=as_value(answer))
+    if results is None:
+        results = results_of(found)
     most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
-    return ToolOutput((Text(show_pages(answer, shown, offset=offset, most=most)),), value=as_value(answer))
+    return ToolOutput((Text(show_pages(answer, results, offset=offset, most=most)),), value=as_value(answer))
 
 
 def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
     query, index = given.optional_text("query"), given.whole("queryIndex", "query_index")
+    queries = [each.query for each in answer.found]
     if query is not None:
         chosen = tuple(each for each in answer.found if each.query.strip().lower() == query.strip().lower())
         if not chosen:
-            raise _not_found(f"The response has no query '{query}'.", [each.query for each in answer.found])
+            raise _not_found(f"The response has no query '{query}'.", queries)
         return chosen
     if index is not None:
         if index >= len(answer.found):
-            raise _not_found(f"The response has no query number {index}.", [each.query for each in answer.found])
+            raise _not_found(f"The response has no query number {index}.", queries)
         return (answer.found[index],)
     return answer.found
 
 
 def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] | None:
-    """Those that are asked for; None when all are."""
+    """Return the results that are asked for; None when all are."""
+    from retinue.capabilities.web.store import results_of
+
     url, index = given.optional_text("url"), given.whole("urlIndex", "url_index")
-    every = [result for each in found for result in each.results]
+    every = results_of(found)
+    urls = [result.url for result in every]
     if url is not None:
+        # A page may be named by the URL that was asked for or by the one that it was redirected to.
         wanted = url.strip().rstrip("/")
         chosen = [result for result in every if wanted in (result.url.rstrip("/"), result.source.rstrip("/"))]
         if not chosen:
-            raise _not_found(f"The response has no page '{url}'.", [result.url for result in every])
+            raise _not_found(f"The response has no page '{url}'.", urls)
         return chosen[:1]
     if index is not None:
         if index >= len(every):
-            raise _not_found(f"The response has no page number {index}.", [result.url for result in every])
+            raise _not_found(f"The response has no page number {index}.", urls)
         return [every[index]]
     return None
 
 
 def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
-    from msgspec.structs import replace
-
-    some = (replace(each, results=tuple(one for one in each.results if one in results)) for each in found)
-    return tuple(each for each in some if each.results)
+    kept = []
+    for each in found:
+        some = tuple(result for result in each.results if result in results)
+        if some:
+            kept.append(replace(each, results=some))
+    return tuple(kept)
 
 
 def _not_found(what: str, choices: list[str]) -> WebError:
     from retinue.tools.delegation.frame import one_line
 
-    listed = ", ".join(one_line(choice) for choice in choices[:_SHOWN])
-    more = f" and {len(choices) - _SHOWN} more" if len(choices) > _SHOWN else ""
-    return WebError("NOT_FOUND", f"{what} There is: {listed}{more}." if choices else f"{what} There is none yet.")
+    if not choices:
+        return WebError("NOT_FOUND", f"{what} There is none yet.")
+    listed = ", ".join(map(one_line, choices[:_SHOWN]))
+    if len(choices) > _SHOWN:
+        listed += f" and {len(choices) - _SHOWN} more"
+    return WebError("NOT_FOUND", f"{what} There is: {listed}.")
