@@ -308,3 +308,13 @@ async def test_a_thousand_runs_at_once(log):
     rows = log.reader.list_runs()
     assert len(rows) == 1000
     assert {(row.state, row.turns) for row in rows} == {("ended", 2)}
+
+
+async def test_a_closed_log_still_answers_what_it_has(tmp_path):
+    async with Log.open(tmp_path) as log:
+        for body in stories.whole():
+            log.append(RunPlace("r"), body)
+        await log.flush()
+        before = log.reader.events("r")
+    assert log.reader.events("r") == before
+    log.reader.close()

@@ -323,6 +323,7 @@ class Log:
                 subscription.close()
         if self._reader is not None:
             self._reader.close()
+            self._reader = None  # a question after the end opens the file again
         self._writer.stop()
 
     def _at_exit(self) -> None:
