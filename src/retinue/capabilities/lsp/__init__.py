@@ -44,6 +44,7 @@ class LspCapability(Capability):
         return diagnosed(node.handle.launch, node.project, inner)
 
     async def close_project(self, project: Project) -> None:
+        # A project that never asked a language server has not loaded the module; importing it here would be in vain.
         attach = sys.modules.get("retinue.capabilities.lsp.attach")
         if attach is not None and project.has_part(attach.Languages):
             await project.part(attach.Languages).close()

@@ -1,4 +1,4 @@
-"""The actions of the lsp tool. Each returns text for the model; finding nothing is not a failure.
+"""The actions of the lsp tool. Each returns text for the model; an empty result is not a failure.
 
 Changes that a server proposes are shown as text: nothing here changes a file.
 """
@@ -25,19 +25,25 @@ from retinue.tools.paths import confine, visible
 from retinue.tools.processes import in_thread
 
 _SHOWN = 160
+_PROPOSED = "Proposed, nothing was changed:\n"
 
 
 def proposed(edit: Any, texts: AnswerFiles) -> list[str]:
-    """One line for each replacement of a workspace edit."""
+    """Return one line for each replacement of a workspace edit."""
     if edit is None:
         return []
     lines = []
     for path, change in _changes(edit):
         start, end = change.range.start, change.range.end
         where = texts.at(Location(path, "", start.line, start.character), with_line=False)
-        old = _old(texts, path, change) if start.line == end.line else f"lines {start.line + 1}–{end.line + 1}"
+        old = f"lines {start.line + 1}–{end.line + 1}"
+        if start.line == end.line:
+            old = _old(texts, path, change)
         lines.append(f"{where}  {old} → {_brief(change.new_text)}")
-    lines += [f"{each.kind} {visible(each.uri)}" for each in edit.document_changes or () if hasattr(each, "kind")]
+    for each in edit.document_changes or ():
+        # Files that are created, renamed or deleted have a kind; changes of text have none.
+        if hasattr(each, "kind"):
+            lines.append(f"{each.kind} {visible(each.uri)}")
     return lines
 
 
@@ -52,7 +58,7 @@ def _changes(edit: Any) -> Iterator[tuple[Path | None, Any]]:
 
 
 def _old(texts: AnswerFiles, path: Path | None, change: Any) -> str:
-    document = texts.document(path) if path is not None else None
+    document = texts.document(path)
     if document is None:
         return "…"
     start = texts.spot(Location(path, "", change.range.start.line, change.range.start.character))
@@ -61,7 +67,9 @@ def _old(texts: AnswerFiles, path: Path | None, change: Any) -> str:
 
 
 def _brief(text: str) -> str:
-    return visible(repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}…"
+    return visible(repr(text))
 
 
 _METHODS = {
@@ -74,7 +82,7 @@ _METHODS = {
 
 
 class Asking(Struct):
-    """One question on its way. `reads` are the files that were looked at for it."""
+    """One question while it is answered. `reads` are the files that were read for it."""
 
     pool: LanguageServerPool
     context: ToolContext
@@ -86,7 +94,7 @@ class Asking(Struct):
     """The server that was asked first."""
 
     async def answer(self) -> str:
-        """Raise ToolError; what a server refuses or does not offer is told as an answer."""
+        """Return the answer, or raise ToolError. A refusal of the server is an answer as well."""
         try:
             match self.question.action:
                 case "symbols":
@@ -98,7 +106,7 @@ class Asking(Struct):
                 case "codeAction":
                     return await self._code_actions()
                 case _:
-                    return await self._at_a_place()
+                    return await self._at_position()
         except UnsupportedError as error:
             return f"The language server does not offer this ({error})."
         except RefusedError as error:
@@ -125,9 +133,9 @@ class Asking(Struct):
         self.provider = self.provider or found[0].kind.name
         return found
 
-    # At a place
+    # At a position
 
-    async def _at_a_place(self) -> str:
+    async def _at_position(self) -> str:
         question = self.question
         if question.action == "rename" and not question.new_name:
             raise bad_input('rename needs "newName".')
@@ -137,7 +145,7 @@ class Asking(Struct):
         return await self.slot(source.path).use(lambda session: self._asked(session, source))
 
     async def _by_name_alone(self) -> str:
-        """A symbol without a file: the servers of the workspace know where it is."""
+        """Answer a question about a symbol without a file, which the servers of the workspace find."""
         query = self.question.query
         if not query:
             raise bad_input(f'{self.question.action} needs "file" with "line" and "column", or "query" with a name.')
@@ -162,19 +170,19 @@ class Asking(Struct):
             spots = await self._spots(session, document, uri)
             if not spots:
                 return f"No symbol named {self.question.query!r} found in {texts.name(source.path)}."
-            if len(spots) > 1 and self.question.action != "definition":
-                lines = [texts.at(_place(source.path, each, document, session)) for each in spots]
-                return f"{len(spots)} symbols have that name; ask again with line:\n{listed(lines, 'symbols')}"
             if len(spots) > 1:
-                return listed([texts.at(_place(source.path, each, document, session)) for each in spots], "definitions")
+                lines = [texts.at(_place(source.path, each, document, session)) for each in spots]
+                if self.question.action == "definition":
+                    return listed(lines, "definitions")
+                return f"{len(spots)} symbols have that name; ask again with line:\n{listed(lines, 'symbols')}"
             spot = spots[0]
         result = await self._ask_at(session, uri, spot, document)
         return await in_thread(lambda: self._told(result, texts))
 
     async def _spots(self, session: LspSession, document: TextDocument, uri: str) -> list[TextPosition]:
-        """Where the question points to. Several when a name stands for several symbols."""
+        """Return the positions that the question means: several when a name stands for several symbols."""
         question = self.question
-        line = question.line - 1 if question.line is not None else None
+        line = None if question.line is None else question.line - 1
         if line is not None and line >= len(document.lines):
             raise bad_input(f"the file has only {len(document.lines)} lines.")
         if question.column is not None and line is not None:
@@ -184,8 +192,7 @@ class Asking(Struct):
         if not question.query:
             raise bad_input('say where: "line" and "column", or "query" with the name of a symbol.')
         if line is not None:
-            found = mentioned(document, question.query, line)
-            return [found] if found is not None else []
+            return mentioned(document, question.query, line)
         try:
             result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
         except UnsupportedError:
@@ -193,8 +200,8 @@ class Asking(Struct):
         named = matching(outline(result, document, session.encoding), question.query, line)
         if named:
             return list(dict.fromkeys(each.spot for each in named))
-        found = mentioned(document, question.query, line)
-        return [found] if found is not None else []
+        # A name that is used but not defined in the file is in no outline.
+        return mentioned(document, question.query, line)
 
     async def _ask_at(self, session: LspSession, uri: str, spot: TextPosition, document: TextDocument) -> Any:
         action = self.question.action
@@ -208,7 +215,8 @@ class Asking(Struct):
             found = await self._or_none(session, _METHODS[action], params)
             if found is not None and found.signatures:
                 return found
-            return await session.ask(_METHODS["hover"], params, self.seconds)  # a name, not a call
+            # Servers have signatures only inside the brackets of a call; at a name, hover shows the same.
+            return await session.ask(_METHODS["hover"], params, self.seconds)
         return await session.ask(_METHODS[action], params, self.seconds)
 
     async def _or_none(self, session: LspSession, method: str, params: Any) -> Any:
@@ -220,18 +228,21 @@ class Asking(Struct):
     def _told(self, result: Any, texts: AnswerFiles) -> str:
         match self.question.action:
             case "definition":
-                found = [texts.at(place) for place in places(result)]
-                return listed(found, "definitions") if found else "No definition found."
+                lines = [texts.at(place) for place in places(result)]
+                return listed(lines, "definitions") if lines else "No definition found."
             case "references":
                 every = places(result)
+                if not every:
+                    return "No references found."
                 inside = sorted((each for each in every if texts.is_inside(each.path)), key=_order)
+                # Each line is read from its file, so only those that are shown.
                 lines = [texts.at(place) for place in inside[:MOST_ITEMS]]
-                outside = len(every) - len(inside)
-                return listed(lines, "references", len(inside), outside) if every else "No references found."
+                return listed(lines, "references", len(inside), len(every) - len(inside))
             case "rename":
                 lines = proposed(result, texts)
-                note = "Proposed, nothing was changed:\n"
-                return note + listed(lines, "changes") if lines else "No changes found for this rename."
+                if not lines:
+                    return "No changes found for this rename."
+                return _PROPOSED + listed(lines, "changes")
             case _:
                 return bounded(_description(result)) or f"No {self.question.action} information found."
 
@@ -246,8 +257,9 @@ class Asking(Struct):
             raise bad_input('symbols needs "file", or "query" to search the workspace.')
         found = await search(self, question.query, exact=False)
         lines = [f"{each.shown}  ({each.title})" for each in found.candidates]
-        nothing = f"No symbols found for {question.query!r}."
-        return listed(lines, "symbols", outside=found.outside) if lines else nothing
+        if not lines:
+            return f"No symbols found for {question.query!r}."
+        return listed(lines, "symbols", outside=found.outside)
 
     async def _outline(self, session: LspSession, source: SourceFile) -> str:
         await session.sync()
@@ -256,10 +268,13 @@ class Asking(Struct):
         found = outline(result, TextDocument(source.text), session.encoding)
         if self.question.query:
             found = matching(found, self.question.query, None)
-        lines = [
-            f"{'  ' * each.depth}{each.spot} {each.kind} {each.names[-1]} {each.detail}".rstrip() for each in found
-        ]
-        return listed(lines, "symbols") if lines else "No symbols found."
+        if not found:
+            return "No symbols found."
+        lines = []
+        for each in found:
+            indent = "  " * each.depth
+            lines.append(f"{indent}{each.spot} {each.kind} {each.names[-1]} {each.detail}".rstrip())
+        return listed(lines, "symbols")
 
     async def _code_actions(self) -> str:
         source = await self.source()
@@ -271,16 +286,19 @@ class Asking(Struct):
         uri = await session.open(source)
         document = TextDocument(source.text)
         first = (question.line or 1) - 1
-        last = question.end_line - 1 if question.end_line else first
+        last = (question.end_line or first + 1) - 1
+        end_column = len(document.line(last))
+        if question.end_column:
+            end_column = question.end_column - 1
         start = TextPosition(first, (question.column or 1) - 1)
-        end = TextPosition(last, question.end_column - 1 if question.end_column else len(document.line(last)))
+        end = TextPosition(last, end_column)
         found = await session.diagnostics(source, self.seconds) or []
         here = [each for each in found if each.range.start.line <= last and each.range.end.line >= first]
         from retinue.capabilities.lsp.connection import converter
 
         params = {
             "textDocument": {"uri": uri},
-            "range": {side: _position(spot, document, session) for side, spot in (("start", start), ("end", end))},
+            "range": {"start": _position(start, document, session), "end": _position(end, document, session)},
             "context": {"diagnostics": [converter().unstructure(each) for each in here]},
         }
         result = await session.ask("textDocument/codeAction", params, self.seconds)
@@ -288,8 +306,11 @@ class Asking(Struct):
         lines: list[str] = []
         for action in result or ():
             lines.append(f"- {action.title}")
+            # A server may list plain commands among its actions; these have no edit.
             lines += [f"    {line}" for line in proposed(getattr(action, "edit", None), texts)]
-        return "Proposed, nothing was changed:\n" + listed(lines, "lines") if lines else "No code actions found."
+        if not lines:
+            return "No code actions found."
+        return _PROPOSED + listed(lines, "lines")
 
 
 def _order(place: Location) -> tuple[str, int, int]:
@@ -305,7 +326,7 @@ def _place(path: Path, spot: TextPosition, document: TextDocument, session: LspS
 
 
 def _description(result: Any) -> str:
-    """A hover, or the signatures of a call with the one that is meant first."""
+    """Return the text of a hover, or the signatures of a call with the active one first."""
     if result is None:
         return ""
     signatures = getattr(result, "signatures", None)
@@ -313,4 +334,7 @@ def _description(result: Any) -> str:
         return prose(result.contents)
     active = result.active_signature or 0
     ordered = [*signatures[active : active + 1], *signatures[:active], *signatures[active + 1 :]]
-    return "\n\n".join("\n".join(filter(None, (each.label, prose(each.documentation)))) for each in ordered)
+    parts = []
+    for each in ordered:
+        parts.append("\n".join(filter(None, (each.label, prose(each.documentation)))))
+    return "\n\n".join(parts)

@@ -1,8 +1,7 @@
-"""Language servers as a part of runs: how they are started and confined, and what follows an edit.
+"""Language servers as a part of runs: how they are started and confined, and diagnostics after an edit.
 
-A server is a program that reads a project, and some run parts of it. So it is started in a sandbox
-of its own, where it can change nothing and reach nobody, watched by the launcher that leaves
-nothing behind; it is shared by the runs of the process and outlives none of it.
+A server is a program that reads a project, and some servers run parts of it. So it is started in a sandbox of its own,
+where it can change nothing and reach nobody. The runs of a process share it, and it never outlives the process.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Languages:
         start_seconds: float = START_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """A server may take `seconds` to answer, `start_seconds` to start; unasked for `idle_seconds` it is ended."""
+        """A server may take `seconds` to answer and `start_seconds` to start; it ends after `idle_seconds` unused."""
         self._project = project
         self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
@@ -77,6 +76,7 @@ class Languages:
 
     async def close(self) -> None:
         """End every server."""
+        # Reading the cached property would make a pool only to close it.
         if "pool" in self.__dict__:
             await self.pool.close()
 
@@ -121,7 +121,7 @@ class Languages:
 
 
 class WatchedServer:
-    """A server's process with the sandbox that goes when it does."""
+    """A server's process with its sandbox, which is removed at its end."""
 
     def __init__(self, process: ServerProcess, log: ErrorLog, box: Confinement | None) -> None:
         self._process = process
@@ -148,8 +148,8 @@ class WatchedServer:
 
 
 def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
-    """Put what language servers say about an edited file beside the result of the edit, around
-    what `inner` puts around tools. Only for runs that may ask language servers themselves."""
+    """Add the diagnostics of an edited file to the result of the edit, outside of what `inner` puts around tools. Only
+    for runs that may ask language servers themselves."""
     wanted = project.settings.settings.lsp_diagnostics_after_edit
     if wanted == "off" or (wanted == "main" and launch.request.parent_id is not None):
         return inner
@@ -159,7 +159,7 @@ def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
 
 
 class Diagnosed:
-    """A tool that edits, followed by a look at what it left."""
+    """A tool that edits files, with their diagnostics added to its result."""
 
     def __init__(self, tool: Tool, project: Project) -> None:
         self.inner = tool
@@ -175,4 +175,6 @@ class Diagnosed:
 
         seconds = self._project.settings.settings.lsp_diagnostics_seconds
         said = await after_edit(self._project.part(Languages).pool, paths, context, seconds)
-        return replace(output, content=(*output.content, Text(said))) if said else output
+        if not said:
+            return output
+        return replace(output, content=(*output.content, Text(said)))

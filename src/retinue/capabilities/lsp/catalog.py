@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 
 class ServerKind(Struct, frozen=True):
-    """`languages` maps endings of file names to the protocol's language ids. `runs_code`: it may
-    start programs of the project it looks at (build scripts, plugins), so it needs a sandbox."""
+    """A language server. `languages` maps endings of file names to the protocol's language ids. `runs_code` says that
+    it may start programs of the project (build scripts, plugins), so that it needs a sandbox."""
 
     name: str
     argv: tuple[str, ...]
@@ -41,8 +41,9 @@ class ServerKind(Struct, frozen=True):
         return self.languages.get(path.name) or self.languages.get(path.suffix.lower(), "plaintext")
 
     def program(self, search: str | None) -> str | None:
-        """The program to start; None when it is not installed. `search` is the PATH to look in."""
+        """Return the program to start; None when it is not installed. `search` is the PATH to look in."""
         found = shutil.which(self.argv[0], path=search)
+        # The extra `lsp` installs a server beside our interpreter, whose folder may not be on the PATH.
         if found is None and sys.executable:
             found = shutil.which(self.argv[0], path=str(Path(sys.executable).parent))
         return found
@@ -184,27 +185,31 @@ KNOWN: tuple[ServerKind, ...] = (
 
 
 def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKind, ...]:
-    """The known servers with what the settings say about them. Servers of the settings come
-    first: who writes one down wants it used."""
+    """Return the known servers, changed and extended by the settings. Servers of the settings come first, because
+    somebody who configures one wants it used."""
     known = {kind.name: kind for kind in KNOWN}
-    own = [_configured(known.get(name), name, values) for name, values in configured.items()]
-    named = {kind.name for kind in own if kind is not None}
-    return (*(kind for kind in own if kind is not None), *(kind for kind in KNOWN if kind.name not in named))
+    own = {}
+    for name, values in configured.items():
+        kind = _configured(known.get(name), name, values)
+        if kind is not None:
+            own[name] = kind
+    return (*own.values(), *(kind for kind in KNOWN if kind.name not in own))
 
 
 def _configured(known: ServerKind | None, name: str, values: Mapping[str, Any]) -> ServerKind | None:
-    """None for a server of which too little is said to start it."""
+    """Return a server of the settings; None if they say too little to start it."""
     base = known or ServerKind(name, (), {}, runs_code=True)
     changes: dict[str, Any] = {}
+    # Nothing is known of a program that a user names, so it counts as one that runs code.
     if values.get("command"):
         changes |= {"argv": tuple(values["command"]), "runs_code": True}
     if values.get("languages"):
         changes["languages"] = {_ending(key): value for key, value in values["languages"].items()}
-    for key, attribute in (("rootMarkers", "markers"), ("initializationOptions", "options"), ("env", "environment")):
+    if "rootMarkers" in values:
+        changes["markers"] = tuple(values["rootMarkers"])
+    for key, attribute in (("initializationOptions", "options"), ("env", "environment"), ("settings", "settings")):
         if key in values:
-            changes[attribute] = tuple(values[key]) if key == "rootMarkers" else dict(values[key])
-    if "settings" in values:
-        changes["settings"] = dict(values["settings"])
+            changes[attribute] = dict(values[key])
     if values.get("disabled"):
         changes["enabled"] = False
     made = replace(base, **changes)
@@ -212,7 +217,7 @@ def _configured(known: ServerKind | None, name: str, values: Mapping[str, Any]) 
 
 
 def _ending(text: str) -> str:
-    """`.py`, `py` and `*.py` are the same; a whole file name stays what it is."""
+    """Return `.py` for `.py`, `py` and `*.py`; a whole file name is returned unchanged."""
     plain = text.removeprefix("*")
     return plain if plain.startswith(".") or "." in plain else f".{plain}"
 
@@ -222,8 +227,8 @@ def for_file(kinds: Iterable[ServerKind], path: Path) -> list[ServerKind]:
 
 
 def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
-    """Where the project of a file begins: the nearest folder above it with a marker, never
-    outside of the workspace. Without any marker it is the workspace."""
+    """Return the root of the project of a file: the nearest folder above it with a marker, never outside of the
+    workspace. Without any marker it is the workspace."""
     folder = path.parent
     while folder != workspace and workspace in folder.parents:
         if any((folder / marker).exists() for marker in kind.markers):

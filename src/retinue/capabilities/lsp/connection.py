@@ -27,7 +27,7 @@ _END = b"\r\n\r\n"
 
 
 class WireError(Exception):
-    """What came is not the protocol; nothing after it can be understood."""
+    """Data that is not the protocol. Nothing after it can be understood."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -36,14 +36,14 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Decoder:
-    """Feed it pieces as they come; it gives whole messages."""
+    """Turns pieces of output into whole messages."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
         self._length: int | None = None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Raise WireError, for good."""
+        """Yield the messages that are complete. Raise WireError, after which the decoder cannot be used."""
         self._waiting += data
         while (body := self._next()) is not None:
             try:
@@ -84,7 +84,7 @@ def _length(header: bytes) -> int:
 
 _METHOD_NOT_FOUND = -32601
 _LARGE = 2_000
-"""Results with more entries are taken apart in a thread."""
+"""Results with more entries are converted in a thread."""
 
 
 class Program(Protocol):
@@ -117,12 +117,12 @@ class Program(Protocol):
 
 
 Answer = Callable[[str, Any], Any]
-"""What we say to a request of the server; raises LookupError for one that we do not know."""
+"""Returns our answer to a request of the server; raises LookupError for an unknown request."""
 
 
 class LspConnection:
     def __init__(self, program: Program, answer: Answer, heard: Callable[[str, Any], None]) -> None:
-        """`heard` gets every notification, and `$/gone` when there will be no more."""
+        """`heard` is called with every notification, and with `$/gone` when there will be no more."""
         self.program = program
         self._answer = answer
         self._heard = heard
@@ -137,19 +137,22 @@ class LspConnection:
         return self.why_gone is None
 
     async def request(self, method: str, params: Any, seconds: float, *, typed: bool = True) -> Any:
-        """The result, as the protocol's type unless it is wanted raw. Raise ServerFailedError, RefusedError, or an
-        LspError with LSP_TIMEOUT."""
+        """Return the result, as the protocol's type if `typed`. Raise ServerFailedError, RefusedError, or an LspError
+        with LSP_TIMEOUT."""
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(seconds):
                 await self._send({"id": number, "method": method, "params": _plain(params)})
                 result = await waiting
-                return await _typed(method, result) if typed else result
+                if not typed:
+                    return result
+                return await _typed(method, result)
         except TimeoutError:
             await self._call_off(number)
             raise LspError("LSP_TIMEOUT", f"the language server did not answer {method} in {seconds:g} s.") from None
         except asyncio.CancelledError:
+            # Shielded, because a second cancellation would leave the server working for nobody.
             with suppress(ServerFailedError):
                 await asyncio.shield(self._call_off(number))
             raise
@@ -193,7 +196,9 @@ class LspConnection:
             why = str(error)
         finally:
             said = self.program.said.strip()
-            self._gone(f"{why}; it said: {said[-300:]}" if said else why)
+            if said:
+                why = f"{why}; it said: {said[-300:]}"
+            self._gone(why)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
@@ -209,7 +214,9 @@ class LspConnection:
         error = message.get("error")
         if isinstance(error, Mapping):
             code = error.get("code")
-            waiting.set_exception(RefusedError(code if isinstance(code, int) else 0, str(error.get("message", ""))))
+            if not isinstance(code, int):
+                code = 0
+            waiting.set_exception(RefusedError(code, str(error.get("message", ""))))
         else:
             waiting.set_result(message.get("result"))
 
@@ -218,6 +225,7 @@ class LspConnection:
             reply: dict[str, Any] = {"id": number, "result": self._answer(method, params)}
         except LookupError:
             reply = {"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not supported"}}
+        # A server that is gone needs no reply; fetching the exception keeps asyncio from reporting it.
         task = asyncio.ensure_future(self._send(reply))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -228,11 +236,14 @@ class LspConnection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ServerFailedError(f"the language server is gone: {self.why_gone}."))
-                waiting.exception()  # whoever waits has it; nobody may
+                # Nobody may be waiting any more; asyncio would then report an exception that nobody fetched.
+                waiting.exception()
 
 
 def _plain(params: Any) -> Any:
-    return params if params is None or isinstance(params, dict | list) else converter().unstructure(params)
+    if params is None or isinstance(params, dict | list):
+        return params
+    return converter().unstructure(params)
 
 
 async def _typed(method: str, result: Any) -> Any:
@@ -242,7 +253,7 @@ async def _typed(method: str, result: Any) -> Any:
 
 
 def structure(method: str, result: Any) -> Any:
-    """An answer as the protocol's type for it. Raise ServerFailedError for another shape."""
+    """Return an answer as the protocol's type. Raise ServerFailedError for another shape."""
     from lsprotocol import types
 
     kind = types.METHOD_TO_TYPES[method][1]
@@ -253,7 +264,7 @@ def structure(method: str, result: Any) -> Any:
 
 
 def notified(kind: type[types.PublishDiagnosticsParams], params: Any) -> types.PublishDiagnosticsParams | None:
-    """The content of a notification; None for one of another shape."""
+    """Return the content of a notification; None for one of another shape."""
     try:
         found: types.PublishDiagnosticsParams = converter().structure(params, kind)
         return found
@@ -265,7 +276,7 @@ _converter: Any = None
 
 
 def converter() -> Any:
-    """Costs half a second, once: `load` does it off the event loop."""
+    """Return the converter. The first call takes half a second: `load_library` makes it off the event loop."""
     global _converter
     if _converter is None:
         from lsprotocol.converters import get_converter

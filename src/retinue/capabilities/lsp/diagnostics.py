@@ -1,4 +1,4 @@
-"""What servers find wrong: with files, with a whole workspace, and with what was just edited."""
+"""Diagnostics of language servers: of files, of a whole workspace, and of files that were just edited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _MOST_OPENED = 200
 
 async def diagnose_files(asking: Asking) -> str:
     question = asking.question
-    named = [*([question.file] if question.file else []), *question.files]
+    named = list(question.files)
+    if question.file:
+        named.insert(0, question.file)
     if not named:
         raise bad_input('diagnostics needs "file" or "files"; workspace-diagnostics looks at everything.')
     several = len(named) > 1
@@ -40,8 +42,9 @@ async def diagnose_files(asking: Asking) -> str:
     notes: list[str] = []
     for some, note in await _each(named, lambda place: _diagnosed(asking, place, several)):
         found += some
-        notes += [note] if note else []
-    return _report(found, notes, f"No problems found in {len(named)} files." if several else "No problems found.")
+        notes.append(note)
+    nothing = f"No problems found in {len(named)} files." if several else "No problems found."
+    return _report(found, notes, nothing)
 
 
 async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
@@ -66,7 +69,7 @@ async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> t
 
 
 async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """A few at a time: servers forget what they were shown when it is too much."""
+    """Do the work for all things, a few at a time: a session keeps only a few files open at its server."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(thing: T) -> R:
@@ -89,7 +92,7 @@ async def diagnose_workspace(asking: Asking) -> str:
     for slot in await asking.workspace_slots():
         more, note = await slot.use(partial(_of_workspace, asking))
         found += more
-        notes += [note] if note else []
+        notes.append(note)
     return _report(found, notes, "No problems found in the workspace.")
 
 
@@ -110,7 +113,7 @@ async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[Serve
 
 
 def _reported(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
-    """Of a report about a whole project, what is in the workspace: the project may be larger."""
+    """Return the diagnostics inside the workspace: the project that a server reports on may be larger."""
     found = []
     for each in getattr(report, "items", None) or ():
         path = path_of(each.uri)
@@ -133,15 +136,23 @@ async def _one_by_one(asking: Asking, session: LspSession) -> tuple[list[ServerD
 
     sources = session.sources
     asked = await _each(sources[:_MOST_OPENED], one)
-    looked = sum(each is not None for each in asked)
-    note = "" if looked == len(sources) else f"{session.kind.name} was asked about {looked} of {len(sources)} files."
-    return [problem for some in asked for problem in some or ()], note
+    found: list[ServerDiagnostic] = []
+    looked = 0
+    for some in asked:
+        if some is not None:
+            looked += 1
+            found += some
+    note = ""
+    if looked < len(sources):
+        note = f"{session.kind.name} was asked about {looked} of {len(sources)} files."
+    return found, note
 
 
 async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
-    """What servers find wrong with files that were just changed, as a note beside the result of
-    the edit; empty when there is nothing to say. Never fails, and never takes longer than
-    `seconds`: a server that is not there yet is started for the next time."""
+    """Return the diagnostics of files that were just changed, as a note for the result of the edit, or an empty text.
+
+    This never fails and never takes longer than `seconds`: a server that does not run yet is started for the next time.
+    """
     try:
         async with asyncio.timeout(seconds):
             looks = [_touched(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
@@ -150,9 +161,10 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
         return ""
     if not found:
         return ""
-    more = f"\n[{len(found) - _MOST_NAMED} more]" if len(found) > _MOST_NAMED else ""
-    lines = "\n".join(map(str, found[:_MOST_NAMED]))
-    return f"Diagnostics after this edit ({summary(found)}):\n{lines}{more}"
+    lines = list(map(str, found[:_MOST_NAMED]))
+    if len(found) > _MOST_NAMED:
+        lines.append(f"[{len(found) - _MOST_NAMED} more]")
+    return "\n".join([f"Diagnostics after this edit ({summary(found)}):", *lines])
 
 
 async def _touched(
@@ -167,6 +179,7 @@ async def _touched(
         place = confine(str(path), context)
         slot = slot_for(pool, place.path, place.root, None)
         source = await in_thread(lambda: read_source(place))
+        # A start of its own, which goes on when the timeout of this look cancels the use below.
         slot.begin()
         return await slot.use(work)
     except (ToolError, OSError, UnsupportedError, RefusedError):
@@ -174,7 +187,8 @@ async def _touched(
 
 
 def _report(found: list[ServerDiagnostic], notes: list[str], nothing: str) -> str:
-    lines = map(str, sorted(found))
-    parts = [f"{summary(found)}\n{listed(lines, 'problems')}"] if found else []
-    parts += notes[:_MOST_NAMED]
-    return "\n".join(parts) if parts else nothing
+    parts = list(filter(None, notes))[:_MOST_NAMED]
+    if found:
+        lines = map(str, sorted(found))
+        parts.insert(0, f"{summary(found)}\n{listed(lines, 'problems')}")
+    return "\n".join(parts) or nothing

@@ -1,4 +1,4 @@
-"""How questions to language servers fail: a code that programs know, and a sentence for the model."""
+"""Errors of questions to language servers: a code for programs, and a sentence for the model."""
 
 from __future__ import annotations
 

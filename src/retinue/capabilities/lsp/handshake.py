@@ -1,4 +1,4 @@
-"""How we introduce ourselves to a server, and what we answer when it asks something of us."""
+"""The parameters of `initialize`, and our answers to requests of a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROVIDERS = {
     "textDocument/rename": "renameProvider",
     "textDocument/codeAction": "codeActionProvider",
 }
-"""Where in its capabilities a server says whether it answers a request."""
+"""By request, the capability with which a server says that it answers it."""
 
 _TEXT = ["markdown", "plaintext"]
 _CAPABILITIES: dict[str, Any] = {
@@ -63,9 +63,9 @@ _CAPABILITIES: dict[str, Any] = {
 
 
 def introduction(kind: ServerKind, root: Path) -> dict[str, Any]:
-    """The parameters of `initialize`. We give no process number: in a sandbox it would mean
-    another process, or none, and servers that watch it would end."""
+    """Return the parameters of `initialize`."""
     return {
+        # In a sandbox our number would mean another process or none, and servers that watch it would end.
         "processId": None,
         "clientInfo": {"name": "retinue"},
         "rootPath": str(root),
@@ -77,8 +77,8 @@ def introduction(kind: ServerKind, root: Path) -> dict[str, Any]:
 
 
 def answered(method: str, params: Any, kind: ServerKind, root: Path) -> Any:
-    """What a server hears to a request of its own. Raise LookupError for an unknown one.
-    Servers change nothing through us."""
+    """Return our answer to a request of a server. Raise LookupError for an unknown one. Servers change nothing
+    through us."""
     match method:
         case "workspace/configuration":
             items = params.get("items") if isinstance(params, Mapping) else None
@@ -104,6 +104,10 @@ def _folders(root: Path) -> list[dict[str, str]]:
 def _section(kind: ServerKind, item: Any) -> Any:
     found: Any = kind.settings
     section = item.get("section") if isinstance(item, Mapping) else None
-    for part in str(section).split(".") if section else ():
-        found = found.get(part) if isinstance(found, Mapping) else None
+    if not section:
+        return found
+    for part in str(section).split("."):
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(part)
     return found

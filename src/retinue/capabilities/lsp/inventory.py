@@ -1,7 +1,7 @@
-"""Which source files a project has, and which changed since one last looked.
+"""The source files of a project, and which of them changed since the last look.
 
-Servers keep what they have read. They expect whoever started them to watch the disk and say what
-changed; agents and their commands change files all the time, so a look comes before every question.
+Servers keep what they have read. They expect their client to watch the disk and to report changes; agents and their
+commands change files all the time, so a look comes before every question.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ Change = tuple[Path, Literal[1, 2, 3]]
 
 
 class Inventory(Struct):
-    """The files of one server's languages below one root. `whole` is False where there are more
-    than it looks at."""
+    """The files of one server's languages below one root. `whole` is False where there are more than `MOST_FILES`."""
 
     kind: ServerKind
     root: Path
@@ -36,7 +35,7 @@ class Inventory(Struct):
     whole: bool = True
 
     def look(self) -> list[Change]:
-        """What changed since the last look; nothing at the first. Reads the disk: call it in a thread."""
+        """Return what changed since the last look; nothing at the first. Reads the disk: call it in a thread."""
         found: dict[str, tuple[int, int]] = {}
         self.whole = True
         for path, stat in self._files():
@@ -49,12 +48,13 @@ class Inventory(Struct):
             return []
         changes: list[Change] = [(Path(path), 1) for path in found if path not in before]
         changes += [(Path(path), 2) for path, mark in found.items() if before.get(path, mark) != mark]
+        # A file that is missing from an incomplete look may just not have been reached.
         if self.whole:
             changes += [(Path(path), 3) for path in before if path not in found]
         return changes
 
     def paths(self) -> list[Path]:
-        """The source files as of the last look, in order."""
+        """Return the source files as of the last look, in order."""
         names = sorted(self.known or ())
         return [path for path in map(Path, names) if self.kind.handles(path)]
 
@@ -69,7 +69,7 @@ class Inventory(Struct):
 
 
 def present(kinds: Sequence[ServerKind], workspace: Path, most_roots: int = 8) -> list[tuple[ServerKind, Path]]:
-    """The projects in a workspace: which servers have something to do there, and from which roots."""
+    """Return the projects in a workspace: the servers for its files, each with a root."""
     found: dict[tuple[str, Path], ServerKind] = {}
     for looked, (path, entry) in enumerate(walk(workspace)):
         if looked > MOST_FILES or len(found) >= most_roots:
@@ -81,7 +81,7 @@ def present(kinds: Sequence[ServerKind], workspace: Path, most_roots: int = 8) -
 
 
 def walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything below `root` that is not a folder, nearest first; links to folders are not followed."""
+    """Yield everything below `root` that is not a folder, nearest first. Links to folders are not followed."""
     folders = deque([str(root)])
     while folders:
         try:
@@ -100,5 +100,5 @@ def ends_like(kind: ServerKind, name: str) -> bool:
 
 
 def counts(kind: ServerKind, name: str) -> bool:
-    """Whether a server wants to know of changes of such a file."""
+    """Return whether a server wants to know of changes of such a file."""
     return ends_like(kind, name) or name in kind.markers

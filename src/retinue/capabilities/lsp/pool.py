@@ -1,8 +1,8 @@
 """One process per server and root, shared by every run of this process.
 
-Whoever comes while a server starts waits for the same start. One that cannot be started stays
-broken until someone restarts it; one that crashes at work is started again by the next question,
-later and later if it keeps crashing. One that nobody asks for a while is ended.
+Questions that come while a server starts wait for the same start. A server that cannot be started stays broken until
+it is restarted by hand; a server that crashes at work is started again by the next question, after longer and longer
+pauses if it keeps crashing. A server that is not used for a while is ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _PATIENCE = 3.0
-"""A pause of at most this long is waited for; a longer one is an error that says when."""
+"""Seconds. A pause of at most this length is waited for; a longer one is an error that says when."""
 _STEADY_SECONDS = 30.0
 """A server that lived this long has not crashed at its start."""
 EXTRA = "pip install 'retinue[lsp]'"
@@ -73,8 +73,8 @@ class Slot:
         return self.session is not None
 
     async def use(self, work: Callable[[LspSession], Awaitable[T]]) -> T:
-        """Does `work` with a live session. A server that dies meanwhile is started again and
-        asked once more: questions change nothing."""
+        """Do `work` with a live session. A server that dies meanwhile is started again and asked once more, which is
+        safe because questions change nothing."""
         with self._used():
             session = await self.started()
             try:
@@ -85,7 +85,7 @@ class Slot:
                 return await work(await self.started())
 
     async def started(self) -> LspSession:
-        """The live session, started if it must be. Raise LspError."""
+        """Return the live session, started if necessary. Raise LspError."""
         if (session := self.session) is not None:
             return session
         if self.broken is not None:
@@ -95,18 +95,20 @@ class Slot:
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name=f"start {self.kind.name}")
             self._starting.add_done_callback(self._settled)
+        # Others may wait for the same start, so a caller that is cancelled must not end it.
         return await asyncio.shield(self._starting)
 
     def begin(self) -> None:
-        """Start it without waiting, so that it is there when it is asked."""
+        """Start the server without waiting, so that it runs when it is asked."""
         if not self.ready and self.broken is None:
             waiting = asyncio.ensure_future(self.started())
             waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-            with self._used():  # the idle clock begins now
+            # Begins the idle clock, or a server that is never asked would never end.
+            with self._used():
                 pass
 
     async def close(self) -> None:
-        """End it. A start that is under way is ended too, not kept."""
+        """End the server, or the start that is under way."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -117,6 +119,7 @@ class Slot:
             await asyncio.wait({starting})
         if session is not None:
             await session.close()
+        # The idle clock closes the slot from a task of its own, which cannot wait for itself.
         if others := self._ending - {asyncio.current_task()}:
             await asyncio.wait(others)
 
@@ -129,8 +132,9 @@ class Slot:
     def _settled(self, task: asyncio.Task[LspSession]) -> None:
         if self._starting is task:
             self._starting = None
+        # All that waited have the exception; asyncio would report it if nobody did.
         if not task.cancelled():
-            task.exception()  # everyone who waited has it
+            task.exception()
 
     async def _start(self) -> LspSession:
         await self._pause()
@@ -196,16 +200,19 @@ class LanguageServerPool:
     def slot(self, kind: ServerKind, root: Path) -> Slot:
         found = self.slots.get((kind.name, root))
         if found is None:
+            # Worktrees come and go: forget the slots of folders that are gone.
             self.slots = {key: slot for key, slot in self.slots.items() if slot.ready or key[1].is_dir()}
             found = self.slots[kind.name, root] = Slot(kind, root, self.habits)
         return found
 
     def why_not(self, kind: ServerKind) -> str | None:
-        """Why a server cannot be used here at all; None if it can."""
+        """Return why a server cannot be used here at all; None if it can."""
         if not kind.enabled:
             return "it is disabled in the settings."
         if kind.program(self.habits.search) is None:
-            return f"it is not installed. Install it: {kind.install}" if kind.install else "it is not installed."
+            if not kind.install:
+                return "it is not installed."
+            return f"it is not installed. Install it: {kind.install}"
         if kind.runs_code and not self.habits.confined and not self.habits.trusting:
             return (
                 "it may run programs of the project, and nothing here can confine it. "
@@ -220,7 +227,7 @@ class LanguageServerPool:
 
 
 async def load_library() -> None:
-    """The protocol's types take half a second to import: never on the event loop. Raise LspError."""
+    """Import the protocol's types off the event loop, because it takes half a second. Raise LspError."""
     try:
         from retinue.capabilities.lsp.connection import converter
 

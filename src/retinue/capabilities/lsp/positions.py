@@ -1,7 +1,7 @@
-"""Places in a text: lines and columns from 1 for people and models, from 0 and in the server's units for servers.
+"""Positions in a text: from 1 for people and models, from 0 and in the server's units for servers.
 
-A column counts characters. Servers count UTF-16 units unless something else was agreed on, so a
-line with an emoji before the place has different numbers on both sides.
+A column counts characters. Servers count UTF-16 units unless something else was agreed on, so the columns differ after
+an emoji.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class TextPosition(Struct, frozen=True):
-    """Zero-based, in characters."""
+    """A position from 0, its column in characters."""
 
     line: int
     column: int
@@ -29,7 +29,7 @@ class TextPosition(Struct, frozen=True):
 
 
 class TextDocument:
-    """The text of a file, by lines as the protocol counts them: form feeds and the like end none."""
+    """The text of a file, in lines as the protocol counts them: a form feed ends no line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,11 +42,11 @@ class TextDocument:
         return self.lines[number] if 0 <= number < len(self.lines) else ""
 
     def to_units(self, spot: TextPosition, encoding: Encoding) -> int:
-        """The column of a spot as a server counts. One behind the end of its line is at the end."""
+        """Return the column of a position in the server's units, at most the end of its line."""
         return _units(self.line(spot.line)[: spot.column], encoding)
 
     def to_spot(self, line: int, units: int, encoding: Encoding) -> TextPosition:
-        """A place of a server. One inside of a character is before it."""
+        """Return the position that a server means. One inside of a character is moved before it."""
         text = self.line(line)
         if encoding == "utf-32" or text.isascii():
             return TextPosition(line, min(units, len(text)))
@@ -59,7 +59,7 @@ class TextDocument:
         return TextPosition(line, column)
 
     def occurrences(self, word: str, line: int | None = None) -> Iterator[TextPosition]:
-        """Where `word` stands by itself, comments and strings included, from the top."""
+        """Yield the positions of `word` as a whole word, comments and strings included, from the top."""
         if not word:
             return
         pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
@@ -72,5 +72,6 @@ class TextDocument:
 def _units(text: str, encoding: Encoding) -> int:
     if text.isascii() or encoding == "utf-32":
         return len(text)
-    name = "utf-8" if encoding == "utf-8" else "utf-16-le"
-    return len(text.encode(name, "surrogatepass")) // (1 if encoding == "utf-8" else 2)
+    if encoding == "utf-8":
+        return len(text.encode("utf-8", "surrogatepass"))
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,4 +1,4 @@
-"""One server at work in one root: what it can do, what it was told, and what it says of files."""
+"""A session with one server in one root: its capabilities, the files it was told of, and its diagnostics."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ QUIET_SECONDS = 0.3
 _AGAIN = frozenset({-32801, -32802, -32800})
 """Content modified, server cancelled, request cancelled: ask again."""
 _FROM_FILES = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
-"""Servers read what these are about while they answer, and say that they are reading."""
+"""Requests during which servers read files and report progress, which is no reason to ask again."""
 _ATTEMPTS = 4
 _GOODBYE_SECONDS = 2.0
 _PATIENCE_SECONDS = 10.0
-"""How long an answer of a server that does not know all yet is held back."""
+"""How long an answer of a server that is still reading the project is held back."""
 
 Mark = tuple[int, int]
 
@@ -53,7 +53,7 @@ class SourceFile(Struct, frozen=True):
 
 
 class LspSession:
-    """Made by `start`; `close` ends the program."""
+    """A running server. `start` makes a session; `close` ends the program."""
 
     def __init__(self, kind: ServerKind, root: Path, program: Program) -> None:
         self.kind = kind
@@ -76,9 +76,10 @@ class LspSession:
 
     @classmethod
     async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> LspSession:
-        """Raise ServerFailedError or LspError; the program is ended then."""
+        """Start a session. Raise ServerFailedError or LspError, after the program has been ended."""
         self = cls(kind, root, program)
         try:
+            # The first look may take seconds in a large project, like the start of the server: do both at once.
             looking = asyncio.create_task(in_thread(self._inventory.look))
             result = await self._connection.request("initialize", introduction(kind, root), seconds, typed=False)
             self._capabilities = _capabilities(result)
@@ -108,7 +109,7 @@ class LspSession:
 
     @property
     def busy(self) -> bool:
-        """Whether it says that it is still reading the project."""
+        """Return whether the server says that it is still reading the project."""
         return bool(self._progress) or not self._quiescent
 
     @property
@@ -116,7 +117,7 @@ class LspSession:
         return self._inventory.paths()
 
     async def close(self) -> None:
-        """Politely, then by force. Bounded in time."""
+        """Ask the server to end, then end it by force. Bounded in time."""
         if self._connection.live and self._capabilities is not None:
             with suppress(LspError, RefusedError):
                 await self._connection.request("shutdown", None, _GOODBYE_SECONDS)
@@ -129,14 +130,15 @@ class LspSession:
         """Tell the server what changed on the disk since the last question."""
         async with self._syncing:
             changes = await in_thread(self._inventory.look)
-            for path in [path for path, (mark, _) in self._open.items() if _mark(path) != mark]:
-                await self._shut(path)
+            for path, (mark, _) in list(self._open.items()):
+                if _mark(path) != mark:
+                    await self._shut(path)
             if changes:
                 events = [{"uri": path.as_uri(), "type": how} for path, how in changes]
                 await self._connection.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
     async def open(self, source: SourceFile) -> str:
-        """The server looks at exactly this text from now on. Return its URI."""
+        """Make the server use exactly this text from now on. Return its URI."""
         uri = source.path.as_uri()
         async with self._syncing:
             known = self._open.get(source.path)
@@ -145,6 +147,7 @@ class LspSession:
                 return uri
             if known is not None:
                 await self._shut(source.path)
+            # The dictionary is ordered by use: its first entry was used least recently.
             while len(self._open) >= MOST_OPEN:
                 await self._shut(next(iter(self._open)))
             self._versions += 1
@@ -174,15 +177,17 @@ class LspSession:
 
     @property
     def looks_at_workspaces(self) -> bool:
-        """Whether it finds problems in files that nobody asked about."""
+        """Return whether the server reports on a whole workspace."""
         static = (self._capabilities or {}).get("diagnosticProvider")
         provider = self._registered.get("textDocument/diagnostic") or static
         return isinstance(provider, Mapping) and provider.get("workspaceDiagnostics") is True
 
     async def ask(self, method: str, params: Any, seconds: float) -> Any:
-        """The answer. A server that is still reading the project does not know all of it: it is
-        asked again when it is done, as far as the time allows. Raise UnsupportedError, LspError,
-        RefusedError."""
+        """Return the answer. Raise UnsupportedError, LspError, RefusedError.
+
+        A server that is still reading the project does not know all of it: it is asked again when it is done, as far
+        as the time allows.
+        """
         if not self.offers(method):
             raise UnsupportedError(method)
         loop = asyncio.get_running_loop()
@@ -193,7 +198,10 @@ class LspSession:
             return found
         if reading or self.busy or self._loads != loads:
             left = give_up - loop.time()
-            ready = await self.settled(min(left, _PATIENCE_SECONDS) if found else left)
+            # An answer that may be incomplete is not worth as long a wait as no answer.
+            if found:
+                left = min(left, _PATIENCE_SECONDS)
+            ready = await self.settled(left)
             if ready and give_up > loop.time():
                 found = await self._asked(method, params, max(give_up - loop.time(), 0.1))
         return found
@@ -209,11 +217,11 @@ class LspSession:
         raise AssertionError
 
     async def settled(self, seconds: float) -> bool:
-        """Whether it has read the project, after waiting at most this long."""
+        """Wait at most `seconds` for the server to read the project. Return whether it has."""
         return await self._until(lambda: not self.busy, seconds)
 
     async def diagnostics(self, source: SourceFile, seconds: float) -> list[types.Diagnostic] | None:
-        """What it finds wrong with a file; None when it has not said so in time."""
+        """Return the diagnostics of a file; None when the server has not sent them in time."""
         uri = await self.open(source)
         if self.offers("textDocument/diagnostic"):
             try:
@@ -232,7 +240,8 @@ class LspSession:
         if self.busy:
             await self.settled(give_up - asyncio.get_running_loop().time())
         seen = None
-        while seen is not self._pushed.get(path):  # some say what is quick to find first
+        # Some servers send what is quick to find first, and the rest later.
+        while seen is not self._pushed.get(path):
             seen = self._pushed.get(path)
             left = give_up - asyncio.get_running_loop().time()
             await self._until(partial(self._has_other, path, seen), min(QUIET_SECONDS, left))
@@ -270,8 +279,10 @@ class LspSession:
                 from lsprotocol import types
 
                 found = notified(types.PublishDiagnosticsParams, params)
-                path = path_of(found.uri) if found is not None else None
-                if found is None or path is None or self._is_old(path, found.version):
+                if found is None:
+                    return
+                path = path_of(found.uri)
+                if path is None or self._is_old(path, found.version):
                     return
                 self._pushed[str(path)] = list(found.diagnostics)
             case "$/progress":
@@ -288,11 +299,12 @@ class LspSession:
                 pass
             case _:
                 return
+        # A new event for the next news: setting and clearing one could lose a waiter.
         self._news.set()
         self._news = asyncio.Event()
 
     def _is_old(self, path: Path, version: int | None) -> bool:
-        """Whether something is said of a text that the server does not have any more."""
+        """Return whether a version is older than the text that the server has."""
         known = self._open.get(path)
         return version is not None and known is not None and version < known[1]
 
@@ -313,7 +325,7 @@ Spawn = Callable[[ServerKind, tuple[str, ...], Path], Awaitable[Program]]
 
 
 def path_of(uri: str) -> Path | None:
-    """The file that a URI names; None for what is in no file."""
+    """Return the file that a URI names; None for a URI that names no file."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -323,7 +335,9 @@ def path_of(uri: str) -> Path | None:
     text = unquote(parts.path)
     if os.name == "nt" and text.startswith("/"):
         text = text[1:]
-    return Path(os.path.normpath(text)) if "\0" not in text else None
+    if "\0" in text:
+        return None
+    return Path(os.path.normpath(text))
 
 
 def _mark(path: Path) -> Mark | None:

@@ -30,7 +30,7 @@ MOST_BYTES = 2 * 1024 * 1024
 
 
 def read_source(place: Confined) -> SourceFile:
-    """Raise LspError (INVALID_INPUT), or ToolError for what is no regular file."""
+    """Read a file of the workspace. Raise LspError (INVALID_INPUT), or ToolError for anything but a regular file."""
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)
@@ -38,6 +38,7 @@ def read_source(place: Confined) -> SourceFile:
         raise bad_input(f"{place.shown} does not exist.") from None
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
+        # One byte more than is allowed shows that the file is too large, even if it grows meanwhile.
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise bad_input(f"{place.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
@@ -52,7 +53,7 @@ SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
 
 
 class Location(Struct, frozen=True):
-    """A place as a server names it: file, line and column from 0, the column in its own units."""
+    """A position as a server names it: file, line and column from 0, the column in the server's units."""
 
     path: Path | None
     uri: str
@@ -61,14 +62,16 @@ class Location(Struct, frozen=True):
 
 
 class AnswerFiles:
-    """The files that an answer is about, each read once. Those outside of the workspace are not."""
+    """The files that an answer is about, each read once. Files outside of the workspace are not read."""
 
     def __init__(self, context: ToolContext, encoding: Encoding) -> None:
         self._context = context
         self.encoding = encoding
         self._documents: dict[Path, TextDocument | None] = {}
 
-    def document(self, path: Path) -> TextDocument | None:
+    def document(self, path: Path | None) -> TextDocument | None:
+        if path is None:
+            return None
         if path not in self._documents:
             try:
                 place = confine(str(path), self._context)
@@ -78,26 +81,28 @@ class AnswerFiles:
         return self._documents[path]
 
     def is_inside(self, path: Path | None) -> bool:
-        """Whether a file is of the workspace, where the run may look."""
+        """Return whether a file is in the workspace, where the run may look."""
         return path is not None and any(root == path or root in path.parents for root in self._context.roots)
 
     def name(self, path: Path | None, uri: str = "") -> str:
         return shown(path, self._context) if path is not None else visible(uri)
 
     def spot(self, place: Location) -> TextPosition:
-        document = self.document(place.path) if place.path is not None else None
+        document = self.document(place.path)
         if document is None:
             return TextPosition(place.line, place.units)
         return document.to_spot(place.line, place.units, self.encoding)
 
     def at(self, place: Location, *, with_line: bool = True) -> str:
-        """`path:line:column`, with the line that stands there."""
+        """Return `path:line:column`, with the text of that line."""
         text = f"{self.name(place.path, place.uri)}:{self.spot(place)}"
-        document = self.document(place.path) if place.path is not None else None
+        document = self.document(place.path)
         if document is None:
             return f"{text}  (outside the workspace)"
         line = document.line(place.line).strip()
-        return f"{text}  {self.short(line)}" if with_line and line else text
+        if not with_line or not line:
+            return text
+        return f"{text}  {self.short(line)}"
 
     @staticmethod
     def short(line: str) -> str:
@@ -105,11 +110,12 @@ class AnswerFiles:
 
 
 def places(result: Any) -> list[Location]:
-    """Locations and links to them, one or many, as one list without repetitions."""
+    """Return locations and links to them, one or many, as one list without repetitions."""
     if result is None:
         return []
     found: dict[Location, None] = {}
-    for entry in result if isinstance(result, Sequence) else (result,):
+    entries = result if isinstance(result, Sequence) else (result,)
+    for entry in entries:
         uri = getattr(entry, "uri", None) or entry.target_uri
         place = getattr(entry, "range", None) or entry.target_selection_range
         found[Location(path_of(uri), uri, place.start.line, place.start.character)] = None
@@ -117,9 +123,10 @@ def places(result: Any) -> list[Location]:
 
 
 def listed(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
-    """At most so many lines, with a count of those left out, and of those `outside` the workspace."""
+    """Return at most `MOST_ITEMS` lines, with a count of those left out and of those `outside` the workspace."""
     every = list(lines)
-    total = len(every) if total is None else total
+    if total is None:
+        total = len(every)
     kept = every[:MOST_ITEMS]
     if total > len(kept):
         kept.append(f"[{total - len(kept):,} more of {total:,} {what}; ask about fewer files or a narrower place]")
@@ -133,13 +140,13 @@ def bounded(text: str) -> str:
 
 
 def prose(contents: Any) -> str:
-    """What a server says in one of its four shapes."""
+    """Return the text of a hover or of documentation, in any of the four shapes of the protocol."""
     if contents is None:
         return ""
     if isinstance(contents, str):
         return contents.strip()
     if isinstance(contents, Sequence):
-        return "\n\n".join(text for text in map(prose, contents) if text)
+        return "\n\n".join(filter(None, map(prose, contents)))
     language = getattr(contents, "language", None)
     value = str(getattr(contents, "value", contents)).strip()
     if language and value:
@@ -148,7 +155,7 @@ def prose(contents: Any) -> str:
 
 
 class ServerDiagnostic(NamedTuple):
-    """One diagnostic. They sort by how bad they are, then by place."""
+    """One diagnostic. Diagnostics sort by severity, then by position."""
 
     grade: int
     path: str
@@ -163,11 +170,12 @@ class ServerDiagnostic(NamedTuple):
 def problems(
     path: Path, found: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
 ) -> list[ServerDiagnostic]:
-    """What a server says is wrong with a file. `severity` is the least to keep."""
+    """Return the diagnostics of a file. `severity` is the least to keep."""
     least = next((number for number, name in SEVERITY.items() if name == severity), 4)
     kept = []
     for each in found:
-        grade = int(each.severity) if each.severity is not None else 1
+        # The protocol lets the client decide what a diagnostic without severity is.
+        grade = int(each.severity or 1)
         if grade > least:
             continue
         start = each.range.start
@@ -179,8 +187,13 @@ def problems(
 
 
 def summary(found: Iterable[ServerDiagnostic]) -> str:
-    """`2 errors, 1 warning`."""
+    """Return the number of diagnostics, such as `2 errors, 1 warning`."""
     counts = Counter(each.grade for each in found)
     plural = {1: "errors", 2: "warnings", 4: "hints"}
-    parts = [(counts[grade], name, plural.get(grade, name)) for grade, name in SEVERITY.items() if counts[grade]]
-    return ", ".join(f"{number} {many if number > 1 else one}" for number, one, many in parts)
+    parts = []
+    for grade, name in SEVERITY.items():
+        if counts[grade] > 1:
+            parts.append(f"{counts[grade]} {plural.get(grade, name)}")
+        elif counts[grade]:
+            parts.append(f"1 {name}")
+    return ", ".join(parts)

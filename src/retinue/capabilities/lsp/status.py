@@ -1,4 +1,4 @@
-"""Which language servers there are, which of them a question goes to, their state, and restarting one."""
+"""The choice of a language server for a question, the state of all servers, and their restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retinue.tools.processes import in_thread
 
 
 def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str | None) -> Slot:
-    """The server of a file: the first that is installed and works, or the named one."""
+    """Return the server of a file: the named one, or the first that is installed and works."""
     kinds = for_file(pool.habits.kinds, path)
     if server is not None:
         kinds = [_named(pool.habits.kinds, server)]
@@ -30,6 +30,7 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
         )
     usable = [pool.slot(kind, root_of(kind, path, workspace)) for kind in kinds if pool.why_not(kind) is None]
     working = [slot for slot in usable if slot.broken is None]
+    # A broken server is still returned if there is no other: its error says why it is broken.
     if usable:
         return (working or usable)[0]
     reasons = "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in kinds)
@@ -39,8 +40,10 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
 
 
 def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> list[Slot]:
-    """The servers that have something to do in a workspace, one for each language and project."""
-    kinds = pool.habits.kinds if server is None else (_named(pool.habits.kinds, server),)
+    """Return the servers for the files of a workspace, one for each language and project."""
+    kinds = pool.habits.kinds
+    if server is not None:
+        kinds = (_named(kinds, server),)
     usable = [kind for kind in kinds if pool.why_not(kind) is None]
     slots = [pool.slot(kind, root) for kind, root in present(_one_each(usable), workspace)]
     if slots:
@@ -55,7 +58,7 @@ def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> l
 
 
 def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:
-    """The first of those that are for the same files."""
+    """Return the first of the servers that are for the same files."""
     found: dict[frozenset[str], ServerKind] = {}
     for kind in kinds:
         if kind.enabled:
@@ -72,7 +75,7 @@ def _named(kinds: Sequence[ServerKind], name: str) -> ServerKind:
 
 
 async def status(pool: LanguageServerPool, question: LspQuestion, context: ToolContext) -> str:
-    """One line for each known server: running, failed, installed, or how to get it."""
+    """Return one line for each known server: running, failed, installed, or how to install it."""
     lines = []
     for kind in pool.habits.kinds:
         if question.server and kind.name.lower() != question.server.lower():
@@ -90,17 +93,17 @@ def _state(slot: Slot) -> str:
     session = slot.session
     if session is None:
         return f"failed ({slot.broken})"
-    return f"running, process {session.pid}, {'still reading the project' if session.busy else 'ready'}"
+    doing = "still reading the project" if session.busy else "ready"
+    return f"running, process {session.pid}, {doing}"
 
 
 async def restart(pool: LanguageServerPool, question: LspQuestion, context: ToolContext) -> str:
     """End servers and start them anew: the named one, the file's, or all that were started."""
-    slots = [
-        slot
-        for slot in pool.slots.values()
-        if (question.server is None or slot.kind.name.lower() == question.server.lower())
-        and (question.file is None or slot.kind.handles(question.file.path))
-    ]
+    slots = list(pool.slots.values())
+    if question.server is not None:
+        slots = [slot for slot in slots if slot.kind.name.lower() == question.server.lower()]
+    if question.file is not None:
+        slots = [slot for slot in slots if slot.kind.handles(question.file.path)]
     if not slots:
         slots = await in_thread(lambda: slots_in(pool, context.root, question.server))
     said = []

@@ -1,4 +1,4 @@
-"""Symbols by name, in one file or in the whole workspace: which of those a server lists a model means."""
+"""Symbols by name, in one file or in the whole workspace: the ones that a query means."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMENTS = ("#", "//", "/*", "*", "--", ";")
 
 
 class Named(Struct, frozen=True):
-    """A symbol of a file. `names` are those of what it is in, and its own."""
+    """A symbol of a file. `names` are the names of the symbols around it, and its own."""
 
     names: tuple[str, ...]
     kind: str
@@ -41,7 +41,7 @@ class Named(Struct, frozen=True):
 
 
 class WorkspaceSymbol(Struct, frozen=True):
-    """A symbol of the workspace. `line` and `units` are the server's."""
+    """A symbol of the workspace. `line` and `units` are its position in the server's terms."""
 
     names: tuple[str, ...]
     kind: str
@@ -51,13 +51,13 @@ class WorkspaceSymbol(Struct, frozen=True):
 
 
 def parts_of(query: str) -> tuple[str, ...]:
-    """`Class.method`, `Class::method` and `method()` as names."""
+    """Split `Class.method`, `Class::method` or `method()` into names."""
     plain = query.strip().removesuffix("()")
-    return tuple(part for part in _PARTS.split(plain) if part)
+    return tuple(filter(None, _PARTS.split(plain)))
 
 
 def outline(result: Any, document: TextDocument, encoding: Encoding) -> list[Named]:
-    """The symbols of a file from the top, whichever of the two shapes a server gives."""
+    """Return the symbols of a file from the top, from either of the protocol's two shapes."""
     found = list(_named(result or (), (), document, encoding))
     return sorted(found, key=lambda each: (each.spot.line, each.spot.column))
 
@@ -69,15 +69,19 @@ def _named(
         place = getattr(entry, "selection_range", None) or entry.location.range
         spot = document.to_spot(place.start.line, place.start.character, encoding)
         container = getattr(entry, "container_name", None)
-        names = (*(above or ((container,) if container else ())), entry.name)
-        if spot.column == 0 or not hasattr(entry, "selection_range"):  # the older shape has the whole range only
+        outer = above
+        if not above and container:
+            outer = (container,)
+        names = (*outer, entry.name)
+        # The older shape has the range of the whole symbol only, which begins before its name.
+        if spot.column == 0 or not hasattr(entry, "selection_range"):
             spot = next(document.occurrences(entry.name, spot.line), spot)
         yield Named(names, kind_name(entry.kind), spot, getattr(entry, "detail", None) or "")
         yield from _named(getattr(entry, "children", None) or (), names, document, encoding)
 
 
 def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
-    """Those that a query means: the whole path of names if it has one, else the last ones. Of
+    """Return the symbols that a query means: by the whole path of names if one has it, else by the last names. Of
     several, those on `line` (from 0) if there are any."""
     wanted = parts_of(query)
     if not wanted:
@@ -90,18 +94,18 @@ def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Nam
     return on_line or found
 
 
-def mentioned(document: TextDocument, query: str, line: int | None) -> TextPosition | None:
-    """Where a name first stands in a text, in code rather than in a comment."""
+def mentioned(document: TextDocument, query: str, line: int | None) -> list[TextPosition]:
+    """Return the first position of a name in a text, in code rather than in a comment; empty where it is missing."""
     wanted = parts_of(query)
     if not wanted:
-        return None
+        return []
     spots = list(document.occurrences(wanted[-1], line))
     code = [spot for spot in spots if not document.line(spot.line).lstrip().startswith(_COMMENTS)]
-    return next(iter(code or spots), None)
+    return (code or spots)[:1]
 
 
 def in_workspace(result: Any, query: str | None = None) -> list[WorkspaceSymbol]:
-    """What `workspace/symbol` gave; with a query, only what has that name."""
+    """Return the symbols of an answer to `workspace/symbol`; with a query, only those of that name."""
     wanted = parts_of(query) if query else ()
     found = []
     for entry in result or ():
@@ -112,32 +116,34 @@ def in_workspace(result: Any, query: str | None = None) -> list[WorkspaceSymbol]
         if wanted and (entry.name != wanted[-1] or not _inside(wanted[:-1], names, path)):
             continue
         place = getattr(entry.location, "range", None)
-        line, units = (place.start.line, place.start.character) if place is not None else (0, 0)
+        line = units = 0
+        if place is not None:
+            line, units = place.start.line, place.start.character
         found.append(WorkspaceSymbol(names, kind_name(entry.kind), path, line, units))
     return found
 
 
 def _inside(above: tuple[str, ...], names: tuple[str, ...], path: Path) -> bool:
-    """Servers differ in what they call the container: a class, a module, or nothing. Where they
-    say nothing, the file may be what was meant."""
+    """Return whether a symbol may be inside of what a query names."""
     if not above:
         return True
+    # Servers name a class, a module or nothing as the container, so a missing one is no reason to leave a symbol out.
     return names[-1 - len(above) : -1] == above or (len(names) == 1) or path.stem == above[-1]
 
 
 def kind_name(kind: types.SymbolKind) -> str:
-    """`EnumMember` as people write it."""
+    """Return a kind as people write it: `enum member` for `EnumMember`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind.name).lower()
 
 
 MOST_FOUND = 400
 _NEAR = 30
-"""Lines in which the name of a symbol stands behind its beginning: decorators come before it."""
+"""Within this many lines after the beginning of a symbol its name follows; decorators come before it."""
 _MOST_OUTLINED = 40
 
 
 class SymbolCandidate(Struct, frozen=True):
-    """A symbol in the workspace, and where its name stands."""
+    """A symbol in the workspace, with the position of its name."""
 
     slot: Slot
     path: Path
@@ -152,7 +158,7 @@ class SymbolSearch(Struct, frozen=True):
 
 
 async def search(asking: Asking, query: str, *, exact: bool) -> SymbolSearch:
-    """What the servers of the workspace know under a name; with `exact` of that name only."""
+    """Return the symbols that the servers of the workspace find; with `exact`, only those of that name."""
     found: list[SymbolCandidate] = []
     outside = 0
     for slot in await asking.workspace_slots():
@@ -181,15 +187,16 @@ async def _in_project(asking: Asking, slot: Slot, query: str, exact: bool, sessi
 def _candidate(slot: Slot, found: WorkspaceSymbol, texts: AnswerFiles) -> SymbolCandidate:
     document = texts.document(found.path)
     spot = texts.spot(Location(found.path, "", found.line, found.units))
+    line = ""
     if document is not None:
         spot = _name_from(document, found.names[-1], spot)
-    line = document.line(spot.line).strip() if document is not None else ""
+        line = document.line(spot.line).strip()
     shown = f"{texts.name(found.path)}:{spot}  {texts.short(line)}".rstrip()
     return SymbolCandidate(slot, found.path, spot, shown, f"{found.kind} {'.'.join(found.names)}")
 
 
 def _name_from(document: TextDocument, name: str, start: TextPosition) -> TextPosition:
-    """Where the name of a symbol stands that begins at `start`."""
+    """Return the position of the name of a symbol that begins at `start`."""
     for line in range(start.line, min(start.line + _NEAR, len(document.lines))):
         for spot in document.occurrences(name, line):
             if (spot.line, spot.column) >= (start.line, start.column):
@@ -200,8 +207,8 @@ def _name_from(document: TextDocument, name: str, start: TextPosition) -> TextPo
 async def _with_that_path(
     asking: Asking, session: LspSession, query: str, found: list[SymbolCandidate]
 ) -> list[SymbolCandidate] | None:
-    """Those that stand in what the query names: the search knows names only, the outline of a
-    file knows what is in what."""
+    """Return the symbols inside of what the query names. A search knows names only; the outline of a file shows what
+    is inside of what."""
     spots: dict[Path, set[TextPosition]] = {}
     for path in list(dict.fromkeys(each.path for each in found))[:_MOST_OUTLINED]:
         try:

@@ -1,4 +1,4 @@
-"""lsp: what language servers know about code. A call is read and checked here before it is carried out."""
+"""The tool `lsp`, which asks language servers about code. Its calls are parsed and checked here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.errors import bad_input
+from retinue.capabilities.lsp.errors import LspError, bad_input
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
@@ -38,8 +38,8 @@ _NUMBER = {"type": "integer", "minimum": 1}
 
 
 class LspTool(BuiltinTool):
-    """`pool` gives the servers of the project, made on first use. `actions` are those that agents
-    may ask for; the privileged ones are never for a run that another one started."""
+    """The tool `lsp`. `pool` returns the servers of the project, made on first use. `actions` are those that agents
+    may ask for; the privileged ones are never for a run that another run started."""
 
     name = "lsp"
     required = ("action",)
@@ -60,8 +60,7 @@ class LspTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Actions under the names that other systems and the protocol give them."""
-
+        """Replace names that other systems and the protocol have for an action."""
         for name in ("action", "operation"):
             said = arguments.get(name)
             if isinstance(said, str):
@@ -75,20 +74,19 @@ class LspTool(BuiltinTool):
         super().__init__()
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.lsp.errors import LspError
-
+        code: str
         try:
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
+        except LspError as error:
+            code, text = error.code, str(error)
         except ToolError as error:
-            code: str = error.code if isinstance(error, LspError) else "INVALID_INPUT"
-            text = str(error) if isinstance(error, LspError) else f"{code}: {error}"
+            code, text = "INVALID_INPUT", f"INVALID_INPUT: {error}"
         except OSError as error:
             code, text = "INVALID_INPUT", f"INVALID_INPUT: {explain(error, 'the file cannot be read')}"
         value = {"error": {"code": code, "message": text.partition(": ")[2]}}
         return ToolOutput((Text(text),), is_error=True, effect=ToolEffect(status="failed", code=code), value=value)
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-
         action = read_action(given)
         self._check(action, context)
         question = read_question(action, given, context)
@@ -96,19 +94,19 @@ class LspTool(BuiltinTool):
         if action in ("servers", "restart"):
             from retinue.capabilities.lsp.status import restart, status
 
-            return ok(await (status if action == "servers" else restart)(pool, question, context))
+            manage = status if action == "servers" else restart
+            return ok(await manage(pool, question, context))
         from retinue.capabilities.lsp.actions import Asking
 
         seconds = pool.habits.seconds
         if context.tool_timeout is not None:
+            # Less than the tool's own limit, so that the call ends with an error that names the server.
             seconds = min(seconds, context.tool_timeout * 0.9)
         asking = Asking(pool, context, question, seconds, {})
         text = await asking.answer()
         return ok(text, ToolEffect(reads=tuple(asking.reads), provider=asking.provider))
 
     def _check(self, action: str, context: ToolContext) -> None:
-        from retinue.capabilities.lsp.errors import LspError
-
         if action in PRIVILEGED and context.child:
             raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is never for a run that another run started.")
         if action not in self._actions:
@@ -155,7 +153,7 @@ ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_
 
 
 class LspQuestion(Struct, frozen=True):
-    """Lines and columns count from 1, as the model sent them."""
+    """A parsed call. Lines and columns count from 1, as the model sent them."""
 
     action: str
     file: Confined | None = None
@@ -179,7 +177,7 @@ def read_action(given: Arguments) -> str:
 
 
 def read_question(action: str, given: Arguments, context: ToolContext) -> LspQuestion:
-    """Raise ToolError, always with the code INVALID_INPUT."""
+    """Parse a call. Raise ToolError, always with the code INVALID_INPUT."""
     try:
         file = given.optional_text("file")
         named = given.items("files") or []
@@ -202,11 +200,13 @@ def read_question(action: str, given: Arguments, context: ToolContext) -> LspQue
         )
     except ToolError as error:
         text = str(error)
-        raise error if text.startswith("INVALID_INPUT") else bad_input(text) from None
+        if text.startswith("INVALID_INPUT"):
+            raise
+        raise bad_input(text) from None
 
 
 def workspace_of(place: Confined, context: ToolContext) -> Path:
-    """The folder of the workspace that a file is in, and where its server may begin at most."""
+    """Return the folder of the workspace that holds a file. The root of its server is never above it."""
     if place.root in context.roots:
         return place.root
     raise bad_input(f"{place.shown} is not in the workspace.")
