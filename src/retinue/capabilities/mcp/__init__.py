@@ -1,4 +1,4 @@
-"""MCP servers: found, started once, shared by runs, and gone when nobody needs them."""
+"""MCP servers: found, started once, shared by runs, and ended when no run needs them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class McpCapability(Capability):
     def limit_resumed(self, launch: Launch, had: frozenset[str]) -> None:
         served = _served(launch)
         if served is not None and not served.has_parent:
-            served.bounded(had)
+            served.limit_to(had)
 
     async def close(self, node: RunNode) -> None:
         served = _served(node)

@@ -3,13 +3,13 @@
 Servers are the configured ones, fewer if the agent's file names some, plus those its file brings
 inline; what a file above a child leaves out, the child does not have. All tools
 pass the same policy as built-in ones, at the launch and when they appear later. Above a threshold
-they are told by name only and loaded by `tool_search`.
+the model gets their names only, and loads them by `tool_search`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ _REQUIRED_PATIENCE = 3
 _MOST_SHOWN = 40
 """More tools of servers than this are loaded by search."""
 _SHARE_SHOWN = 0.1
-"""Tools that take more than this share of the model's window are, too."""
+"""Tools that take more than this share of the model's window are also loaded by search."""
 
 Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
@@ -69,22 +69,24 @@ async def _serve(plan: LaunchPlan) -> Served | None:
     if plan.preview:
         plan.note("tools of MCP servers are not shown (see: retinue servers check)")
         return None
-    from retinue.capabilities.mcp.servers import chosen_servers, habits_of
+    from retinue.capabilities.mcp.servers import chosen_servers, pool_options
 
-    meant = project.extensions.with_servers(spec)
-    above = plan.request.ceiling.servers
-    scope = ServerScope(meant, None if above is None else frozenset(above))
+    ceiling = plan.request.ceiling.servers
+    above = None if ceiling is None else frozenset(ceiling)
+    scope = ServerScope(project.extensions.with_servers(spec), above)
     configs = chosen_servers(plan.request, project, scope, plan.notes)
-    served = Served(plan, scope, configs, habits_of(project))
+    if not configs:
+        return None
+    served = Served(plan, scope, configs, pool_options(project))
     await served.start(plan.notes)
-    return served if configs else None
+    return served
 
 
 class Served:
-    """The servers of one run. `settle` decides at the launch; `late` tells the loop the rest."""
+    """The servers of one run. `settle` decides at the launch; `late` returns the tools that come later."""
 
     def __init__(
-        self, plan: LaunchPlan, scope: ServerScope, configs: tuple[ServerConfig, ...], habits: PoolOptions
+        self, plan: LaunchPlan, scope: ServerScope, configs: tuple[ServerConfig, ...], options: PoolOptions
     ) -> None:
         from retinue.capabilities.mcp.pool import loop_pool
 
@@ -93,14 +95,17 @@ class Served:
         self._scope = scope
         self._roots = _roots(plan.request, plan.project)
         pool, owner = loop_pool(), str(next(_owners))
-        self.servers: tuple[Server, ...] = tuple(
-            pool.server(config, habits, self._roots, owner if config.inline else "") for config in configs
-        )
+        servers = []
+        for config in configs:
+            # A server that the agent's file brings is for its run alone.
+            sharer = owner if config.inline else ""
+            servers.append(pool.server(config, options, self._roots, sharer))
+        self.servers: tuple[Server, ...] = tuple(servers)
         self.has_parent = plan.parent is not None
         self.wrap: Wrap = tuple
         """Puts the guard around tools that come late, as around those of the launch."""
         self.person: Callable[[str, ElicitQuestion], Any] | None = None
-        """Puts a question to whoever is behind the run; None where nobody is."""
+        """Asks the person behind the run; None where nobody can be asked."""
         self._seen: dict[int, int] = {}
         self._known: dict[str, Tool] = {}
         self._admitted: dict[str, Tool] = {}
@@ -116,10 +121,15 @@ class Served:
     async def start(self, notes: list[str]) -> None:
         """Start what is not known yet, all at once, and wait as long as the settings say."""
         required = [server for server in self.servers if self._scope.requires(server.config.name)]
-        unknown = [server for server in self.servers if server.listing is None or server in required]
-        wait = self._settings.mcp_start_timeout_seconds * (_REQUIRED_PATIENCE if required else 1)
-        starts = {server: asyncio.ensure_future(server.ready()) for server in unknown}
+        wait = self._settings.mcp_start_timeout_seconds
+        if required:
+            wait *= _REQUIRED_PATIENCE
+        starts: dict[Server, asyncio.Future[Any]] = {}
+        for server in self.servers:
+            if server.listing is None or server in required:
+                starts[server] = asyncio.ensure_future(server.ready())
         for task in starts.values():
+            # Nobody awaits a start that takes too long: its error must not be reported as never retrieved.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         if starts:
             await asyncio.wait(starts.values(), timeout=wait)
@@ -159,14 +169,13 @@ class Served:
         if self.choose is not None:
             return
         self.choose = plan.select
-        mine = {name: tool for name, tool in plan.tools.items() if name in self._known}
+        mine = _only(plan.tools, self._known)
         self._admitted = mine
         if self._scope.denies(SEARCH) or not self._too_many(mine, plan.window):
             return
         from retinue.tools.tool_search import Deferred, ToolSearchTool
 
-        shown = {name for name in mine if self._scope.names_exactly(name)}
-        self._deferred = Deferred({name: tool for name, tool in mine.items() if name not in shown})
+        self._deferred = Deferred({name: tool for name, tool in mine.items() if not self._scope.names_exactly(name)})
         for name in self._deferred.names:
             plan.tools.pop(name, None)
         plan.tools[SEARCH] = ToolSearchTool(self._deferred)
@@ -200,32 +209,41 @@ class Served:
             self.recall(node.project.log.reader, node.id)
 
     def late(self) -> tuple[Tool, ...]:
-        """What the run has beyond the tools of its launch: found by search, or new."""
+        """Return what the run has beyond the tools of its launch: found by search, or new."""
         self._look()
-        tools = (*(self._deferred.loaded if self._deferred else ()), *self._late.values())
+        tools = list(self._late.values())
+        if self._deferred is not None:
+            tools[:0] = self._deferred.loaded
         new = tuple(tool for tool in tools if tool.spec.name not in self._wrapped)
-        self._wrapped |= {tool.spec.name: tool for tool in (self.wrap(new) if new else ())}
+        if new:
+            for tool in self.wrap(new):
+                self._wrapped[tool.spec.name] = tool
         return tuple(self._wrapped.values())
 
     def _look(self) -> None:
         """Take notice of lists that have changed. New tools pass the policy of the launch."""
         new: dict[str, Tool] = {}
         for server in self.servers:
-            if self._seen.get(id(server)) != server.version or id(server) not in self._seen:
-                self._seen[id(server)] = server.version
-                new |= {name: tool for name, tool in self._made(server) if name not in self._known}
-        self._known |= {name: tool for name, tool in new.items() if name not in self._known}
+            if self._seen.get(id(server)) == server.version:
+                continue
+            self._seen[id(server)] = server.version
+            for name, tool in self._tools_of(server):
+                if name not in self._known:
+                    new[name] = tool
+        self._known |= new
         if self.choose is None or not new:  # before the launch has decided, all are candidates
             return
         chosen = self.choose({**self._admitted, **new}).tools
-        admitted = {name: tool for name, tool in new.items() if name in chosen and self._may(name)}
+        admitted = _only(new, chosen)
+        if self._limit is not None:
+            admitted = _only(admitted, self._limit)
         if self._deferred is not None:
             self._deferred.offer(admitted)
         else:
             self._late |= admitted
         self._admitted |= admitted
 
-    def _made(self, server: Server) -> Iterator[tuple[str, Tool]]:
+    def _tools_of(self, server: Server) -> Iterator[tuple[str, Tool]]:
         from retinue.capabilities.mcp.tool import served_tool
 
         if server.listing is None:
@@ -235,9 +253,6 @@ class Served:
                 tool = served_tool(server, listed, ask=self._ask)
                 yield tool.spec.name, tool
 
-    def _may(self, name: str) -> bool:
-        return self._limit is None or name in self._limit
-
     async def _ask(self, call_id: str, question: ElicitQuestion) -> str | None:
         if self.person is None:
             return None
@@ -246,15 +261,15 @@ class Served:
 
     # Taken up again
 
-    def bounded(self, names: frozenset[str]) -> None:
-        """A resumed run whose parent is gone has what it had: nothing new is admitted to it."""
+    def limit_to(self, names: frozenset[str]) -> None:
+        """Admit nothing but `names`: a resumed run whose parent is gone has what it had."""
         self._limit = names
-        self._admitted = {name: tool for name, tool in self._admitted.items() if name in names}
+        self._admitted = _only(self._admitted, names)
         if self._deferred is not None:
             self._deferred.keep(names)
 
     def recall(self, reader: LogReader, run_id: str) -> None:
-        """Load again what the run had loaded by search, as its log tells."""
+        """Load again what the run had loaded by search, as its log says."""
         if self._deferred is None:
             return
         from retinue.core.events import ToolEnded
@@ -266,6 +281,10 @@ class Served:
                 self._deferred.recall(loaded_names(body.result.text))
 
 
+def _only(tools: Mapping[str, Tool], names: Container[str]) -> dict[str, Tool]:
+    return {name: tool for name, tool in tools.items() if name in names}
+
+
 async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> str | None:
     """Ask through the inbox, like everything people are asked."""
     project = node.project
@@ -275,7 +294,9 @@ async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> st
     answer = await project.inbox_service.question(
         question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail
     )
-    return None if answer.by in ("policy", "expiry") else answer.choice
+    if answer.by in ("policy", "expiry"):  # no person has answered
+        return None
+    return answer.choice
 
 
 def _roots(request: RunRequest, project: Project) -> tuple[Path, ...]:

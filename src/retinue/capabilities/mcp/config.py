@@ -30,13 +30,13 @@ def claude_file(environment: Mapping[str, str]) -> Path:
 
 
 def user_files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Besides Claude Code's: what the user configured for other systems."""
+    """Yield the files of other systems than Claude Code that the user configured."""
     yield pi_home(environment) / "mcp.json"
     yield from (home(environment) / ".codingcode" / name for name in CODINGCODE)
 
 
 def project_files(cwd: Path) -> Iterator[Path]:
-    """What the project brings, the nearest last, so that it wins."""
+    """Yield the files of the project, the nearest last, so that it wins."""
     for folder in reversed(list(upwards(cwd))):
         yield from (folder / ".codingcode" / name for name in CODINGCODE)
         yield folder / ".pi" / "mcp.json"
@@ -44,7 +44,7 @@ def project_files(cwd: Path) -> Iterator[Path]:
 
 
 def upwards(cwd: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the repository's; only the folder outside of one."""
+    """Yield the folder and those above it, up to the repository's root; outside of a repository only the folder."""
     top = repository_root(cwd)
     for folder in (cwd, *cwd.parents):
         yield folder
@@ -53,7 +53,7 @@ def upwards(cwd: Path) -> Iterator[Path]:
 
 
 def any_file(cwd: Path, environment: Mapping[str, str], *, claude: bool) -> bool:
-    """Whether there is any such file at all."""
+    """Return whether there is any such file at all."""
     if claude and claude_file(environment).is_file():
         return True
     return any(path.is_file() for path in (*user_files(environment), *project_files(cwd)))
@@ -116,7 +116,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 def read_server(
     name: str, raw: Any, environment: Mapping[str, str], *, origin: str, personal: bool = True, inline: bool = False
 ) -> ServerConfig | None:
-    """The server of one entry; None when its file switched it off."""
+    """Return the server of one entry; None when its file switches it off."""
     base = ServerConfig(name=name, origin=origin, personal=personal, inline=inline)
     if not isinstance(raw, Mapping):
         return replace(base, problem="its configuration is not an object")
@@ -145,11 +145,13 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
         url = ""
     elif not url.startswith(("http://", "https://")):
         raise _BadError("`url` must start with http:// or https://")
+    else:
+        command, args = "", ()
     return replace(
         base,
         transport=transport,
-        command=command if transport == "stdio" else "",
-        args=args if transport == "stdio" else (),
+        command=command,
+        args=args,
         env=_texts(raw.get("env"), "env", filled),
         cwd=filled(_text(raw.get("cwd"), "cwd")) or None,
         url=url,
@@ -173,7 +175,7 @@ class _Filler:
 
     def _value(self, match: re.Match[str]) -> str:
         name, default = match.groups()
-        value = self._environment.get(name) or default
+        value = self._environment.get(name) or default  # as in a shell, `:-` also replaces an empty value
         if value is None:
             raise _BadError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
         return value
@@ -186,7 +188,8 @@ def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, .
     if not isinstance(given, list):
         raise _BadError("`args` must be a list of texts")
     if isinstance(said, list):
-        said, given = (said[0] if said else None), [*said[1:], *given]
+        given = [*said[1:], *given]
+        said = next(iter(said), None)
     if not all(isinstance(each, (str, int, float)) for each in given):
         raise _BadError("`args` must be a list of texts")
     words = (filled(_text(said, "command")), *(filled(str(each)) for each in given))
@@ -271,6 +274,7 @@ def server_environment(environment: Mapping[str, str], config: ServerConfig) -> 
 
 
 def _may_pass(name: str, value: str) -> bool:
+    # A value that starts with `()` is an exported function of bash, which a shell would run.
     return (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()")
 
 
@@ -278,7 +282,9 @@ def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]
     """Return the program of a server and the folder it is started in. Raise CannotStartError where
     one of them is not there; nothing is started."""
     env = server_environment(environment, config)
-    folder = (cwd / Path(config.cwd).expanduser()) if config.cwd else cwd
+    folder = cwd
+    if config.cwd:
+        folder = cwd / Path(config.cwd).expanduser()
     program = shutil.which(config.command, path=env.get("PATH"))
     if program is None and os.sep in config.command and (folder / config.command).is_file():
         program = str(folder / config.command)

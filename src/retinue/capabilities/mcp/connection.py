@@ -321,8 +321,9 @@ class McpConnection:
         self._around.log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
 
     def _why_gone(self) -> str:
-        code = self._process.code if self._process is not None else None
-        return f"it has ended{'' if code is None else f' (exit code {code})'}{self._said()}"
+        if self._process is None or self._process.code is None:
+            return f"it has ended{self._said()}"
+        return f"it has ended (exit code {self._process.code}){self._said()}"
 
     def _said(self) -> str:
         last = self._around.log.tail.strip().splitlines()[-3:]

@@ -61,9 +61,9 @@ class PoolOptions(Struct, frozen=True):
 class Server:
     """One configured server as the runs of this process share it."""
 
-    def __init__(self, config: ServerConfig, habits: PoolOptions, roots: tuple[Path, ...]) -> None:
+    def __init__(self, config: ServerConfig, options: PoolOptions, roots: tuple[Path, ...]) -> None:
         self.config = config
-        self._habits = habits
+        self._options = options
         self._holders: dict[object, tuple[Path, ...]] = {}
         self._first_roots = roots
         self._connection: McpConnection | None = None
@@ -93,7 +93,7 @@ class Server:
     @property
     def log_path(self) -> Path:
         """Where everything is that it says beside the protocol."""
-        return self._habits.logs / f"{_file_name(self.config.name)}.log"
+        return self._options.logs / f"{_file_name(self.config.name)}.log"
 
     @property
     def idle(self) -> bool:
@@ -122,10 +122,12 @@ class Server:
             self._closing = None
 
     def release(self, holder: object) -> None:
-        """Closed a while later, unless someone holds it again by then."""
+        """Let go of the server. It is closed a while later, unless someone holds it again by then."""
         self._holders.pop(holder, None)
         if not self._holders and self._closing is None and (self._connection or self._starting):
-            linger = 0.0 if self.config.inline and holder is not None else self._habits.linger_seconds
+            linger = self._options.linger_seconds
+            if self.config.inline and holder is not None:
+                linger = 0.0  # no other run can ever hold it
             self._closing = asyncio.get_running_loop().call_later(linger, self._close_unused)
 
     def _close_unused(self) -> None:
@@ -134,7 +136,7 @@ class Server:
             self._gone = asyncio.create_task(self.close())
 
     async def ready(self) -> McpConnection:
-        """The live connection, started if it must be. Raise CannotStartError."""
+        """Return the live connection, started if it must be. Raise CannotStartError."""
         if self._connection is not None and self._connection.live:
             return self._connection
         if self.config.problem is not None:
@@ -157,7 +159,7 @@ class Server:
         self.starts += 1
         connection = McpConnection(self.config, self._surroundings())
         try:
-            await connection.open(self.config.start_seconds or self._habits.start_seconds)
+            await connection.open(self.config.start_seconds or self._options.start_seconds)
         except CannotStartError as error:
             self._failed(str(error))
             raise
@@ -187,18 +189,18 @@ class Server:
         self._not_before = time.monotonic() + pause
 
     def _surroundings(self) -> ConnectionOptions:
-        habits = self._habits
-        log = ErrorLog(self.log_path, habits.redact)
-        return ConnectionOptions(habits.cwd, habits.environment, log, lambda: self.roots, self._elicit, self._listed)
+        options = self._options
+        log = ErrorLog(self.log_path, options.redact)
+        return ConnectionOptions(options.cwd, options.environment, log, lambda: self.roots, self._elicit, self._listed)
 
     def _listed(self, found: Listing) -> None:
         if self.listing is None or found.tools != self.listing.tools:
             self.version += 1
         self.listing = found
-        self._habits.memory.keep(self.config.digest, found)
+        self._options.memory.keep(self.config.digest, found)
 
     async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
-        """The protocol does not say for which call a server asks: it is the newest."""
+        """Ask a person. The protocol does not say for which call a server asks: the newest is assumed."""
         from mcp_types import ElicitResult
 
         caller = next((each for each in reversed(self._calls) if each.elicit is not None), None)
@@ -207,9 +209,12 @@ class Server:
         question = asyncio.create_task(caller.elicit(params))
         caller.questions.add(question)
         try:
-            with caller.patience.paused() if caller.patience is not None else nullcontext():
+            paused = nullcontext() if caller.patience is None else caller.patience.paused()
+            with paused:  # the time a person takes is not the server's
                 await asyncio.wait({question})
-            return ElicitResult(action="cancel") if question.cancelled() else question.result()
+            if question.cancelled():
+                return ElicitResult(action="cancel")
+            return question.result()
         finally:
             question.cancel()
 
@@ -229,8 +234,10 @@ class Server:
             self.release(caller)
 
     async def _call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
-        """One that is known not to have reached the server is made again, once."""
-        limit = self.config.call_seconds if self.config.call_seconds is not None else caller.seconds
+        """Make a call. One that is known not to have reached the server is made again, once."""
+        limit = self.config.call_seconds
+        if limit is None:
+            limit = caller.seconds
         for last in (False, True):
             connection = await self.ready()
             caller.patience = Patience(limit)
@@ -266,25 +273,25 @@ class ServerPool:
     def __init__(self) -> None:
         self._servers: dict[tuple[str, tuple[Path, ...] | None], Server] = {}
 
-    def server(self, config: ServerConfig, habits: PoolOptions, roots: tuple[Path, ...], owner: str = "") -> Server:
-        """The server of that configuration, for `owner` alone if one is named. One that asks for
+    def server(self, config: ServerConfig, options: PoolOptions, roots: tuple[Path, ...], owner: str = "") -> Server:
+        """Return the server of that configuration, for `owner` alone if one is named. One that asks for
         the folders it may touch is shared only by runs that may touch the same."""
-        key = (f"{config.digest}:{habits.cwd}:{owner}", None)
+        key = (f"{config.digest}:{options.cwd}:{owner}", None)
         shared = self._servers.get(key)
         if shared is None:
             self._forget_owned()
-            shared = self._servers[key] = Server(config, habits, roots)
-            shared.listing = habits.memory.recall(config.digest)
+            shared = self._servers[key] = Server(config, options, roots)
+            shared.listing = options.memory.recall(config.digest)
         if not shared.uses_roots or shared.roots == roots or not shared.held:
             return shared
         own = (key[0], roots)
         if own not in self._servers:
-            self._servers[own] = Server(config, habits, roots)
+            self._servers[own] = Server(config, options, roots)
             self._servers[own].listing = shared.listing
         return self._servers[own]
 
     def _forget_owned(self) -> None:
-        """Servers of runs that are over will not be asked for again."""
+        """Forget servers of runs that are over: nobody will ask for them again."""
         self._servers = {key: each for key, each in self._servers.items() if not (each.config.inline and each.idle)}
 
     async def close_unused(self) -> None:
@@ -298,7 +305,7 @@ _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ServerPool] = weakr
 
 
 def loop_pool() -> ServerPool:
-    """The pool that all runs of this event loop share."""
+    """Return the pool that all runs of this event loop share."""
     loop = asyncio.get_running_loop()
     found = _pools.get(loop)
     if found is None:
@@ -307,7 +314,7 @@ def loop_pool() -> ServerPool:
 
 
 async def load_library() -> None:
-    """The library takes a second to import: never on the event loop."""
+    """Import the library, which takes a second, outside of the event loop."""
     import sys
 
     if "mcp.client.client" not in sys.modules:

@@ -56,8 +56,8 @@ def configured_servers(
     claude: bool = True,
     extra: Iterable[tuple[str, Mapping[str, Any]]] = (),
 ) -> Configured:
-    """`settings` is the table of the settings files, `origin` says for a name which layer it is
-    from; `extra` are tables of plugins, each with what brought it."""
+    """Return every configured server. `settings` is the table of the settings files, `origin` returns the layer of
+    a name; `extra` are tables of plugins, each with what brought it."""
     problems: list[str] = []
     found: dict[str, ServerConfig] = {}
     sources = [
@@ -70,7 +70,7 @@ def configured_servers(
         for name, raw in source.table.items():
             where, personal = source.place(name)
             server = read_server(str(name), raw, environment, origin=where, personal=personal)
-            found.pop(str(name), None)
+            found.pop(str(name), None)  # also one that a nearer file switches off
             if server is not None:
                 found[server.name] = server
     return Configured(found, tuple(problems))
@@ -82,7 +82,7 @@ def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> ServerSou
 
 def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> ServerSource:
     def place(name: str) -> tuple[str, bool]:
-        found = origin(name) if origin is not None else Origin("user", "settings")
+        found = Origin("user", "settings") if origin is None else origin(name)
         return found.where, found.personal
 
     return ServerSource(table, place)
@@ -109,16 +109,22 @@ def _project(cwd: Path, problems: list[str]) -> Iterator[ServerSource]:
 def _read(path: Path, problems: list[str]) -> Mapping[str, Any]:
     if path.suffix == ".json":
         return _table(_json(path, problems), "mcpServers")
-    return _by_name(_yaml(path, problems), str(path), problems) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    return _by_name(_yaml(path, problems), str(path), problems)
 
 
 def _by_name(data: Any, where: str, problems: list[str]) -> dict[str, Any]:
-    """`servers` (or `mcpServers`) as an object, or as a list whose entries carry their names."""
-    servers = (data.get("servers") or data.get("mcpServers") or {}) if isinstance(data, dict) else {}
+    """Return `servers` (or `mcpServers`), which is an object or a list whose entries carry their names."""
+    found: dict[str, Any] = {}
+    if not isinstance(data, dict):
+        return found
+    servers = data.get("servers") or data.get("mcpServers") or {}
     if isinstance(servers, dict):
         return servers
-    found: dict[str, Any] = {}
-    for entry in servers if isinstance(servers, list) else []:
+    if not isinstance(servers, list):
+        return found
+    for entry in servers:
         if isinstance(entry, dict) and isinstance(entry.get("name"), str):
             found[entry["name"]] = {key: value for key, value in entry.items() if key != "name"}
         else:
@@ -144,8 +150,9 @@ def _yaml(path: Path, problems: list[str]) -> Any:
 
 
 def _table(data: Any, key: str) -> Mapping[str, Any]:
-    found = data.get(key) if isinstance(data, Mapping) else None
-    return {str(name): raw for name, raw in found.items()} if isinstance(found, Mapping) else {}
+    if not isinstance(data, Mapping) or not isinstance(data.get(key), Mapping):
+        return {}
+    return {str(name): raw for name, raw in data[key].items()}
 
 
 _EVERY = frozenset({"*", "all"})
@@ -158,7 +165,7 @@ _NAMES_SERVERS = frozenset({"codingcode"})
 
 
 def may_have_servers(spec: AgentSpec) -> bool:
-    """Cheap, and False for most agents that list their tools."""
+    """Return whether a run can have servers at all. Cheap, and False for most agents that list their tools."""
     if spec.isolated:
         return False
     if spec.required_servers or spec.servers:
@@ -181,18 +188,21 @@ class ServerScope:
     def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
         self._spec = spec
         self._above = above
-        self._named = None if spec.servers is None else {server.name for server in spec.servers}
+        self._named: set[str] | None = None
+        if spec.servers is not None:
+            self._named = {server.name for server in spec.servers}
         allow = spec.tools.allow
         self._listed = allow is not None and not any(entry.strip().lower() in _EVERY for entry in allow)
         self._patterns = tuple(filter(None, map(_pattern, allow or ())))
-        self._selectors = tuple(_selector(each) for each in spec.tools.selectors)
+        self._selectors = tuple(map(_selector, spec.tools.selectors))
 
     def wants(self, name: str) -> bool:
         """Whether a configured server is one of the run's."""
         if self._above is not None and name not in self._above:
             return False
-        if any(fnmatchcase(_prefix(name), pattern) for pattern in map(_whole_server, self._spec.tools.deny) if pattern):
-            return False
+        for pattern in map(_whole_server, self._spec.tools.deny):
+            if pattern and fnmatchcase(_prefix(name), pattern):
+                return False
         if self.requires(name):
             return True
         if self._named is not None and name not in self._named:
@@ -202,11 +212,13 @@ class ServerScope:
         return self._reaches(name)
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Required servers that nobody has configured."""
+        """Return the required servers that are not among `names`."""
         known = [name.lower() for name in names]
-        return tuple(
-            each for each in self._spec.required_servers if not any(fnmatchcase(name, each.lower()) for name in known)
-        )
+        found = []
+        for each in self._spec.required_servers:
+            if not any(fnmatchcase(name, each.lower()) for name in known):
+                found.append(each)
+        return tuple(found)
 
     def requires(self, name: str) -> bool:
         return any(fnmatchcase(name.lower(), each.lower()) for each in self._spec.required_servers)
@@ -217,8 +229,10 @@ class ServerScope:
         if not self._selectors:
             return True
         mine = [only for extension, only in self._selectors if extension in (server.lower(), _EXTENSION)]
-        narrow = [only for only in mine if only]
-        return tool in narrow or served_name(server, tool) in narrow if narrow else bool(mine)
+        narrow = list(filter(None, mine))
+        if not narrow:
+            return bool(mine)
+        return tool in narrow or served_name(server, tool) in narrow
 
     def denies(self, tool: str) -> bool:
         """Whether the file denies a built-in tool altogether."""
@@ -241,7 +255,7 @@ class ServerScope:
         if not self._listed or policy.allow is None or not self._implied:
             return policy
         narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
-        implied = [tool for tool in tools if not tool.startswith(narrowed)] if narrowed else tools
+        implied = [tool for tool in tools if not tool.startswith(narrowed)]
         return replace(policy, allow=(*policy.allow, *implied))
 
     @property
@@ -295,7 +309,9 @@ def _pattern(entry: str) -> str | None:
     name = split_entry(entry)[0]
     if name.startswith("mcp__"):
         return None if name.startswith("mcp__*") else name
-    return served_alias(name) if not name.startswith("ext:") else None
+    if name.startswith("ext:"):
+        return None
+    return served_alias(name)
 
 
 def _whole_server(entry: str) -> str | None:
@@ -305,10 +321,13 @@ def _whole_server(entry: str) -> str | None:
         return None
     if name.lower() in _EVERY or name == "mcp__*":
         return "*"
-    name = name if name.startswith("mcp__") else served_alias(name) or ""
+    if not name.startswith("mcp__"):
+        name = served_alias(name) or ""
     if name.endswith("__*"):
         return name.removesuffix("__*")
-    return name if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__") else None
+    if not name or "__" in name.removeprefix("mcp__"):  # nothing of a server, or one of its tools
+        return None
+    return name
 
 
 def _touches(pattern: str, server: str) -> bool:

@@ -23,7 +23,7 @@ _START_SECONDS = 120.0
 
 
 def project_servers(project: Project) -> Configured:
-    """Every server that is configured here."""
+    """Return every server that is configured in the project."""
     found: Configured | None = project.round.get("servers")
     if found is None:
         settings = project.settings.settings
@@ -42,10 +42,11 @@ def project_servers(project: Project) -> Configured:
 def chosen_servers(
     request: RunRequest, project: Project, scope: ServerScope, notes: list[str]
 ) -> tuple[ServerConfig, ...]:
-    """The servers of a run. Raise LaunchError when one that it requires cannot be among them."""
+    """Return the servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
     configured = project_servers(project)
-    notes += configured.problems if request.parent_id is None else ()
+    if request.parent_id is None:  # once for a tree of runs
+        notes += configured.problems
     chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
     for server in spec.servers or ():
         if server.config is not None:
@@ -65,7 +66,7 @@ def chosen_servers(
 
 
 def is_trusted(config: ServerConfig, project: Project) -> bool:
-    """Whether a server may start: the user's own may, a project's after consent to its file."""
+    """Return whether a server may start: the user's own may, a project's after consent to its file."""
     if config.personal:
         return True
     try:
@@ -75,11 +76,12 @@ def is_trusted(config: ServerConfig, project: Project) -> bool:
 
 
 def server_subjects(project: Project) -> list[TrustSubject]:
-    """The files of the project that bring servers, for `retinue trust`."""
+    """Return the files of the project that bring servers, for `retinue trust`."""
     from retinue.guard.trust_subjects import TrustSubject
 
     brought: dict[str, list[str]] = {}
     for config in project_servers(project).servers.values():
+        # Consent to a settings file is asked for elsewhere, for all that it brings.
         if not config.personal and Path(config.origin).name not in _SETTINGS_FILES:
             brought.setdefault(config.origin, []).append(f"MCP server {config.name}: {config.target[:160]}")
     found = []
@@ -89,7 +91,7 @@ def server_subjects(project: Project) -> list[TrustSubject]:
     return found
 
 
-def habits_of(project: Project) -> PoolOptions:
+def pool_options(project: Project) -> PoolOptions:
     home, settings = project.home, project.settings.settings
     return PoolOptions(
         cwd=project.cwd,

@@ -58,14 +58,16 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     if params.mode == "url":
         detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_LENGTH]}"
         said = await ask(ElicitQuestion(f"The MCP server {server} wants you to open a page", detail, (DONE, DECLINE)))
-        return ElicitResult(action="accept" if said == DONE else "cancel" if said is None else "decline")
+        return ElicitResult(action="accept") if said == DONE else _refused(said)
     schema = params.requested_schema
-    properties = schema.get("properties")
-    fields = dict(properties) if isinstance(properties, Mapping) else {}
+    fields = schema.get("properties")
+    if not isinstance(fields, Mapping):
+        fields = {}
     if len(fields) > _MOST_FIELDS:
         return ElicitResult(action="decline")
     required = schema.get("required")
-    needed = set(required) if isinstance(required, list) else set()
+    if not isinstance(required, list):
+        required = []
     title = f"The MCP server {server} asks: {message}"
     if not fields:
         said = await ask(ElicitQuestion(title, "", ("accept", DECLINE)))
@@ -73,8 +75,10 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     content: dict[str, Any] = {}
     for number, (name, shown) in enumerate(fields.items(), 1):
         field = shown if isinstance(shown, Mapping) else {}
-        place = f" ({number} of {len(fields)})" if len(fields) > 1 else ""
-        value = await _field(title, place, str(name), field, str(name) in needed, ask)
+        numbered = title
+        if len(fields) > 1:
+            numbered = f"{title} ({number} of {len(fields)})"
+        value = await _field(numbered, str(name), field, str(name) in required, ask)
         if isinstance(value, _Refused):
             return _refused(value.said)
         if value is not None:
@@ -89,17 +93,19 @@ class _Refused(Struct, frozen=True):
 def _refused(said: str | None) -> ElicitResult:
     from mcp_types import ElicitResult
 
-    return ElicitResult(action="cancel" if said is None else "decline")
+    if said is None:
+        return ElicitResult(action="cancel")
+    return ElicitResult(action="decline")
 
 
-async def _field(title: str, place: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
-    """The value, None for a field left empty, or _Refused."""
+async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
+    """Return the value, None for a field left empty, or _Refused."""
     label = str(field.get("title") or name)
     options = _options(field)
     hint = str(field.get("description") or "")[:_LENGTH]
     for _ in range(_ATTEMPTS):
         skip = "" if needed else " (empty: leave it out)"
-        said = await ask(ElicitQuestion(f"{title}{place}", f"{label}: {hint}{skip}".strip(), options))
+        said = await ask(ElicitQuestion(title, f"{label}: {hint}{skip}".strip(), options))
         if said is None or said.strip().lower() == DECLINE:
             return _Refused(said)
         if not said.strip() and not needed:
@@ -121,7 +127,7 @@ def _options(field: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _value(text: str, field: Mapping[str, Any]) -> Any:
-    """The answer as the type that the field has; None when it cannot be."""
+    """Return the answer as the type that the field has; None when it cannot be."""
     try:
         match field.get("type"):
             case "boolean":
@@ -132,7 +138,9 @@ def _value(text: str, field: Mapping[str, Any]) -> Any:
                 return float(text)
             case _:
                 choices = field.get("enum")
-                return text if not isinstance(choices, list) or text in map(str, choices) else None
+                if isinstance(choices, list) and text not in map(str, choices):
+                    return None
+                return text
     except ValueError:
         return None
 
@@ -158,8 +166,11 @@ class ServedTool(Struct, frozen=True):
     """Arguments whose names no provider takes: as the model writes them, and as the server does."""
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        caller = Caller(context.roots, self.seconds, partial(self._elicit, call_id) if self.ask is not None else None)
-        hosts = (urlsplit(self.server.config.url).hostname or "",) if self.server.config.url else ()
+        elicit = None if self.ask is None else partial(self._elicit, call_id)
+        caller = Caller(context.roots, self.seconds, elicit)
+        hosts: tuple[str, ...] = ()
+        if self.server.config.url:
+            hosts = (urlsplit(self.server.config.url).hostname or "",)
         progress = partial(context.progress, call_id)
         if self.renamed:
             arguments = {self.renamed.get(name, name): value for name, value in arguments.items()}
@@ -177,7 +188,9 @@ class ServedTool(Struct, frozen=True):
             return failed(f"The MCP server '{self.name}' refused the call: {error}", ToolEffect("failed", hosts=hosts))
         from retinue.capabilities.mcp.tool_list import to_output
 
-        effect = ToolEffect("failed" if result.is_error else "finished", hosts=hosts)
+        effect = ToolEffect("finished", hosts=hosts)
+        if result.is_error:
+            effect = ToolEffect("failed", hosts=hosts)
         make = partial(to_output, result, characters=self.characters, outputs=context.outputs, effect=effect)
         return await asyncio.to_thread(make)
 
@@ -186,7 +199,6 @@ class ServedTool(Struct, frozen=True):
         return self.server.config.name
 
     async def _elicit(self, call_id: str, params: Any) -> Any:
-
         assert self.ask is not None
         return await answer(self.name, params, partial(self.ask, call_id))
 
@@ -211,6 +223,6 @@ def served_tool(
 
 
 def effects(config: ServerConfig, listed: ServerTool) -> frozenset[EffectKind]:
-    """A server is a program that may do anything; what it says of itself counts only where the
-    user has said to believe it."""
+    """Return what a tool may do: anything, because a server is a program. What the server says of itself counts
+    only where the user has said to believe it."""
     return _READS if config.trust_annotations and listed.read_only else _ANYTHING

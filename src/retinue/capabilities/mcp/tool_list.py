@@ -40,7 +40,8 @@ _HEAD_SHARE = 0.6
 
 
 def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect: ToolEffect) -> ToolOutput:
-    """`characters` bounds the text; what does not fit is in a file under `outputs`."""
+    """Return a server's result as output. `characters` bounds the text; what does not fit is in a file under
+    `outputs`."""
     texts: list[str] = []
     images: list[Image] = []
     for part in _parts(result):
@@ -53,7 +54,9 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
     text = shorten("\n".join(texts), characters, outputs)
     if not text and not images:
         text = "(no output)"
-    content: tuple[Content, ...] = (*((Text(text),) if text else ()), *images)
+    content: tuple[Content, ...] = tuple(images)
+    if text:
+        content = (Text(text), *images)
     return ToolOutput(content, result.is_error, effect)
 
 
@@ -101,14 +104,17 @@ def _resource(resource: Any) -> str | Image:
 
 
 def shorten(text: str, most: int, outputs: Path) -> str:
-    """The beginning and the end of a text that is too long, and where the whole of it is."""
+    """Return the beginning and the end of a text that is too long, and the path of the whole."""
+    # Servers may send halves of surrogate pairs, which no provider and no file takes.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) <= most:
         return text
     path = _store(text, outputs)
     head = int(most * _HEAD_SHARE)
     tail = most - head
-    where = f"; the whole is in {path}" if path is not None else ""
+    where = ""
+    if path is not None:
+        where = f"; the whole is in {path}"
     gap = f"[... {len(text) - most:,} of {len(text):,} characters left out here{where} ...]"
     return f"{text[:head].rstrip()}\n\n{gap}\n\n{text[len(text) - tail :].lstrip()}"
 
@@ -151,8 +157,8 @@ class Listing(Struct, frozen=True):
 
 
 def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
-    """From the library's `Tool` objects. A tool that no model could be offered is left out, and
-    said; a name that comes twice counts once."""
+    """Return the tools from the library's `Tool` objects. A tool that no model could be offered becomes a
+    problem; of two tools with one name the first counts."""
     kept: dict[str, ServerTool] = {}
     problems: list[str] = []
     for tool in raw:
@@ -169,7 +175,7 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
 
 
 def _adapted(tool: ServerTool) -> list[str]:
-    """What of a tool's parameters providers refuse, and what becomes of it."""
+    """Return what of a tool's parameters providers refuse, and what is offered instead."""
     said: list[str] = []
     if folded := folded_keywords(tool.parameters):
         keywords = " and ".join(folded)
@@ -224,6 +230,9 @@ def _listed(tool: Any) -> ServerTool:
     return ServerTool(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
 
 
+_STORED = ("name", "description", "parameters", "read_only")
+
+
 class ListingMemory:
     """One small file per configuration. Losing it costs a connection, nothing else."""
 
@@ -231,24 +240,26 @@ class ListingMemory:
         self._folder = folder
 
     def recall(self, digest: str) -> Listing | None:
-        """None when there is none, or it is too old to build on."""
+        """Return the stored list; None when it is missing, damaged or too old."""
         data = read_object(self._folder / f"{digest}.json").data
         try:
             at = float(data["at"])
-            tools = tuple(
-                ServerTool(t["name"], t["description"], t["parameters"], t["read_only"]) for t in data["tools"]
-            )
-            problems = tuple(said for tool in tools for said in _adapted(tool))
-            found = Listing(tools, bool(data["uses_roots"]), problems, at)
+            tools, problems = [], list[str]()
+            for raw in data["tools"]:
+                tool = ServerTool(*(raw[name] for name in _STORED))
+                tools.append(tool)
+                problems += _adapted(tool)
+            found = Listing(tuple(tools), bool(data["uses_roots"]), tuple(problems), at)
         except (KeyError, TypeError, ValueError):
             return None
-        return found if 0 <= time.time() - at < MEMORY_SECONDS else None
+        if not 0 <= time.time() - at < MEMORY_SECONDS:  # negative: the clock was set back
+            return None
+        return found
 
     def keep(self, digest: str, found: Listing) -> None:
-        tools = [
-            {"name": t.name, "description": t.description, "parameters": t.parameters, "read_only": t.read_only}
-            for t in found.tools
-        ]
+        tools = []
+        for tool in found.tools:
+            tools.append({name: getattr(tool, name) for name in _STORED})
         data = orjson.dumps({"at": found.at, "uses_roots": found.uses_roots, "tools": tools})
         with suppress(OSError):
             path = private_folder(self._folder) / f"{digest}.json"

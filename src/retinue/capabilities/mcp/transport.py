@@ -25,8 +25,8 @@ MESSAGE_BYTES = 32 * 1024 * 1024
 async def program_streams(
     process: ServerProcess, log: ErrorLog, ended: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams, None]:
-    """The process itself belongs to the caller, who ends it; `ended` is called when nothing more
-    comes from it."""
+    """Open the streams of a program. The process belongs to the caller, who ends it; `ended` is called when
+    nothing more comes from it."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -76,7 +76,7 @@ async def _lines(process: ServerProcess, log: ErrorLog) -> AsyncGenerator[bytes,
 
 
 def _parse(line: bytes, log: ErrorLog) -> Any:
-    """The message of a line; None for what is none, which is kept where people can see it."""
+    """Return the message of a line; None for any other text, which goes to the server's log."""
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
@@ -92,8 +92,8 @@ def _parse(line: bytes, log: ErrorLog) -> Any:
 
 @asynccontextmanager
 async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
-    """Streamable HTTP, or the older server-sent events. Refusals are kept in the log, since the
-    library does not tell their number."""
+    """Open the streams of a server over HTTP, or over the older server-sent events. Refusals go to the log, since
+    the library does not report their status."""
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     async def heard(response: Any) -> None:

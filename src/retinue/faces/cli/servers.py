@@ -49,11 +49,11 @@ def execute_list(args: argparse.Namespace) -> int:
 
 def describe(config: ServerConfig, project: Project) -> dict[str, Any]:
     """Return what is known of a server without starting it."""
-    from retinue.capabilities.mcp.servers import habits_of, is_trusted
+    from retinue.capabilities.mcp.servers import is_trusted, pool_options
 
     tools = None
     if config.problem is None:
-        known = habits_of(project).memory.recall(config.digest)
+        known = pool_options(project).memory.recall(config.digest)
         if known is not None:
             tools = [tool.name for tool in known.tools]
     return {
@@ -122,14 +122,14 @@ async def _check(configs: list[ServerConfig], project: Project, seconds: float) 
 
 async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[str, Any]:
     from retinue.capabilities.mcp.pool import loop_pool
-    from retinue.capabilities.mcp.servers import habits_of, is_trusted
+    from retinue.capabilities.mcp.servers import is_trusted, pool_options
     from retinue.tools.server_process import CannotStartError
 
     told = {**describe(config, project), "works": False, "tools": [], "notes": []}
     if not is_trusted(config, project):
         return {**told, "problem": f"it is not trusted: retinue trust add {config.origin}"}
-    habits = habits_of(project)
-    server = loop_pool().server(config, habits, (project.cwd,))
+    options = pool_options(project)
+    server = loop_pool().server(config, options, (project.cwd,))
     # What the server offered when it was last connected must not pass for an answer of today.
     server.listing = None
     try:
