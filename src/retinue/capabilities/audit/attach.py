@@ -100,9 +100,8 @@ class Audit:
         from retinue.capabilities.audit.ledger_store import Who
 
         checkpoints, handle = self._project.part(CheckpointStore), self._node.handle
-        made = RunLedger(
-            checkpoints.store, checkpoints.shadow if checkpoints.enabled else None, Who(handle.id, handle.agent)
-        )
+        shadow = checkpoints.shadow if checkpoints.enabled else None
+        made = RunLedger(checkpoints.store, shadow, Who(handle.id, handle.agent))
         made.turn = self._turn
         return made
 
@@ -119,19 +118,24 @@ class Audit:
     # While it runs
 
     def context(self, context: ToolContext) -> ToolContext:
-        """With this run's ledger in it."""
+        """Return the context with this run's ledger in it."""
         self.seen, self._roots = context.seen, context.roots
         return replace(context, ledger=_Ledger(self))
 
     def tools(self, tools: Iterable[Tool]) -> tuple[Tool, ...]:
-        """Those that change something, watched. A gate goes around them, not inside: time spent
-        waiting for a person is no part of a call."""
-        return tuple(Audited(tool, self) if tool.spec.effects & _CHANGING else tool for tool in tools)
+        """Return the tools, those that change something watched. A gate goes around them, not inside: time
+        spent waiting for a person is no part of a call."""
+        found: list[Tool] = []
+        for tool in tools:
+            if tool.spec.effects & _CHANGING:
+                tool = Audited(tool, self)
+            found.append(tool)
+        return tuple(found)
 
     def observe(self, body: Body) -> None:
         if isinstance(body, TurnStarted):
             self._turn = body.turn
-            if "ledger" in self.__dict__:
+            if "ledger" in self.__dict__:  # a cached property: asking for it would open the ledger
                 self.ledger.turn = body.turn
         elif isinstance(body, ToolEnded):
             self._effects[body.call_id] = body.effect
@@ -139,7 +143,7 @@ class Audit:
                 self._notices.observe(body)
 
     async def begin(self, call_id: str, command: str) -> bool:
-        """The checkpoint before a call. False when there is none; people are told once why."""
+        """Take the checkpoint before a call. Return False when there is none; a warning says once why."""
         from retinue.capabilities.audit.shadow import CheckpointError
 
         if not self._project.part(CheckpointStore).enabled:
@@ -149,7 +153,7 @@ class Audit:
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:  # before the call began: nothing of it is to be recorded
-            await _settled(work)
+            await _wait_for(work)
             if work.exception() is None:
                 await self.end()
             raise
@@ -159,14 +163,14 @@ class Audit:
         return True
 
     async def end(self) -> tuple[TouchedPath, ...]:
-        """The checkpoint after a call, whoever is cancelled meanwhile."""
+        """Take the checkpoint after a call, even if the caller is cancelled meanwhile."""
         from retinue.capabilities.audit.shadow import CheckpointError
 
         work = asyncio.ensure_future(asyncio.to_thread(self._checkpoints.end))
         try:
             writes = await asyncio.shield(work)
         except asyncio.CancelledError:
-            await _settled(work)
+            await _wait_for(work)
             raise
         except CheckpointError as error:
             self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
@@ -223,23 +227,30 @@ class Audit:
         self._project.log.append(handle.place, event)
         if not done:
             return "rollback: on-failure: it had changed no files."
-        kept = f" Not put back: {name_first(event.kept, 10)}." if event.kept else ""
         count = len(event.restored) + len(event.removed)
-        return f"rollback: on-failure: {count} of {len(done)} files it had changed were put back.{kept}"
+        note = f"rollback: on-failure: {count} of {len(done)} files it had changed were put back."
+        if event.kept:
+            note += f" Not put back: {name_first(event.kept, 10)}."
+        return note
 
     def _tell(self) -> list[str]:
-        """The line of record, and which files a parent that had read them must read again."""
+        """Return the line of record, and which files a parent that had read them must read again."""
         files = self._files()
-        below = [node.handle.outcome for node in self._node.descendants()]
+        below = []
+        for node in self._node.descendants():
+            outcome = node.handle.outcome
+            below.append(len(outcome.evidence.commands) if outcome else 0)
         line = record_line(
             [*self._earlier(), *self._effects.values()],
             self._shown(files),
-            below=[len(each.evidence.commands) if each else 0 for each in below],
+            below=below,
             complete=self._project.part(CheckpointStore).enabled and not self._complained,
         )
         parent = self._node.parent
         above = None if parent is None else parent.get(Audit)
-        known = {} if above is None else above.seen
+        if above is None:
+            return [line]
+        known = above.seen
         stale = [path for path in files if path in known and known[path] != files[path]]
         if not stale:
             return [line]
@@ -247,7 +258,7 @@ class Audit:
         return [line, f"You had read {names} before: read again before you edit."]
 
     def _files(self) -> dict[str, str | None]:
-        """Paths changed in this tree, with the hash they have now as far as it is known."""
+        """Return the paths changed in this tree, with the hash they have now as far as it is known."""
         found: dict[str, str | None] = {}
         if self._project.part(CheckpointStore).used:
             ids = [self._node.id, *(child.id for child in self._node.descendants())]
@@ -324,8 +335,8 @@ class _Ledger:
         return self._audit.ledger.changed_by(path, current)
 
 
-async def _settled(work: asyncio.Future[Any]) -> None:
-    """Waits until `work` is over, however often the waiter is cancelled meanwhile."""
+async def _wait_for(work: asyncio.Future[Any]) -> None:
+    """Wait until `work` is over, however often the waiter is cancelled meanwhile."""
     while not work.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({work})
@@ -334,7 +345,7 @@ async def _settled(work: asyncio.Future[Any]) -> None:
 def undone_event(
     done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
 ) -> Undone:
-    """What an undo did, as an event."""
+    """Return what an undo did, as an event."""
     return Undone(
         restored=tuple(each.path for each in done if each.fate == "restored"),
         removed=tuple(each.path for each in done if each.fate == "removed"),

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, CommandWindow, LedgerStore
@@ -49,7 +51,7 @@ class Checkpoints:
         """Files too large to be kept, as of the last checkpoint."""
 
     def begin(self, call_id: str, command: str) -> None:
-        """Takes the checkpoint before a call. Raises CheckpointError when there can be none."""
+        """Take the checkpoint before a call. Raise CheckpointError when there can be none."""
         with self._lock:
             self._inside += 1
             if self._window is not None:
@@ -62,10 +64,12 @@ class Checkpoints:
             except (CheckpointError, OSError) as error:
                 self._inside -= 1
                 self._pulse.stop()
-                raise error if isinstance(error, CheckpointError) else CheckpointError(str(error)) from error
+                if isinstance(error, CheckpointError):
+                    raise
+                raise CheckpointError(str(error)) from error
 
     def end(self) -> tuple[TouchedPath, ...]:
-        """Takes the checkpoint after the call and gives what changed in between."""
+        """Take the checkpoint after the call and return what changed in between."""
         with self._lock:
             self._inside -= 1
             window = self._window
@@ -82,7 +86,7 @@ class Checkpoints:
             return touched(self._shadow, rows)
 
     def recover(self) -> None:
-        """Records what commands of this run did that were cut off with an earlier process."""
+        """Record what commands of this run did that were cut off with an earlier process."""
         for window in self._store.open_windows([self._ledger.who.run_id]):
             rows, _ = unfinished(self._shadow, self._store, window, self._ledger.touched)
             self._store.end(window, rows)
@@ -145,47 +149,48 @@ class HeartbeatFile:
 
 
 def outermost(roots: Sequence[Path]) -> list[Path]:
-    """Each folder once; none that lies in another."""
+    """Return each folder once, and none that lies in another."""
     unique = list(dict.fromkeys(roots))
-    return [one for one in unique if not any(one != other and one.is_relative_to(other) for other in unique)]
+    return [one for one in unique if not set(unique).intersection(one.parents)]
 
 
 def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
-    """What differs between the checkpoint before a call and `now`."""
+    """Return what differs between the checkpoint before a call and `now`."""
     rows: list[Changed] = []
     for before, after in zip(window.snapshots, now, strict=True):
         for difference in shadow.differences(before, after):
             path = f"{before.root.rstrip('/')}/{difference.path}"
-            digest = _hash(path, difference.after) if len(rows) < MOST_HASHED else None
+            digest = None
+            if len(rows) < MOST_HASHED:
+                digest = _hash(path, difference.after)
             rows.append(_row(window, path, difference, digest))
     return rows
 
 
 def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
-    """Those of `rows` that the ledger does not know to be somebody else's."""
-    others = [row for row in store.since(window.after_change) if row.who.run_id != window.who.run_id]
-    if not others or not rows:
+    """Return those of `rows` that the ledger does not know to be another run's."""
+    theirs: dict[str, Changed] = {}  # of each path the last change counts
+    for row in store.since(window.after_change):
+        if row.who.run_id != window.who.run_id:
+            theirs[row.path] = row
+    if not theirs or not rows:
         return rows
-    theirs: dict[str, list[Changed]] = {}
-    for row in others:
-        theirs.setdefault(row.path, []).append(row)
     commands = {each.call_id + each.who.run_id: each.command for each in store.overlapping(window)}
     mine: list[Changed] = []
     shared: list[tuple[int, str]] = []
     for row in rows:
-        known = theirs.get(row.path)
-        if not known:
+        last = theirs.get(row.path)
+        if last is None:
             mine.append(row)
-            continue
-        last = known[-1]
-        if last.after != row.after:  # changed again after them, by this one
-            mine.append(_with(row, before=last.after))
+        elif last.after != row.after:  # changed again after them, by this one
+            mine.append(replace(row, id=0, before=last.after, shared=()))
         elif last.kind == "command":
+            # Two commands were at work: one that names the file is taken for the one that changed it.
             name = Path(row.path).name
             of_them = name in commands.get(last.call_id + last.who.run_id, "")
             if of_them and name not in window.command:
                 continue
-            mine.append(_with(row, shared=(last.who.run_id,)))
+            mine.append(replace(row, id=0, shared=(last.who.run_id,)))
             shared.append((last.id, window.who.run_id))
     store.share(shared)
     return mine
@@ -194,7 +199,7 @@ def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -
 def unfinished(
     shadow: Shadow, store: LedgerStore, window: CommandWindow, also: Iterable[str] = ()
 ) -> tuple[list[Changed], list[Changed]]:
-    """What a command may have changed that was cut off with its process: all that differs from
+    """Return what a command may have changed that was cut off with its process: all that differs from
     the checkpoint before it. The second part changed only after the process was last alive."""
     now: list[RootSnapshot] = []
     for before in window.snapshots:
@@ -206,13 +211,19 @@ def unfinished(
     except OSError:
         until = window.began + 2 * PULSE_SECONDS
     rows = attributed(store, window, changes_of(shadow, window, now))
-    late = {
-        row.path for row in rows if row.after is not None and not row.after.is_folder and _changed_after(row, until)
-    }
-    return [row for row in rows if row.path not in late], [row for row in rows if row.path in late]
+    sure: list[Changed] = []
+    late: list[Changed] = []
+    for row in rows:
+        if _changed_after(row, until):
+            late.append(row)
+        else:
+            sure.append(row)
+    return sure, late
 
 
 def _changed_after(row: Changed, moment: float) -> bool:
+    if row.after is None or row.after.is_folder:  # what is gone has no time, and a folder's says nothing
+        return False
     try:
         return os.lstat(row.path).st_mtime > moment
     except OSError:
@@ -220,7 +231,7 @@ def _changed_after(row: Changed, moment: float) -> bool:
 
 
 def touched(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
-    """Rows as they stand in an effect. Folders are left to the ledger."""
+    """Return rows as they stand in an effect. Folders are left to the ledger."""
     found: list[TouchedPath] = []
     files = [row for row in rows if not _is_folder(row)][:MOST_HASHED]
     if not files:
@@ -230,7 +241,9 @@ def touched(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
             before = None
             if row.before is not None and not row.before.is_folder:
                 before = hashlib.sha256(blobs.get(row.before.oid)).hexdigest()
-            after = row.after_hash or (None if row.after is None else f"sha1:{row.after.oid}")
+            after = row.after_hash
+            if not after and row.after is not None:
+                after = f"sha1:{row.after.oid}"
             found.append(TouchedPath(row.path, before, after))
     return tuple(found)
 
@@ -249,27 +262,12 @@ def _row(window: CommandWindow, path: str, difference: Difference, digest: str |
     )
 
 
-def _with(row: Changed, *, before: PathState | None = None, shared: tuple[str, ...] = ()) -> Changed:
-    return Changed(
-        at=row.at,
-        who=row.who,
-        turn=row.turn,
-        call_id=row.call_id,
-        kind=row.kind,
-        path=row.path,
-        before=row.before if shared else before,
-        after=row.after,
-        after_hash=row.after_hash,
-        shared=shared,
-    )
-
-
 def _is_folder(row: Changed) -> bool:
     return all(entry is None or entry.is_folder for entry in (row.before, row.after))
 
 
 def _hash(path: str, entry: PathState | None) -> str | None:
-    """The content hash of what is there now, as readers of the file know it."""
+    """Return the content hash of what is there now, as readers of the file know it."""
     if entry is None or entry.is_folder:
         return None
     try:

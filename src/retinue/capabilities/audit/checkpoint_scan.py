@@ -37,7 +37,7 @@ class ScannedRoot:
         self._known = ""
 
     def snapshot(self, also: Iterable[str] = ()) -> RootSnapshot:
-        """The root as it is now. `also` are paths to keep although git ignores them."""
+        """Return the root as it is now. `also` are paths to keep although git ignores them."""
         with self._lock:
             self._shadow.open()
             if not self._index.exists() and self._base.exists():
@@ -46,7 +46,7 @@ class ScannedRoot:
             return self._take(also)
 
     def close(self) -> None:
-        """The run is over; what its index knows helps the next one, unless its worktree goes, too."""
+        """Leave the index of a run that is over to the next one, unless the run's worktree is removed as well."""
         with self._lock, suppress(OSError):
             if self._shadow.folder.parent / "worktrees" in self.root.parents:
                 self._index.unlink()
@@ -62,16 +62,16 @@ class ScannedRoot:
         small, large = self._sized(news)
         if len(tracked) + len(small) > self._shadow.limits.files:
             raise CheckpointError(f"the workspace has more than {self._shadow.limits.files:,} files")
-        drop = gone | {path for path in large if path in tracked}
+        drop = gone | (large & tracked)
         if small or drop:
-            paths = b"".join(os.fsencode(path) + b"\0" for path in sorted(small | drop))
             # --force-remove is for files that are still there but have grown too large.
             if large & tracked:
-                kept_out = b"".join(os.fsencode(path) + b"\0" for path in sorted(large & tracked))
-                self._git(["update-index", "-z", "--force-remove", "--stdin"], kept_out)
-                paths = b"".join(os.fsencode(path) + b"\0" for path in sorted(small | gone))
-            into_a_pack = ["-c", "core.bigFileThreshold=1"] if len(small) > _MANY else []
-            self._git([*into_a_pack, "update-index", "-z", "--add", "--remove", "--replace", "--stdin"], paths)
+                self._git(["update-index", "-z", "--force-remove", "--stdin"], _joined(large & tracked))
+            command = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"]
+            if len(small) > _MANY:
+                # git writes files above the threshold straight into one pack.
+                command[:0] = ["-c", "core.bigFileThreshold=1"]
+            self._git(command, _joined(small | gone))
             self._known = ""
         if not self._known:
             self._known = self._git(["write-tree"]).decode().strip()
@@ -113,7 +113,7 @@ class ScannedRoot:
         return found
 
     def _sized(self, paths: set[str]) -> tuple[set[str], set[str]]:
-        """Those that are kept and those that are too large. What is no file is neither."""
+        """Return the files that are kept and those that are too large. What is no file is neither."""
         small: set[str] = set()
         large: set[str] = set()
         for path in paths:
@@ -121,13 +121,14 @@ class ScannedRoot:
                 found = os.lstat(self.root / path)
             except OSError:
                 continue
-            if stat.S_ISLNK(found.st_mode) or (
-                stat.S_ISREG(found.st_mode) and found.st_size <= self._shadow.limits.file_bytes
-            ):
-                if stat.S_ISLNK(found.st_mode) or os.access(self.root / path, os.R_OK):
-                    small.add(path)
-            elif stat.S_ISREG(found.st_mode):
+            if stat.S_ISLNK(found.st_mode):
+                small.add(path)
+            elif not stat.S_ISREG(found.st_mode):
+                continue
+            elif found.st_size > self._shadow.limits.file_bytes:
                 large.add(path)
+            elif os.access(self.root / path, os.R_OK):  # one that git cannot read would fail the checkpoint
+                small.add(path)
         return small, large
 
     def _relative(self, paths: Iterable[str]) -> list[str]:
@@ -136,6 +137,10 @@ class ScannedRoot:
 
     def _git(self, arguments: list[str], given: bytes = b"") -> bytes:
         return self._shadow.git(arguments, root=self.root, index=self._index, given=given)
+
+
+def _joined(paths: set[str]) -> bytes:
+    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
 
 
 def _quoted(path: str) -> str:
@@ -153,7 +158,7 @@ def _parents(paths: Iterable[str]) -> frozenset[str]:
 
 
 def _permissions(root: Path, paths: Iterable[str]) -> tuple[tuple[int, int], dict[str, int]]:
-    """Permission bits: those most plain files and most programs have, and the exceptions."""
+    """Return the permission bits that most plain files and most programs have, and the exceptions."""
     plain: Counter[int] = Counter()
     programs: Counter[int] = Counter()
     every: list[tuple[str, int]] = []
@@ -166,6 +171,11 @@ def _permissions(root: Path, paths: Iterable[str]) -> tuple[tuple[int, int], dic
         if stat.S_ISREG(mode):
             bits = stat.S_IMODE(mode)
             every.append((path, bits))
-            (programs if bits & 0o100 else plain)[bits] += 1
-    usual = (plain.most_common(1)[0][0] if plain else 0o644, programs.most_common(1)[0][0] if programs else 0o755)
-    return usual, {path: bits for path, bits in every if bits != usual[1 if bits & 0o100 else 0]}
+            counter = programs if bits & 0o100 else plain
+            counter[bits] += 1
+    usual = (_most_common(plain, 0o644), _most_common(programs, 0o755))
+    return usual, {path: bits for path, bits in every if bits != usual[bool(bits & 0o100)]}
+
+
+def _most_common(bits: Counter[int], default: int) -> int:
+    return bits.most_common(1)[0][0] if bits else default

@@ -60,11 +60,14 @@ class RunLedger:
         """Under the lease, before the file is replaced or removed: from here on undo knows the way back,
         whatever happens to this process."""
         key = str(path)
-        before = PathState(self._keep(old), mode or stat.S_IFREG | 0o644) if old is not None else None
-        after, digest = None, None
+        before, after, digest = None, None, None
+        if old is not None:
+            before = PathState(self._keep(old), mode or stat.S_IFREG | 0o644)
         if new is not None:
-            kept = mode if before is not None else None
-            after = PathState(blob_id(new), kept or stat.S_IFREG | ((mode or 0o666) & ~_umask()))
+            new_mode = stat.S_IFREG | ((mode or 0o666) & ~_umask())
+            if old is not None:  # a file that is replaced keeps its permissions
+                new_mode = mode or new_mode
+            after = PathState(blob_id(new), new_mode)
             digest = hashlib.sha256(new).hexdigest()
         rows = [self._row(folder, None, PathState("", _FOLDER)) for folder in self._missing.get(key, ())]
         rows.append(self._row(key, before, after, digest))

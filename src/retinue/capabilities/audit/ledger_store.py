@@ -234,44 +234,14 @@ class LedgerStore:
                 f"SELECT {_WINDOW} FROM windows {where} ORDER BY id",  # noqa: S608
                 (*values, *(run_ids or ())),
             ).fetchall()
-        return [
-            CommandWindow(
-                id=row[0],
-                who=Who(row[1], row[2]),
-                turn=row[3],
-                call_id=row[4],
-                command=row[5],
-                pid=row[6],
-                began=row[7],
-                ended=row[8],
-                after_change=row[9],
-                snapshots=_unpack(row[10]),
-            )
-            for row in found
-        ]
+        return list(map(_window, found))
 
     def _changes(self, where: str, values: Sequence[Any]) -> list[Changed]:
         with self._lock:
             found = self._connection.execute(f"SELECT {_COLUMNS} FROM changes {where}", tuple(values)).fetchall()  # noqa: S608
-        return [
-            Changed(
-                id=row[0],
-                at=row[1],
-                who=Who(row[2], row[3]),
-                turn=row[4],
-                call_id=row[5],
-                kind=row[6],
-                path=os.fsdecode(row[7]),
-                before=None if row[8] is None else PathState(row[8], row[9]),
-                after=None if row[10] is None else PathState(row[10], row[11]),
-                after_hash=row[12],
-                shared=tuple(row[13].split()),
-            )
-            for row in found
-        ]
+        return list(map(_change, found))
 
     def _insert(self, connection: sqlite3.Connection, row: Changed) -> int:
-        before, after = row.before, row.after
         cursor = connection.execute(
             f"INSERT INTO changes ({_COLUMNS.removeprefix('id, ')}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (
@@ -282,10 +252,8 @@ class LedgerStore:
                 row.call_id,
                 row.kind,
                 os.fsencode(row.path),
-                before.oid if before else None,
-                before.mode if before else None,
-                after.oid if after else None,
-                after.mode if after else None,
+                *_state_columns(row.before),
+                *_state_columns(row.after),
                 row.after_hash,
                 " ".join(row.shared),
             ),
@@ -309,10 +277,49 @@ class LedgerStore:
                 raise
 
 
+def _window(row: Sequence[Any]) -> CommandWindow:
+    return CommandWindow(
+        id=row[0],
+        who=Who(row[1], row[2]),
+        turn=row[3],
+        call_id=row[4],
+        command=row[5],
+        pid=row[6],
+        began=row[7],
+        ended=row[8],
+        after_change=row[9],
+        snapshots=_unpack(row[10]),
+    )
+
+
+def _change(row: Sequence[Any]) -> Changed:
+    return Changed(
+        id=row[0],
+        at=row[1],
+        who=Who(row[2], row[3]),
+        turn=row[4],
+        call_id=row[5],
+        kind=row[6],
+        path=os.fsdecode(row[7]),
+        before=_state(row[8], row[9]),
+        after=_state(row[10], row[11]),
+        after_hash=row[12],
+        shared=tuple(row[13].split()),
+    )
+
+
+def _state(oid: str | None, mode: int) -> PathState | None:
+    return None if oid is None else PathState(oid, mode)
+
+
+def _state_columns(state: PathState | None) -> tuple[str | None, int | None]:
+    return (None, None) if state is None else (state.oid, state.mode)
+
+
 def _pack(snapshots: Sequence[RootSnapshot]) -> bytes:
-    data = [
-        [each.root, each.tree, each.usual, dict(each.modes), sorted(each.folders), each.left_out] for each in snapshots
-    ]
+    data = []
+    for each in snapshots:
+        data.append([each.root, each.tree, each.usual, dict(each.modes), sorted(each.folders), each.left_out])
     return zlib.compress(json.dumps(data).encode("ascii"), 1)
 
 

@@ -8,6 +8,7 @@ whether they fit is for the reader to judge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 
 from retinue.core.outcome import RECORD
 from retinue.core.permission import ToolEffect
@@ -29,10 +30,13 @@ def record_line(
     if not effects and not files and not below:
         return f"{RECORD}no tool calls."
     ran = [effect for effect in effects if effect.command is not None and effect.denied is None]
-    checks = [effect for effect in ran if is_check(effect)]
-    others = [effect for effect in ran if not is_check(effect)]
+    checks = list(filter(is_check, ran))
+    others = list(filterfalse(is_check, ran))
     parts = [_describe_files(files)]
-    parts.append(_describe_commands("commands", others) if others or not checks else "no other commands")
+    if others or not checks:
+        parts.append(_describe_commands("commands", others))
+    else:
+        parts.append("no other commands")
     if files or ran:
         parts.append(_describe_commands("checks", checks))
     if below:
@@ -55,8 +59,10 @@ def counted(number: int, noun: str) -> str:
 
 def name_first(names: Sequence[str], most: int) -> str:
     """Return the first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(show_on_one_line, names[:most])) + more
+    shown = ", ".join(map(show_on_one_line, names[:most]))
+    if len(names) > most:
+        shown += f" and {len(names) - most} more"
+    return shown
 
 
 def show_on_one_line(text: str) -> str:

@@ -100,30 +100,33 @@ def written(touched: TouchedPath) -> WrittenFile:
 
 def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
     command = call.arguments.get("command")
+    if not isinstance(command, str):
+        command = None
+    status: CallStatus = "running" if live else "unknown"
     return CallEffect(
-        call_id=call.id,
-        tool=call.name,
-        status="running" if live else "unknown",
-        command=command if isinstance(command, str) else None,
-        writes=meanwhile.get(call.id, ()),
+        call_id=call.id, tool=call.name, status=status, command=command, writes=meanwhile.get(call.id, ())
     )
 
 
 def _ended(body: ToolEnded, started: CallEffect | None, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
     effect = body.effect
-    writes = tuple(written(each) for each in effect.writes)
+    writes, command = tuple(map(written, effect.writes)), effect.command
+    if effect.status == "unknown":  # it gave no report: what is known from elsewhere has to do
+        writes = writes or meanwhile.get(body.call_id, ())
+        if started is not None:
+            command = command or started.command
     return CallEffect(
         call_id=body.call_id,
         tool=body.name,
         status=_status(effect, body.result.is_error),
         reads=effect.reads,
-        writes=writes or (meanwhile.get(body.call_id, ()) if effect.status == "unknown" else ()),
-        command=effect.command or (started.command if started and effect.status == "unknown" else None),
+        writes=writes,
+        command=command,
         exit_code=effect.exit_code,
         hosts=effect.hosts,
         denied=effect.denied,
         allowed=effect.allowed,
-        approval=started.approval if started else None,
+        approval=None if started is None else started.approval,
     )
 
 

@@ -61,12 +61,12 @@ def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
 
 
 def is_due(folder: Path) -> bool:
-    """Whether anything was dropped whose space was not given back yet."""
+    """Return whether anything was dropped whose space was not given back yet."""
     return (folder / _DUE).exists()
 
 
 def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
-    """Gives the space back. Only while no run of the project is at work. Raises CheckpointError
+    """Give the space back. Only while no run of the project is at work. Raise CheckpointError
     when git cannot, or takes too long: then everything is as before, and it is still due."""
     if (shadow.directory / "HEAD").is_file():
         _tidy(shadow, grace)
@@ -79,7 +79,7 @@ def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """False when another process is at it."""
+    """Hold the lock of retention. Yield False when another process has it."""
     descriptor = os.open(private_folder(folder) / "retention.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield lock_file(descriptor, 0)
@@ -88,7 +88,7 @@ def alone(folder: Path) -> Iterator[bool]:
 
 
 def _tidy(shadow: Shadow, grace: float) -> None:
-    """Removes what only makes the next checkpoint faster and nobody has used for a while, and what
+    """Remove what only makes the next checkpoint faster and nobody has used for a while, and what
     processes that were killed have left."""
     before = time.time() - grace
     for path in [*shadow.folder.glob("making-*.git"), *(shadow.folder / "index").glob("*")]:
@@ -101,7 +101,7 @@ def _tidy(shadow: Shadow, grace: float) -> None:
 
 
 def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
-    """One tree with all contents, checkpoints and indexes that no ref has, under one name."""
+    """Put all contents, checkpoints and indexes that no ref has into one tree under one ref, so that git keeps them."""
     trees = {snapshot.tree for window in store.open_windows() for snapshot in window.snapshots}
     for index in (shadow.folder / "index").glob("*"):
         try:
@@ -110,9 +110,12 @@ def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
             index.unlink(missing_ok=True)
     asked = "".join(f"{oid}\n" for oid in [*store.contents(), *sorted(trees)]).encode()
     lines = shadow.git(["cat-file", "--batch-check=%(objecttype) %(objectname)"], given=asked).decode().splitlines()
-    there = {(kind, oid) for kind, oid in (line.split() for line in lines if not line.endswith(" missing"))}
     modes = {"blob": "100644", "tree": "040000"}
-    listed = "".join(f"{modes[kind]} {kind} {oid}\t{oid}\n" for kind, oid in sorted(there))
+    listed = ""
+    for line in sorted(set(lines)):
+        if not line.endswith(" missing"):
+            kind, oid = line.split()
+            listed += f"{modes[kind]} {kind} {oid}\t{oid}\n"
     tree = shadow.git(["mktree"], given=listed.encode()).decode().strip()
     shadow.commit(_KEPT, RootSnapshot("", tree), "what no checkpoint has and undo may need", time.time())
 
@@ -123,7 +126,7 @@ _AT_THE_END_SECONDS = 20.0
 
 
 async def tidy(project: Project) -> None:
-    """What the end of a process that made checkpoints does about it. Never fails."""
+    """Drop old checkpoints at the end of a process that made some, at most once a day. Never fails."""
     days = project.settings.settings.checkpoints_keep_days
     if days is None:
         return

@@ -82,6 +82,11 @@ class RootSnapshot(Struct, frozen=True):
         usual = self.usual[1] if git_mode == "100755" else self.usual[0]
         return stat.S_IFREG | self.modes.get(path, usual)
 
+    def state_of(self, path: str, oid: str, git_mode: str) -> PathState | None:
+        if git_mode == "000000":  # as git says that there is nothing
+            return None
+        return PathState(oid, self.mode_of(path, git_mode))
+
 
 class Difference(Struct, frozen=True):
     """One path, relative to the root, before and after."""
@@ -230,17 +235,16 @@ class Shadow:
                 path = os.fsdecode(name)
                 if "160000" in (old_mode, new_mode):
                     continue  # another repository inside this one
-                found[path] = Difference(
-                    path,
-                    None if old_mode == "000000" else PathState(old_oid, before.mode_of(path, old_mode)),
-                    None if new_mode == "000000" else PathState(new_oid, after.mode_of(path, new_mode)),
-                )
+                old = before.state_of(path, old_oid, old_mode)
+                found[path] = Difference(path, old, after.state_of(path, new_oid, new_mode))
         self._modes(before, after, found)
         folder = PathState("", stat.S_IFDIR | 0o755)
         for path in after.folders - before.folders:  # perhaps in place of a file
-            found[path] = Difference(path, found[path].before if path in found else None, folder)
+            file = found.get(path, Difference(path, None, None))
+            found[path] = Difference(path, file.before, folder)
         for path in before.folders - after.folders:
-            found[path] = Difference(path, folder, found[path].after if path in found else None)
+            file = found.get(path, Difference(path, None, None))
+            found[path] = Difference(path, folder, file.after)
         return sorted(found.values(), key=lambda each: each.path)
 
     def _modes(self, before: RootSnapshot, after: RootSnapshot, found: dict[str, Difference]) -> None:
@@ -265,7 +269,7 @@ class Blobs:
         self._process = process
 
     def get(self, oid: str) -> bytes:
-        """Raises CheckpointError when the content is not there any more."""
+        """Return the content. Raise CheckpointError when it is not there any more."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
         into.write(f"{oid}\n".encode())
@@ -278,5 +282,5 @@ class Blobs:
 
 
 def blob_id(data: bytes) -> str:
-    """The id that git gives to content, without storing it."""
+    """Return the id that git has for content, without storing it."""
     return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()

@@ -1,12 +1,12 @@
-"""Putting one path back, all or nothing, without ever going through a link.
+"""Undo: files that runs have changed go back to how they were, and nobody else's work is lost.
 
-Undo: files that runs have changed go back to how they were, and nobody else's work is lost.
+A path is put back all or nothing, and never through a link.
 
 For every path the rows of the ledger are a chain: before, after, before, after. If the chain is
 unbroken, only these runs have touched the path; if what is there now is what they left, nobody
 has touched it since. Only then is it put back. Everything else is kept, with the reason and the
-name of whoever came between, unless the caller insists; and what an insisting caller overwrites
-is kept in the shadow repository, too.
+name of the run that came between, unless the caller insists; and what an insisting caller overwrites
+is also kept in the shadow repository.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState,
 
 
 def current(path: str) -> PathState | None:
-    """What is at `path` now; None when nothing is, or when something above it is no folder."""
+    """Return what is at `path` now; None when nothing is, or when something above it is no folder."""
     try:
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
@@ -47,7 +47,7 @@ def current(path: str) -> PathState | None:
 
 
 def same(one: PathState | None, other: PathState | None) -> bool:
-    """Whether two entries are the same thing with the same content and permission bits. A
+    """Return whether two entries are the same thing with the same content and permission bits. A
     link has no bits of its own, and a folder's do not count."""
     if one is None or other is None:
         return one is None and other is None
@@ -59,7 +59,7 @@ def same(one: PathState | None, other: PathState | None) -> bool:
 
 
 def put_back(path: str, wanted: PathState | None, blobs: Blobs) -> None:
-    """Makes `path` what `wanted` says. Raises OSError with the reason, leaving it as it was."""
+    """Make `path` what `wanted` says. Raise OSError with the reason, and leave the path as it was."""
     if wanted is None:
         _remove(path)
     elif wanted.is_folder:
@@ -85,7 +85,7 @@ def _remove(path: str) -> None:
 
 
 def _check_above(path: str) -> None:
-    """No part of the way may be a link: it would lead somewhere else."""
+    """Raise OSError if a folder above is a link: it would lead somewhere else. Make missing folders."""
     above = os.path.dirname(path)  # noqa: PTH120  (paths may hold bytes that are no text)
     if os.path.realpath(above) != above:
         raise OSError(40, "its folder is reached through a link now", path)
@@ -138,7 +138,9 @@ class UndoScope(Struct, frozen=True):
         return (self.main.run_id, *self.below)
 
     def covers(self, row: Changed) -> bool:
-        return row.turn >= self.turn if row.who.run_id == self.main.run_id else row.at >= self.since
+        if row.who.run_id == self.main.run_id:
+            return row.turn >= self.turn
+        return row.at >= self.since  # turns of other runs count on their own
 
 
 class Undo:
@@ -152,16 +154,16 @@ class Undo:
         self._store.close()
 
     def forgotten(self, run_ids: Sequence[str]) -> float | None:
-        """When the way back of any of these runs was removed because it was old."""
+        """Return when checkpoints of any of these runs were removed because they were old."""
         return self._store.forgotten(run_ids)
 
     def changed(self, run_ids: Sequence[str]) -> list[Changed]:
-        """What these runs have changed, in order; with what commands changed that were cut off
+        """Return what these runs have changed, in order; with what commands changed that were cut off
         together with their process."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
     def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
-        """Puts back what can be. Never raises for one path: its fate says what was wrong."""
+        """Put back what can be. Never raises for one path: its fate says what was wrong."""
         uncertain, late = self._unfinished(scope.runs)
         rows = [row for row in (*self._store.of_runs(scope.runs), *uncertain, *late) if scope.covers(row)]
         chains: dict[str, list[Changed]] = {}
@@ -207,7 +209,7 @@ class Undo:
         return UndoneFile(path, "removed" if target is None else "restored")
 
     def _objection(self, path: str, chain: list[Changed], scope: UndoScope, now: PathState | None) -> str:
-        """Why putting `path` back would destroy what is not this run's; empty if it would not."""
+        """Return why putting `path` back would destroy another's work; empty if it would not."""
         first, last = chain[0], chain[-1]
         others = [row for row in self._store.of_path(path) if row.who.run_id not in scope.runs]
         for row in others:
@@ -218,10 +220,12 @@ class Undo:
                 return "someone else changed it between two changes of this run"
         if not same(now, last.after):
             who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
-            return f"it was {'deleted' if now is None else 'changed'} since by {who}"
+            what = "deleted" if now is None else "changed"
+            return f"it was {what} since by {who}"
         strangers = {run for row in chain for run in row.shared if run not in scope.runs}
         if strangers:
-            return f"a command of another run ({', '.join(run[:8] for run in sorted(strangers))}) may have changed it"
+            names = ", ".join(run[:8] for run in sorted(strangers))
+            return f"a command of another run ({names}) may have changed it"
         return ""
 
     def _put_back(self, fate: UndoneFile, chain: list[Changed], scope: UndoScope, blobs: Blobs) -> UndoneFile:
@@ -235,18 +239,19 @@ class Undo:
                 put_back(path, target, blobs)
                 self._store.add([_undone(path, now, target, chain[-1])])
         except (OSError, CheckpointError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return UndoneFile(path, "failed", reason)
+            return UndoneFile(path, "failed", getattr(error, "strerror", None) or str(error))
         return fate
 
 
 def _ordered(chains: dict[str, list[Changed]]) -> list[str]:
-    """First what goes, the deepest first; then what comes back, folders before what is in them."""
+    """Return first what is removed, the deepest first; then what comes back, folders before what is in them."""
 
     def key(path: str) -> tuple[int, int, str]:
         target = chains[path][0].before
         depth = path.count("/")
-        return (0, -depth, path) if target is None else (1 if target.is_folder else 2, depth, path)
+        if target is None:
+            return (0, -depth, path)
+        return (1, depth, path) if target.is_folder else (2, depth, path)
 
     return sorted(chains, key=key)
 
