@@ -228,7 +228,7 @@ class Asking(Struct):
     def _told(self, result: Any, texts: AnswerFiles) -> str:
         match self.question.action:
             case "definition":
-                lines = [texts.at(place) for place in places(result)]
+                lines = list(map(texts.at, places(result)))
                 return listed(lines, "definitions") if lines else "No definition found."
             case "references":
                 every = places(result)
@@ -236,7 +236,7 @@ class Asking(Struct):
                     return "No references found."
                 inside = sorted((each for each in every if texts.is_inside(each.path)), key=_order)
                 # Each line is read from its file, so only those that are shown.
-                lines = [texts.at(place) for place in inside[:MOST_ITEMS]]
+                lines = list(map(texts.at, inside[:MOST_ITEMS]))
                 return listed(lines, "references", len(inside), len(every) - len(inside))
             case "rename":
                 lines = proposed(result, texts)
@@ -299,7 +299,7 @@ class Asking(Struct):
         params = {
             "textDocument": {"uri": uri},
             "range": {"start": _position(start, document, session), "end": _position(end, document, session)},
-            "context": {"diagnostics": [converter().unstructure(each) for each in here]},
+            "context": {"diagnostics": list(map(converter().unstructure, here))},
         }
         result = await session.ask("textDocument/codeAction", params, self.seconds)
         texts = AnswerFiles(self.context, session.encoding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -156,7 +157,7 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
     try:
         async with asyncio.timeout(seconds):
             looks = [_touched(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
-            found = sorted(problem for some in await asyncio.gather(*looks) for problem in some)
+            found = sorted(chain.from_iterable(await asyncio.gather(*looks)))
     except TimeoutError:
         return ""
     if not found:

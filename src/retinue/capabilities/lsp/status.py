@@ -33,10 +33,8 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
     # A broken server is still returned if there is no other: its error says why it is broken.
     if usable:
         return (working or usable)[0]
-    reasons = "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in kinds)
-    raise LspError(
-        "LSP_SERVER_NOT_FOUND", f"no language server for {path.suffix or path.name} files can be used. {reasons}"
-    )
+    what = f"{path.suffix or path.name} files"
+    raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for {what} can be used. {_reasons(pool, kinds)}")
 
 
 def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> list[Slot]:
@@ -50,11 +48,15 @@ def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> l
         return slots
     missing = [kind for kind, _ in present(_one_each(kinds), workspace)]
     if missing:
-        reasons = "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in missing)
+        reasons = _reasons(pool, missing)
         raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for the files here can be used. {reasons}")
     raise LspError(
         "LSP_SERVER_NOT_FOUND", f"there are no files here for which a language server is known. For Python: {EXTRA}"
     )
+
+
+def _reasons(pool: LanguageServerPool, kinds: Sequence[ServerKind]) -> str:
+    return "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in kinds)
 
 
 def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:

@@ -49,7 +49,7 @@ def _can_search(project: Project) -> bool:
     """Return whether some service can be asked. The usual cases are decided without loading the services."""
     settings = project.settings.settings
     if settings.web_provider == "auto":
-        has_key = any(project.environment.get(name) for name in _KEYS)
+        has_key = any(map(project.environment.get, _KEYS))
         if has_key or settings.web_searxng_url or find_spec("ddgs") is not None:
             return True
     from retinue.capabilities.web.base import WebError

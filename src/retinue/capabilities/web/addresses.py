@@ -66,7 +66,8 @@ def parse_target(url: str) -> Target:
         raise _invalid(url, "it is empty")
     if len(text) > LONGEST:
         raise _invalid(url, f"it is longer than {LONGEST} characters")
-    if not text.isprintable() or any(sign.isspace() for sign in text):
+    # The plain space is the only blank that counts as printable.
+    if not text.isprintable() or " " in text:
         raise _invalid(url, "it holds blanks, control characters or characters that do not show")
     scheme, mark, rest = text.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):

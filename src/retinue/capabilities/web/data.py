@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import unescape
 from typing import Any
 from xml.etree import ElementTree
@@ -40,9 +40,9 @@ def read_xml(text: str) -> tuple[str, str]:
 
 
 def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
-    channel = next((each for each in root.iter() if _name(each) == "channel"), root)
+    channel = next(_named(root, "channel"), root)
     title, about = _text(channel, "title"), _text(channel, "description", "subtitle")
-    entries = [each for each in root.iter() if _name(each) == entry]
+    entries = list(_named(root, entry))
     parts = []
     if about:
         parts.append(about)
@@ -59,11 +59,15 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
 
 
 def _site_map(root: ElementTree.Element) -> str:
-    urls = [(each.text or "").strip() for each in root.iter() if _name(each) == "loc"]
+    urls = [(each.text or "").strip() for each in _named(root, "loc")]
     text = f"Site map with {len(urls):,} addresses\n\n" + "\n".join(urls[:500])
     if len(urls) > 500:
         text += f"\n… {len(urls) - 500} more"
     return text
+
+
+def _named(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+    return (each for each in root.iter() if _name(each) == name)
 
 
 def _text(element: ElementTree.Element, *names: str) -> str:

@@ -50,7 +50,7 @@ class Unpacker:
         self.full = False
         self._most = most
         # The header lists encodings in the order in which they were applied.
-        self._layers = [_Layer(name) for name in reversed(names)]
+        self._layers = list(map(_Layer, reversed(names)))
 
     def feed(self, piece: bytes) -> bool:
         """Unpack a piece. Return False when nothing more is wanted."""

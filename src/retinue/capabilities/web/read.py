@@ -332,7 +332,7 @@ def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
 
 def plain(text: str) -> str:
     """Return text without trailing blanks and without gaps."""
-    lines = (line.rstrip() for line in clean(text.replace("\r\n", "\n")).split("\n"))
+    lines = map(str.rstrip, clean(text.replace("\r\n", "\n")).split("\n"))
     return _GAPS.sub("\n\n", "\n".join(lines)).strip()
 
 

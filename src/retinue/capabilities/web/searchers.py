@@ -263,9 +263,9 @@ def _chosen(providers: Providers, wanted: str | None) -> tuple[Provider | None, 
     for api in _APIS:
         provider = providers.get(api)
         if provider is not None and provider.problem is None and not provider.custom:
-            small = [info.id for info in providers.models_of(provider) if _SMALL[api] in info.id]
-            if small:
-                return provider, small[0]
+            for info in providers.models_of(provider):
+                if _SMALL[api] in info.id:
+                    return provider, info.id
     return None, ""
 
 

@@ -119,7 +119,7 @@ class FetchContentTool(WebTool):
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.capabilities.web.base import show_pages
         from retinue.capabilities.web.service import MOST_URLS
-        from retinue.capabilities.web.store import Result, StoredQuery, as_value
+        from retinue.capabilities.web.store import StoredQuery, as_value
 
         if given.find("responseId") is not None:
             return recall(given, self.web(), context)
@@ -132,8 +132,13 @@ class FetchContentTool(WebTool):
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
         done = await web.pages(urls, context.reach)
         hosts = _hosts(done)
-        results = [replace(page, source=url) for url, page, _ in done if isinstance(page, Result)]
-        failures = [(url, error) for url, error, _ in done if isinstance(error, FetchError)]
+        results: list[Result] = []
+        failures: list[FetchError] = []
+        for url, page, _ in done:
+            if isinstance(page, FetchError):
+                failures.append(page)
+            else:
+                results.append(replace(page, source=url))
         answer = None
         if results:
             answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))])
@@ -145,13 +150,12 @@ class FetchContentTool(WebTool):
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
 
-def _failed(failures: list[tuple[str, FetchError]], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
-    first = failures[0][1]
-    message = " ".join(dict.fromkeys(error.message for _, error in failures))
+def _failed(failures: list[FetchError], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
+    message = " ".join(dict.fromkeys(error.message for error in failures))
     if kept is not None:
         message += f' The other pages were fetched: fetch_content with responseId "{kept.id}" has them.'
-    limited = any(error.problem == "RATE_LIMITED" for _, error in failures)
-    return WebError(first.code, message, hosts=hosts, limited=limited)
+    limited = any(error.problem == "RATE_LIMITED" for error in failures)
+    return WebError(failures[0].code, message, hosts=hosts, limited=limited)
 
 
 _SHOWN = 5
