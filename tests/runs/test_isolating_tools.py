@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.capabilities.worktree.tools import kept_home
+from retinue.capabilities.worktree.tools import check_foreign_tools
 from retinue.core.tool import ToolContext, ToolSpec, ok
 from retinue.runs.bounds import Isolation
 
@@ -33,7 +33,7 @@ def isolation(tmp_path: Path) -> Isolation:
 
 async def outcome(isolation: Isolation, arguments, **tool):
     foreign = Foreign(**tool)
-    (kept,) = kept_home((foreign,), isolation)
+    (kept,) = check_foreign_tools((foreign,), isolation)
     context = ToolContext("r1", (isolation.top,), isolation.top / "out")
     return await kept.run("c", arguments, context), foreign.calls
 

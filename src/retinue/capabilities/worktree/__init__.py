@@ -69,9 +69,9 @@ class WorktreeCapability(Capability):
         isolation = node.handle.launch.isolation
         if isolation is None:
             return inner
-        from retinue.capabilities.worktree.tools import kept_home
+        from retinue.capabilities.worktree.tools import check_foreign_tools
 
-        return lambda tools: kept_home(inner(tools), isolation)
+        return lambda tools: check_foreign_tools(inner(tools), isolation)
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.handle.launch.isolation is None:

@@ -39,9 +39,10 @@ async def choose_workspace(plan: LaunchPlan) -> None:
     """Put the run into the worktree that it asks for, or in which it is started. Raise LaunchError when it cannot
     be had: nothing is left of the attempt then."""
     request, project = plan.request, plan.project
-    above = None if not plan.resumed or request.cwd.is_dir() else _above(request.cwd, project)
-    if above is not None:
-        raise _gone(above)
+    if plan.resumed and not request.cwd.is_dir():
+        above = _above(request.cwd, project)
+        if above is not None:
+            raise _gone(above)
     check_folder(request)  # before anything is made or taken over
     if _wants_own(plan):
         worktree = await _worktree(plan)
@@ -69,9 +70,11 @@ async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
     if isolation is None:
         return outcome
     if isolation.own:
-        waiting = [each.id for each in _working_inside(node)]
-        keep = f"runs still work in it: {', '.join(waiting)}" if waiting else ""
-        outcome = _told(outcome, await asyncio.shield(_finish(project, isolation.run, keep)), isolation)
+        keep = ", ".join(each.id for each in _working_inside(node))
+        if keep:
+            keep = f"runs still work in it: {keep}"
+        saved = await asyncio.shield(_finish(project, isolation.run, keep))
+        outcome = _add_saved_work(outcome, saved, isolation)
         await _announce_removal(node.hooks, isolation)
     above = node.parent
     while above is not None:
@@ -95,12 +98,15 @@ def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolConte
 
 
 def branch_of(project: Project, run_id: str) -> str | None:
-    """Where the last ended attempt of a run was saved, as the log has it."""
+    """Return the branch of the last ended attempt of a run that was saved, from the log."""
     from retinue.core.events import RunEnded
 
     ended = project.log.reader.ordered(run_id, ("run.ended",))
-    bodies = [event.body for _, event in ended if isinstance(event.body, RunEnded)]
-    return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
+    branch = None
+    for _, event in ended:
+        if isinstance(event.body, RunEnded):
+            branch = event.body.outcome.branch or branch
+    return branch
 
 
 def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
@@ -140,9 +146,9 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
             return again
         await _finish(project, run_id)
     settings = project.settings.settings
-    saved = branch_of(project, run_id) if plan.resumed else None
     branch, start = None, None
     if plan.resumed:
+        saved = branch_of(project, run_id)
         branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id, saved)
     wanted = WorktreeRequest(
         run=run_id,
@@ -166,21 +172,27 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
         await asyncio.wait({making})
         await _finish(project, run_id)
         raise
-    left_over = await asyncio.to_thread(_left_over, project, run_id)
-    return replace(worktree, notes=(*worktree.notes, left_over)) if left_over else worktree
+    notes = await asyncio.to_thread(_note_leftovers, project, run_id)
+    return replace(worktree, notes=(*worktree.notes, *notes))
 
 
-def _left_over(project: Project, run_id: str) -> str:
-    """That dead processes left worktrees behind is said to whoever makes the next one."""
+def _note_leftovers(project: Project, run_id: str) -> list[str]:
+    """Return a note for the run that makes a worktree if dead processes left others behind."""
     from retinue.capabilities.worktree.home import records
     from retinue.capabilities.worktree.save import finish
 
-    dead = [each for each in records(project.state) if each.run != run_id and not each.busy()]
-    for each in [each for each in dead if each.phase in ("making", "removing")]:  # there is nothing to lose in them
-        finish(project.state, each.run, project.environment, leftover=True)
-        dead.remove(each)
-    few = "1 worktree of an ended run is" if len(dead) == 1 else f"{len(dead)} worktrees of ended runs are"
-    return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
+    dead = 0
+    for each in records(project.state):
+        if each.run == run_id or each.busy():
+            continue
+        if each.phase in ("making", "removing"):  # there is nothing to lose in them
+            finish(project.state, each.run, project.environment, leftover=True)
+        else:
+            dead += 1
+    if not dead:
+        return []
+    few = "1 worktree of an ended run is" if dead == 1 else f"{dead} worktrees of ended runs are"
+    return [f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`"]
 
 
 def _saved_at(cwd: Path, project: Project, run_id: str, saved: str | None) -> tuple[str | None, str | None]:
@@ -201,7 +213,7 @@ def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isola
 
 
 def _inherited(cwd: Path, project: Project) -> Isolation | None:
-    """The worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
+    """Return the worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
     dead it is this one's from now on, so that nobody removes it meanwhile."""
     run = _above(cwd, project)
     if run is None:
@@ -219,7 +231,7 @@ def _inherited(cwd: Path, project: Project) -> Isolation | None:
 
 
 def _above(cwd: Path, project: Project) -> str | None:
-    """The run in whose worktree `cwd` is, or was."""
+    """Return the run in whose worktree `cwd` is, or was."""
     if _FOLDER not in cwd.parts:
         return None
     from retinue.capabilities.worktree.home import place
@@ -245,12 +257,16 @@ def _working_inside(node: RunNode, but: RunNode | None = None) -> list[RunNode]:
     mine = node.handle.launch.isolation
     if mine is None:
         return []
-    others = [(each, each.handle.launch.request.cwd) for each in node.descendants() if each is not but and each.live]
-    return [each for each, cwd in others if mine.top in (cwd, *cwd.parents)]
+    found = []
+    for each in node.descendants():
+        cwd = each.handle.launch.request.cwd
+        if each is not but and each.live and mine.top in (cwd, *cwd.parents):
+            found.append(each)
+    return found
 
 
-def _told(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
-    """The outcome with what became of the worktree: in the text, where whoever reads the result
+def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
+    """Return the outcome with what became of the worktree: in the text, where every reader of the result
     sees it, unless the text is a document for programs."""
     from retinue.capabilities.worktree.home import merge_hint
 
@@ -260,14 +276,15 @@ def _told(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Ou
     if saved.branch is None:
         return outcome
     hint = f"Changes saved to branch `{saved.branch}`. Merge with: {merge_hint(saved.branch)}"
-    hint += f" (in {isolation.main})" if isolation.main not in (isolation.asked_in, *isolation.asked_in.parents) else ""
+    if isolation.main not in (isolation.asked_in, *isolation.asked_in.parents):
+        hint += f" (in {isolation.main})"
     if outcome.value is not None or not outcome.text:
         return replace(outcome, notes=(*outcome.notes, hint))
     return replace(outcome, text=f"{outcome.text}\n\n---\n{hint}")
 
 
 async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
-    """Tell hooks of a new worktree; one that objects, or fails, prevents the run. Raises
+    """Tell hooks of a new worktree; one that objects, or fails, prevents the run. Raise
     LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
     if not isolation.own or not hooks.listens("WorktreeCreate"):
         return

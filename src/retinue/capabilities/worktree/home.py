@@ -74,15 +74,15 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def work(self) -> Path:
-        """The working directory of its run."""
+        """The working directory of the run."""
         return self.path / self.below if self.below else self.path
 
     def busy(self) -> bool:
-        """Whether the process that has it still lives."""
+        """Return whether the process that has the worktree still lives."""
         return self.owner is not None and self.owner.alive(this_process())
 
     def elsewhere(self) -> bool:
-        """Whether that process lives and is another one than this."""
+        """Return whether another process than this one has the worktree and lives."""
         if self.owner is None or not self.busy():
             return False
         here = this_process()
@@ -90,7 +90,7 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
 
 
 def store(record: WorktreeRecord) -> WorktreeRecord:
-    """Written whole or not at all, and on the disk before anything is done because of it."""
+    """Write the record whole or not at all, and to the disk before anything is done because of it."""
     new = record.file.with_suffix(".json.new")
     with new.open("w", encoding="utf-8") as file:
         json.dump(msgspec.to_builtins(record), file)
@@ -101,13 +101,15 @@ def store(record: WorktreeRecord) -> WorktreeRecord:
 
 
 def load(file: Path) -> WorktreeRecord | None:
-    """The record in `file`; None when it holds none. The folder is where the file is now."""
+    """Return the record in `file`; None when it holds none. The folder is where the file is now."""
     try:
         data: Any = json.loads(file.read_text("utf-8"))
         record = msgspec.convert(data, WorktreeRecord)
     except (OSError, ValueError, TypeError):
         return None
-    return replace(record, folder=str(file.with_name(record.run))) if record.run == file.stem else None
+    if record.run != file.stem:
+        return None
+    return replace(record, folder=str(file.with_name(record.run)))
 
 
 def forget(record: WorktreeRecord) -> None:
@@ -115,32 +117,33 @@ def forget(record: WorktreeRecord) -> None:
 
 
 def place(state: Path) -> Path:
-    """Where worktrees of a project are; not created here."""
+    """Return the folder of a project's worktrees; it is not created here."""
     return state / "worktrees"
 
 
 def records(state: Path) -> list[WorktreeRecord]:
-    """Every worktree of a project, oldest first. Other files are passed over."""
+    """Return every worktree of a project, oldest first. Other files are passed over."""
     try:
         files = sorted(place(state).glob("*.json"))
     except OSError:
         return []
-    return sorted((record for file in files if (record := load(file)) is not None), key=lambda record: record.at)
+    return sorted(filter(None, map(load, files)), key=lambda record: record.at)
 
 
 @contextlib.contextmanager
 def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
-    """Only one process at a time works on the worktree of `run`. Without `wait` it gives False
-    when another one does."""
+    """Hold the lock of the worktree of `run`: only one process at a time works on it. Without `wait` yield False
+    when another one has the lock."""
     path = private_folder(place(state)) / f"{run}.lock"
     if sys.platform == "win32":  # no lock there, and an open file cannot be removed: the record's owner has to do
         yield True
         return
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    patience = None if wait else 0
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
-            if not lock_file(descriptor, None if wait else 0):
+            if not lock_file(descriptor, patience):
                 yield False
                 return
             if not _is_at(descriptor, path):  # removed by its last holder while this one waited
@@ -181,10 +184,10 @@ class Brought(Struct, frozen=True):
 
 
 def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brought:
-    """`head` is the commit it stands at. Raise GitError when anything of it would not be reachable
-    afterwards."""
+    """Bring all commits of a worktree into the repository it was made from. `head` is the commit it stands at. Raise
+    GitError when any of them would not be reachable afterwards."""
     made = made_commits(record, git)
-    tips = set(made).difference(parent for parents in made.values() for parent in parents)
+    tips = set(made).difference(*made.values())
     tips |= {head} & set(made)
     names = _names(git)
     known = {sha for sha, ref in names if ref.startswith("refs/remotes/")}
@@ -192,23 +195,25 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
     if not wanted:
         return Brought(record.branch, record.tip)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
-    main.having(GIT_ALLOW_PROTOCOL="file")(
-        "fetch", *options, str(record.git), given="".join(f"{tip}\n" for tip in wanted).encode()
-    )
+    main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(wanted))
     _copy_large_files(record)
     _unlock_names(record)
     branch, tip, moved, notes = record.branch, record.tip, False, []
     if head in made:
         branch, tip, moved = _branch(record, main, head), head, True
-    others = [other for other in wanted if other != head]
-    for other in others:
+    hidden = []
+    for other in wanted:
+        if other == head:
+            continue
         own = next((ref.removeprefix("refs/heads/") for sha, ref in names if sha == other and "/heads/" in ref), None)
-        if own is not None:
-            plain = _plain(own)  # a branch that came home into this one keeps its name
-            wanted_name = plain if plain.startswith(BRANCH) else f"{BRANCH}{record.run}-{plain}"
-            name = _free(record, main, f"refs/heads/{wanted_name}", other)
-            notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
-    hidden = [other for other in others if not any(sha == other and "/heads/" in ref for sha, ref in names)]
+        if own is None:
+            hidden.append(other)
+            continue
+        plain = _plain(own)
+        if not plain.startswith(BRANCH):  # a branch that came home into this one keeps its name
+            plain = f"{BRANCH}{record.run}-{plain}"
+        name = _free(record, main, f"refs/heads/{plain}", other)
+        notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
     for number, other in enumerate(hidden, 1):
         _free(record, main, f"refs/retinue/{record.run}/{number}", other)
     if hidden:
@@ -218,23 +223,32 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
 
 
 def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
-    """Every commit that was made in the worktree, with its parents: those whose objects are in its
+    """Return every commit that was made in the worktree, with its parents: those whose objects are in its
     own repository, whatever refs or reflogs say. The commit it began at is not one of them."""
     own = record.git / "objects"
-    names = [f"{folder.name}{file.name}" for folder in own.glob("[0-9a-f][0-9a-f]") for file in folder.iterdir()
-             if _LOOSE.fullmatch(file.name)]  # fmt: skip
+    names = []
+    for file in own.glob("[0-9a-f][0-9a-f]/*"):
+        if _LOOSE.fullmatch(file.name):
+            names.append(f"{file.parent.name}{file.name}")
     for pack in own.glob("pack/*.idx"):
         names += [line.split()[1].decode() for line in git("show-index", given=pack.read_bytes()).splitlines()]
     if not names:
         return {}
-    asked = "".join(f"{name}\n" for name in names).encode()
-    kinds = git("cat-file", "--batch-check=%(objecttype) %(objectname)", given=asked).decode().splitlines()
+    check = "--batch-check=%(objecttype) %(objectname)"
+    kinds = git("cat-file", check, given=_one_a_line(names)).decode().splitlines()
     commits = sorted({line.split()[1] for line in kinds if line.startswith("commit ")} - {record.base})
     if not commits:
         return {}
-    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given="\n".join(commits).encode() + b"\n")
-    lines = [line.split() for line in listed.decode().splitlines()]
-    return {line[0]: line[1:] for line in lines}
+    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given=_one_a_line(commits))
+    found = {}
+    for line in listed.decode().splitlines():
+        commit, *parents = line.split()
+        found[commit] = parents
+    return found
+
+
+def _one_a_line(names: list[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
 
 
 def merge_hint(branch: str) -> str:
@@ -243,8 +257,11 @@ def merge_hint(branch: str) -> str:
 
 def _names(git: Git) -> list[tuple[str, str]]:
     listed = git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
-    pairs = (line.split(" ", 1) for line in listed.splitlines())
-    return [(sha, ref) for sha, ref in pairs]
+    found = []
+    for line in listed.splitlines():
+        sha, ref = line.split(" ", 1)
+        found.append((sha, ref))
+    return found
 
 
 def _branch(record: WorktreeRecord, main: Git, head: str) -> str:
@@ -260,7 +277,7 @@ def _branch(record: WorktreeRecord, main: Git, head: str) -> str:
 
 
 def _checked_out(main: Git, branch: str) -> str | None:
-    """The worktree in which `branch` is checked out: moving it would put that one out of step."""
+    """Return the worktree in which `branch` is checked out: moving the branch would put it out of step."""
     listed = main.text("worktree", "list", "--porcelain")
     for block in listed.split("\n\n"):
         if f"branch refs/heads/{branch}" in block.split("\n"):
@@ -306,17 +323,15 @@ def _plain(name: str) -> str:
 
 def _check_reachable(main: Git, tips: list[str]) -> None:
     refs = ("--branches", "--tags", "--remotes", "--glob=refs/retinue/*")
-    left = main(
-        "rev-list", "--max-count=1", "--stdin", "--not", *refs, given="".join(f"{tip}\n" for tip in tips).encode()
-    )
+    left = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(tips))
     if left.strip():
         raise GitError(("rev-list",), f"commit {left.decode().strip()} would not be reachable")
 
 
 def _copy_large_files(record: WorktreeRecord) -> None:
-    """What git-lfs stored beside the commits belongs to them."""
+    """Copy what git-lfs stored beside the commits."""
     ours, theirs = record.git / "lfs" / "objects", Path(record.common) / "lfs" / "objects"
-    for file in ours.rglob("*") if ours.is_dir() else ():
+    for file in ours.rglob("*"):
         target = theirs / file.relative_to(ours)
         if file.is_file() and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)

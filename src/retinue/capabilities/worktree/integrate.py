@@ -81,7 +81,7 @@ class BranchQueue:
             os.close(descriptor)
 
     def settled(self, branch: str, tip: str, onto: str) -> IntegrationBranch | None:
-        """What is known of the branch as it is now."""
+        """Return what is known of the branch as it is now."""
         entry = self.entries.get(branch)
         return entry if entry is not None and (entry.tip, entry.onto) == (tip, onto) else None
 
@@ -109,14 +109,16 @@ class IntegrationPlan(Struct, frozen=True, kw_only=True):
 
 
 def pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
-    """Branches of agents that are not in `onto`, oldest first, but for those that were merged or
+    """Return the branches of agents that are not in `onto`, oldest first, but for those that were merged or
     parked as they are now, and those of runs that are still at work."""
     listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
                       f"--no-merged=refs/heads/{onto}", f"refs/heads/{BRANCH}*")  # fmt: skip
-    found = [line.split(" ", 1) for line in listed.splitlines()]
-    return [
-        name for tip, name in found if queue.settled(name, tip, onto) is None and not any(run in name for run in busy)
-    ]
+    found = []
+    for line in listed.splitlines():
+        tip, name = line.split(" ", 1)
+        if queue.settled(name, tip, onto) is None and not any(run in name for run in busy):
+            found.append(name)
+    return found
 
 
 def target_of(git: Git, onto: str | None) -> str:

@@ -43,13 +43,15 @@ def create(record: WorktreeRecord, source: Git, head: str) -> Git:
 
 
 def opened(record: WorktreeRecord, environment: Mapping[str, str], *, consented: bool = False) -> Git:
-    """git in the worktree, with the repository that is its own."""
-    there = record.path.is_dir() and not record.path.is_symlink()
-    return Git(record.path if there else record.git, environment, git_dir=record.git, consented=consented)
+    """Return git in the worktree, with the worktree's own repository."""
+    folder = record.path
+    if folder.is_symlink() or not folder.is_dir():
+        folder = record.git  # its commits can be saved without the directory
+    return Git(folder, environment, git_dir=record.git, consented=consented)
 
 
 def home(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
-    """git in the checkout that the worktree was made from. One that is a worktree of ours itself
+    """Return git in the checkout that the worktree was made from. A checkout that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
     if above is None:
@@ -58,14 +60,14 @@ def home(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
 
 
 def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
-    """The repositories of ours that this one borrows objects from, nearest first."""
+    """Return the repositories of ours that this one borrows objects from, nearest first."""
     above = above_of(record)
     return (above.git, *borrowed_from(above)) if above is not None else ()
 
 
 @contextlib.contextmanager
 def aside(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Git]:
-    """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
+    """Yield git on the files and objects of a worktree, with a configuration that nobody but us can reach:
     reading files into objects runs the filters it names, and a program of the agent's that is
     still alive could change any other under our hands."""
     folder = record.path.with_name(f"{record.run}.aside")
@@ -83,14 +85,16 @@ def aside(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Gi
 
 
 def above_of(record: WorktreeRecord) -> WorktreeRecord | None:
-    """The worktree that it was made from, if that is one of ours."""
+    """Return the worktree that this one was made from, if that is one of ours."""
     common = Path(record.common)
-    above = load(common.with_suffix(".json")) if common.suffix == ".git" else None
+    if common.suffix != ".git":
+        return None
+    above = load(common.with_suffix(".json"))
     return above if above is not None and above.git == common else None
 
 
 def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
-    """The repository without anything that its agent could have put there to be run or written to
+    """Return the repository without anything that its agent could have put there to be run or written to
     by us. Raise GitError when it holds links: then nothing in it is where it seems to be."""
     git = record.git
     if git.is_symlink() or not git.is_dir():
@@ -112,22 +116,20 @@ def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
 def unlock(record: WorktreeRecord) -> None:
     """Remove what a git that was killed left locked in the repository. Only for one in which no
     program of its run is at work."""
-    for folder, _, files in os.walk(record.git) if not record.git.is_symlink() else ():
+    if record.git.is_symlink():
+        return
+    for folder, _, files in os.walk(record.git):
         for name in files:
             if name.endswith(".lock"):
                 (Path(folder) / name).unlink(missing_ok=True)
 
 
 def identity(git: Git) -> dict[str, str]:
-    """The variables that make a commit of ours the user's, or nobody's where git knows none, or
-    would have to guess."""
+    """Return the variables that name Retinue as author where git knows no user, or would have to guess one."""
     if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):
         return {}
-    return {
-        f"GIT_{who}_{what}": value
-        for who in ("AUTHOR", "COMMITTER")
-        for what, value in (("NAME", FALLBACK_NAME), ("EMAIL", FALLBACK_EMAIL))
-    }
+    names = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), FALLBACK_NAME)
+    return names | dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), FALLBACK_EMAIL)
 
 
 def _copy_info(record: WorktreeRecord, target: Path, names: tuple[str, ...]) -> None:
@@ -138,7 +140,7 @@ def _copy_info(record: WorktreeRecord, target: Path, names: tuple[str, ...]) -> 
 
 
 def configuration(record: WorktreeRecord, source: Git) -> str:
-    """What the repository of a worktree is set to: a part of the settings of `source`, the checkout
+    """Return the configuration of the repository of a worktree: a part of the settings of `source`, the checkout
     it is made from, and no program that nobody has consented to. Decided once, when it is made, so
     that nothing which changes there later can start one when it is saved."""
     above = above_of(record)
@@ -146,8 +148,8 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
         return above.config
     said = [each for each in source.settings() if each.scope in ("local", "worktree")]
     kept = [each for each in said if _is_copied(each.name) and (source.consented or each.starts is None)]
-    extensions = [each for each in kept if each.name in _EXTENSIONS]
-    lines = ["[core]", f"\trepositoryformatversion = {1 if extensions else 0}", "\tbare = false"]
+    version = int(any(each.name in _EXTENSIONS for each in kept))  # version 0 has no extensions
+    lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
     lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
     for each in kept:
         lines += _entry(each.name, each.value)

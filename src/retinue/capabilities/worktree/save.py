@@ -43,8 +43,10 @@ def include(source: Git, target: Path, name: str) -> Included:
     if not name or patterns.is_symlink() or not patterns.is_file():
         return Included({})
     matching = source("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
-    ignored = paths(source("ls-files", "-z", "--others", "--ignored", "--exclude-standard")) if matching else []
-    known, files, notes = frozenset(ignored), {}, []
+    if not matching:
+        return Included({})
+    known = frozenset(paths(source("ls-files", "-z", "--others", "--ignored", "--exclude-standard")))
+    files, notes = {}, []
     for each in paths(matching):
         if each not in known or each.endswith("/"):
             continue
@@ -68,7 +70,7 @@ def keep_out(files: Iterable[str], exclude: Path) -> None:
 
 
 def _literal(name: str) -> str:
-    """`name` as a pattern that matches nothing else."""
+    """Return `name` as a pattern that matches nothing else."""
     escaped = "".join(f"\\{letter}" if letter in "\\*?[" else letter for letter in name)
     bare = escaped.rstrip(" ")
     return bare + "\\ " * (len(escaped) - len(bare))
@@ -80,7 +82,7 @@ def stamp(path: Path) -> list[int]:
 
 
 def changed(files: dict[str, list[int]], folder: Path) -> list[str]:
-    """Which of the copies are no longer what they were."""
+    """Return which of the copies are no longer what they were."""
     return [name for name, known in files.items() if _differs(folder / name, known)]
 
 
@@ -124,7 +126,9 @@ def finish(
     saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
     now. What another process has taken up is never touched."""
     with held(state, run, wait=not leftover) as mine:
-        record = load(place(state) / f"{run}.json") if mine else None
+        if not mine:
+            return None
+        record = load(place(state) / f"{run}.json")
         if record is None or (leftover and record.busy()):
             return None
         if record.elsewhere():
@@ -133,7 +137,8 @@ def finish(
             return SavedWork(record.branch, record.path, (note,))
         if record.phase in ("making", "removing"):
             discard(record, environment)
-            return SavedWork(record.branch, record.path if record.path.exists() else None)
+            left = record.path if record.path.exists() else None
+            return SavedWork(record.branch, left)
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
@@ -149,12 +154,13 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     notes: list[str] = []
     git = distrust(record, environment)
     unlock(record)
-    around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
+    around = _made_from(state, record)  # asked first: what comes home from it later must also be brought home
     there = record.path.is_dir() and not record.path.is_symlink()
     head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
     if there:
-        notes += [f"a {what} was not finished: its files are committed as they were"
-                  for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
+        for name, what in _UNFINISHED.items():
+            if (record.git / name).exists():
+                notes.append(f"a {what} was not finished: its files are committed as they were")
         head = _commit_leftovers(record, git, head, tree)
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
@@ -183,13 +189,14 @@ def _kept(
     *,
     occupied: bool = False,
 ) -> SavedWork:
-    """`occupied`: runs of this process still work in it, so it stays theirs."""
+    """Keep the directory. `occupied`: runs of this process still work in it, so it stays theirs."""
+    owner = record.owner if occupied else None
     with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
-        store(replace(record, phase="kept", reason=why, owner=record.owner if occupied else None))
-    note = f"its worktree stays at {record.path}: {why}"
-    return SavedWork(
-        brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False
-    )
+        store(replace(record, phase="kept", reason=why, owner=owner))
+    notes = (*notes, f"its worktree stays at {record.path}: {why}")
+    if brought is None:
+        return SavedWork(record.branch, record.path, notes)
+    return SavedWork(brought.branch, record.path, notes, brought.moved)
 
 
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
@@ -211,7 +218,7 @@ def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: st
 
 
 def _not_saved(record: WorktreeRecord, git: Git) -> list[str]:
-    """What goes with the directory because git ignores it, by name."""
+    """Return notes that name what is removed with the directory because git ignores it."""
     notes = []
     lost = changed(dict(record.included), record.path)
     if lost:
@@ -219,16 +226,15 @@ def _not_saved(record: WorktreeRecord, git: Git) -> list[str]:
     listed = paths(git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"))
     written = [name for name in listed if name not in record.included and not _holds_only_copies(record, name)]
     if written:
-        more = f" and {len(written) - MOST_NAMED} more" if len(written) > MOST_NAMED else ""
-        notes.append(
-            f"ignored files it wrote are not in the branch and went with its worktree: "
-            f"{', '.join(written[:MOST_NAMED])}{more}"
-        )
+        names = ", ".join(written[:MOST_NAMED])
+        if len(written) > MOST_NAMED:
+            names += f" and {len(written) - MOST_NAMED} more"
+        notes.append(f"ignored files it wrote are not in the branch and went with its worktree: {names}")
     return notes
 
 
 def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
-    """Whether nothing but files that we copied in is in a folder that git ignores as a whole."""
+    """Return whether a folder that git ignores as a whole holds nothing but files that we copied in."""
     if not folder.endswith("/"):
         return False
     for inside, _, files in os.walk(record.path / folder):
@@ -239,7 +245,7 @@ def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
 
 
 def _made_from(state: Path, record: WorktreeRecord) -> str:
-    """That another worktree needs this one's repository, if one does."""
+    """Return that another worktree needs the repository of this one; empty if none does."""
     for other in records(state):
         if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
             return f"the worktree of run {other.run} was made from it"
@@ -247,7 +253,7 @@ def _made_from(state: Path, record: WorktreeRecord) -> str:
 
 
 def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
-    """Why the directory cannot go although its own commits are home."""
+    """Return why the directory cannot be removed although its own commits are saved."""
     if (record.git / "modules").is_dir():
         return "a submodule was filled in it, and may hold commits of its own"
     if not there:
@@ -256,9 +262,9 @@ def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
     if nested is not None:
         return f"there is another repository in it: {nested}"
     filled = [name for name in _submodules(git) if any(_files(record.path / name))]
-    return (
-        f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}" if filled else ""
-    )
+    if not filled:
+        return ""
+    return f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}"
 
 
 def _submodules(git: Git) -> list[str]:
@@ -272,13 +278,18 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _repositories(root: Path, git: Git) -> Iterator[Path]:
-    """Other repositories below `root`, in folders that git ignores, too, or in the place of the
+    """Yield other repositories below `root`, also in folders that git ignores, or in the place of the
     pointer to its own."""
     if (root / ".git").is_dir():
         yield root
     listed = paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory"))
-    links = [line.partition("\t")[2] for line in listed if not line.startswith("? ") and line[2:].startswith("160000 ")]
-    others = [line[2:].rstrip("/") for line in listed if line.startswith("? ") and line.endswith("/")]
+    links, others = [], []
+    for line in listed:
+        if line.startswith("? "):
+            if line.endswith("/"):
+                others.append(line[2:].rstrip("/"))
+        elif line[2:].startswith("160000 "):  # git's mode of a link to a commit of another repository
+            links.append(line.partition("\t")[2])
     for name in (*links, *others):
         for folder, folders, files in os.walk(root / name):
             if ".git" in folders or ".git" in files:

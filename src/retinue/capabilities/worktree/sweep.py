@@ -1,4 +1,4 @@
-"""Worktrees that nobody works in any more: what is in them is saved, and then they go."""
+"""Worktrees that nobody works in any more: what is in them is saved, and then they are removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WorktreeState(Struct, frozen=True):
 
 
 def found(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
-    """Every worktree of a project; `live` are the runs that the log says are at work. Those made
+    """Return every worktree of a project; `live` are the runs that the log says are at work. Those made
     from another come before it, so that they can be brought home into it."""
     every = records(state)
     depth = {record.run: sum(_within(record, other) for other in every) for record in every}
@@ -31,7 +31,7 @@ def found(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
 
 
 def strangers(state: Path) -> list[Path]:
-    """What lies among the worktrees and no readable record names: shown, never touched."""
+    """Return what lies among the worktrees and no readable record names: shown, never touched."""
     return [path for _, ending, path in _unrecorded(state) if ending not in _LITTER]
 
 
@@ -41,7 +41,7 @@ def sweep(
     live: Callable[[], Collection[str]],
     tell: Callable[[WorktreeRecord, SavedWork | None], None],
 ) -> None:
-    """Finishes every worktree that nobody has. `tell` hears of each at once, so that an interrupted
+    """Finish every worktree that nobody has. `tell` hears of each at once, so that an interrupted
     sweep has said what it did; None means that another process was quicker. `live` is asked again
     before each: a sweep takes time, in which runs are taken up."""
     for each in found(state, live()):
@@ -56,12 +56,14 @@ def _tidy(state: Path) -> None:
     kept = {run for run, ending, _ in every if ending not in _LITTER}
     for run in {run for run, _, _ in every} - kept:
         with held(state, run, wait=False) as mine:  # which also removes the lock
-            for ending in BESIDE if mine and not (place(state) / f"{run}.json").exists() else ():
+            if not mine or (place(state) / f"{run}.json").exists():
+                continue
+            for ending in BESIDE:
                 remove_folder(place(state) / f"{run}{ending}")
 
 
 def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
-    """What lies there and belongs to no record: the run it is named after, the rest of its name."""
+    """Yield what belongs to no record: the run it is named after, the rest of its name, its path."""
     try:
         entries = sorted(place(state).iterdir())
     except OSError:
@@ -69,8 +71,9 @@ def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
     known = {record.run for record in records(state)}
     for path in entries:
         run, _, rest = path.name.partition(".")
+        ending = f".{rest}" if rest else ""
         if run not in known:
-            yield run, f".{rest}" if rest else "", path
+            yield run, ending, path
 
 
 def _within(record: WorktreeRecord, other: WorktreeRecord) -> bool:

@@ -38,11 +38,13 @@ _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")
 
 
 def without_git(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without the variables by which a caller's git (a hook, an alias) would lead every git of the
-    agent back to the main checkout."""
-    return {
-        name: value for name, value in environment.items() if not name.startswith("GIT_") or name.startswith(_IDENTITY)
-    }
+    """Return the environment without the variables by which a caller's git (a hook, an alias) would lead every git
+    of the agent back to the main checkout."""
+    found = dict(environment)
+    for name in environment:
+        if name.startswith("GIT_") and not name.startswith(_IDENTITY):
+            del found[name]
+    return found
 
 
 _COMMITTED = "the last commit. Uncommitted changes of the main checkout are not in it."
@@ -50,9 +52,10 @@ _AS_IT_WAS = "the main checkout as it was when you started, uncommitted changes 
 
 
 def worktree_notice(top: Path, main: Path, *, from_dirty: bool = False) -> str:
-    """`top` is the copy that the run works in, `main` the checkout it is of; `from_dirty` says
-    whether the copy began with the uncommitted changes of that."""
-    text = shipped("worktree").replace("{{holds}}", _AS_IT_WAS if from_dirty else _COMMITTED)
+    """Return the notice. `top` is the copy that the run works in, `main` the checkout it was made from;
+    `from_dirty` says whether the copy began with the uncommitted changes of `main`."""
+    holds = _AS_IT_WAS if from_dirty else _COMMITTED
+    text = shipped("worktree").replace("{{holds}}", holds)
     for name, path in (("top", top), ("main", main)):
         text = text.replace(f"{{{{{name}}}}}", " ".join(str(path).splitlines()))
     return text
@@ -83,7 +86,7 @@ class CheckedShell:
 
 
 def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context: ToolContext) -> Iterator[str]:
-    """Why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
+    """Yield why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.locations import RunFolders
     from retinue.guard.permissions.match import starts_others
@@ -91,7 +94,7 @@ def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context
 
     place = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
     call = JudgedCall(ToolUse("bash", arguments), place)
-    text = " ".join(str(value) for value in arguments.values())
+    text = " ".join(map(str, arguments.values()))
     if str(isolation.main) in text:
         yield f"it names the main checkout {isolation.main}, of which {isolation.top} is your copy"
     for doubt in call.script.doubts:
@@ -109,7 +112,7 @@ def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context
 
 
 def _names_author(step: Step) -> bool:
-    """Whether the only strange thing about a call of git is that it says who the author is."""
+    """Return whether the only unusual thing about a call of git is that it says who the author is."""
     names = [name for name, _ in step.assigned]
     return step.name == "git" and bool(names) and all(each.startswith(_AUTHOR) for each in names)
 
@@ -118,9 +121,14 @@ def _writes(call: JudgedCall) -> Iterator[str]:
     from retinue.guard.permissions.rule import shown
 
     for path, writes in call.touched:
-        free = any(path == each or path.startswith(f"{each}/") for each in _FREE) and ".." not in Path(path).parts
-        if writes and not free and not all(call.folders.inside(path, base) for base in call.bases):
+        free = any(_inside(path, each) for each in _FREE) and ".." not in Path(path).parts
+        if writes and not free and not _stays_inside(path, call):
             yield f"it may write to {shown(path)}, which is not in the worktree"
+
+
+def _stays_inside(path: str, call: JudgedCall) -> bool:
+    # A command may change its folder on the way: the path must stay inside from all of them.
+    return all(call.folders.inside(path, base) for base in call.bases)
 
 
 def _git(step: Step, call: JudgedCall) -> Iterator[str]:
@@ -134,8 +142,9 @@ def _git(step: Step, call: JudgedCall) -> Iterator[str]:
         return
     for number, word in enumerate(words):
         option = next((each for each in _ELSEWHERE if word == each or word.startswith(f"{each}=")), None)
-        value = word.partition("=")[2] or (words[number + 1] if number + 1 < len(words) else "")
-        if option is not None and not all(call.folders.inside(value, base) for base in call.bases):
+        # `-C FOLDER` as well as `--git-dir=FOLDER`.
+        value = word.partition("=")[2] or next(iter(words[number + 1 :]), "")
+        if option is not None and not _stays_inside(value, call):
             yield f"`git {option}` leads out of the worktree"
     if "core.worktree" in " ".join(words):
         yield "it moves git's work tree"
@@ -146,18 +155,23 @@ _PATH_NAME = re.compile(r"(?i)(?:^|_)(?:path|paths|file|files|filename|filepath|
 _DEEPEST = 6
 
 
-def kept_home(tools: tuple[Tool, ...], isolation: Isolation | None) -> tuple[Tool, ...]:
-    """The same tools; those of others behind a look at where they are sent."""
-    if isolation is None:
-        return tools
-    return tuple(StrangersTool(tool, isolation) if _is_strange(tool) else tool for tool in tools)
+def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[Tool, ...]:
+    """Return the tools, with those that are not Retinue's behind a check of the paths they get."""
+    found: list[Tool] = []
+    for tool in tools:
+        if _is_foreign(tool):
+            tool = StrangersTool(tool, isolation)
+        found.append(tool)
+    return tuple(found)
 
 
-def _is_strange(tool: Tool) -> bool:
+def _is_foreign(tool: Tool) -> bool:
     return tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS and not tool.spec.ends_run
 
 
 class StrangersTool:
+    """A tool of a server, a plugin or a program behind the check of its paths."""
+
     def __init__(self, tool: Tool, isolation: Isolation) -> None:
         self._tool = tool
         self._isolation = isolation
@@ -175,10 +189,11 @@ class StrangersTool:
 
 
 def objections(arguments: Mapping[str, Any], isolation: Isolation) -> Iterator[str]:
-    """Why the call would reach, or could reach, the main checkout."""
+    """Yield why the call would reach, or could reach, the main checkout."""
     top, main = os.path.realpath(isolation.top), os.path.realpath(isolation.main)
     for name, text in _texts("", arguments, 0):
         if str(isolation.main) in text or main in text:
+            # The path of the worktree itself may contain that of the main checkout as text.
             where = os.path.realpath(text) if text.startswith("/") else text
             if not _inside(where, top):
                 yield f"{name or 'an argument'} names the main checkout {isolation.main}"

@@ -19,14 +19,14 @@ MESSAGE_LENGTH = 200
 
 
 def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
-    """The tree of the folder as it is: tracked files, and others that are neither ignored nor
+    """Return the tree of the folder as it is: tracked files, and others that are neither ignored nor
     `left_out`. `index` is a copy of its index, and is brought up to date."""
     git = git.having(GIT_INDEX_FILE=str(index))
     tracked = paths(git("ls-files", "-z", "--cached"))
     untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
     others = [name for name in untracked if name[-1] != "/" and name not in left_out]
     hidden = _Hidden(git.folder)
-    gone = dict.fromkeys(name for name in tracked if hidden.is_hidden(name))
+    gone = dict.fromkeys(filter(hidden.is_hidden, tracked))
     kept = dict.fromkeys(name for name in (*tracked, *others) if name not in gone)
     if gone:
         git("update-index", "-z", "--force-remove", "--stdin", given=_listed(gone))
@@ -45,7 +45,7 @@ def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
 
 
 def copied_index(source: Path, target: Path) -> Path:
-    """A copy to work with; without a source git starts with an empty one."""
+    """Return a copy of an index to work with; without a source git starts with an empty one."""
     target.unlink(missing_ok=True)
     if source.is_file() and not source.is_symlink():
         shutil.copyfile(source, target)
@@ -53,7 +53,7 @@ def copied_index(source: Path, target: Path) -> Path:
 
 
 def subject(description: str) -> str:
-    """The message of a commit that saves what an agent left."""
+    """Return the message of a commit that saves what an agent left."""
     words = " ".join(description.split())
     return f"retinue: {words[:MESSAGE_LENGTH]}" if words else "retinue: changes of an agent"
 

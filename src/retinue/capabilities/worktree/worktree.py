@@ -32,7 +32,7 @@ FRESH_SECONDS = 24 * 3600.0
 
 
 def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list[str]) -> str:
-    """`head`, or for `fresh` the remote's default branch as it was seen within the last day. A
+    """Return `head`, or for `fresh` the remote's default branch as it was seen within the last day. A
     remote that does not answer in time leaves what was last seen of it; without one it is `head`."""
     if base_ref == "head":
         return head
@@ -107,7 +107,7 @@ class Checkout(Struct, frozen=True):
 
 
 def make(wanted: WorktreeRequest) -> Worktree:
-    """A new worktree. Raise LaunchError with the reason; then nothing is left of it."""
+    """Make a new worktree. Raise LaunchError with the reason; then nothing is left of it."""
     source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
     if not _is_ours(source):
         _check_programs(source)
@@ -144,7 +144,7 @@ def make(wanted: WorktreeRequest) -> Worktree:
 
 
 def reopen(state: Path, run: str) -> Worktree | None:
-    """The worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
+    """Return the worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
     with held(state, run):
         record = load(place(state) / f"{run}.json")
         if (
@@ -158,7 +158,7 @@ def reopen(state: Path, run: str) -> Worktree | None:
 
 
 def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Checkout:
-    """Where `cwd` is. Raise LaunchError when no worktree can be made from there."""
+    """Return the checkout that `cwd` is in. Raise LaunchError when no worktree can be made from it."""
     git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
@@ -171,7 +171,8 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
                 remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
             ) from error
         raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
-    if len(said) != (3 if whole is None else 4) or said[0] != "true":
+    expected = 3 if whole is None else 4
+    if len(said) != expected or said[0] != "true":
         raise LaunchError(
             f"A worktree was asked for, but {cwd} is in no checkout that one could be made from.",
             remedy="Start in the checkout itself, not in a bare repository or inside .git.",
@@ -183,7 +184,9 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
         )
     below = os.path.relpath(cwd, top)
-    return Checkout(git.at(top), top, common, said[3], "" if below == "." else below)
+    if below == ".":
+        below = ""
+    return Checkout(git.at(top), top, common, said[3], below)
 
 
 def _check_programs(source: Checkout) -> None:
@@ -199,7 +202,7 @@ def _check_programs(source: Checkout) -> None:
 
 
 def consent_remedy(source: Checkout) -> str:
-    """How to consent to what the settings of a repository start."""
+    """Return how to consent to what the settings of a repository start."""
     return f"Look at them, and consent with: retinue trust add {source.common / 'config'}"
 
 
@@ -257,7 +260,7 @@ def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> 
 
 
 def _say_why(lock: Path, reason: str) -> None:
-    """The reason of a lock, for `git worktree list` and for `locked_by_user`."""
+    """Write the reason of a lock, for `git worktree list` and for `locked_by_user`."""
     lock.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(lock, flags, 0o644), "w") as file:
@@ -265,7 +268,7 @@ def _say_why(lock: Path, reason: str) -> None:
 
 
 def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes: list[str]) -> str:
-    """A commit of the main checkout as it is now, with its objects in the new repository: neither
+    """Return a commit of the main checkout as it is now, with its objects in the new repository: neither
     the user's index nor the stash nor any branch sees it."""
     if base != head:
         notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
@@ -274,7 +277,8 @@ def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes
     index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
     above = above_of(record)
     try:
-        with contextlib.nullcontext(main) if above is None else aside(above, main.environment) as git:
+        source = contextlib.nullcontext(main) if above is None else aside(above, main.environment)
+        with source as git:
             git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
             tree = tree_of(git, index)
             if tree == opened(record, main.environment, consented=main.consented).text("rev-parse", f"{head}^{{tree}}"):
