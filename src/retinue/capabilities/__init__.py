@@ -23,7 +23,7 @@ from retinue.capabilities.trust import TrustCapability
 from retinue.capabilities.web import WebCapability
 from retinue.capabilities.worktree import WorktreeCapability
 from retinue.runs.capability import Capability
-from retinue.runs.project import Capabilities
+from retinue.runs.order import Capabilities
 
 PLAN: tuple[type[Capability], ...] = (
     TrustCapability,  # before others read what the agent's file brings

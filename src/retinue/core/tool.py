@@ -237,3 +237,7 @@ class Tool(Protocol):
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Guaranteed safe to cancel: no process, lock or half-written file stays behind."""
         ...
+
+
+Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
+"""Puts something around each tool of a run."""

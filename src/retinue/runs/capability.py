@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from retinue.runs.launch import Wrap as Wrap
+from retinue.core.tool import Wrap as Wrap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,11 +132,13 @@ class Capability:
         """Return what the model must hear again after its conversation was shortened."""
         return ""
 
-    def observe(self, node: RunNode, body: Body) -> None:
-        """Take notice of an event of the run. Called for every event, so it does little."""
+    def observer(self, node: RunNode) -> Callable[[Body], None] | None:
+        """Return what takes notice of each event of the run, or None. It does little: there are many events."""
+        return None
 
-    async def watch(self, node: RunNode, body: Body) -> None:
-        """Act on an event of the run; the loop waits for it."""
+    def watcher(self, node: RunNode) -> Callable[[Body], Awaitable[None]] | None:
+        """Return what acts on each event of the run while the loop waits for it, or None."""
+        return None
 
     def before_end(self, node: RunNode) -> Callable[[], Any] | None:
         """Return what the loop asks when it would end well, or None."""

@@ -38,9 +38,10 @@ from retinue.tools.bash_output import BackgroundCommands, stop_commands
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:
+    from retinue.core.tool import Wrap
     from retinue.log.replay import Conversation
     from retinue.runs.handle import RunHandle
-    from retinue.runs.launch import Launch, Wrap
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -109,7 +110,8 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
     capabilities, resumed = project.capabilities, past is not None
     for begin in capabilities.each("open"):
         await begin(node, resumed=resumed)
-    observers, watchers = capabilities.each("observe"), capabilities.each("watch")
+    observers = _for_run(node, capabilities.each("observer"))
+    watchers = _for_run(node, capabilities.each("watcher"))
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
     job = _job(node, project, past, post)
     outcome: Outcome | None = None
@@ -123,9 +125,9 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
                 log.append(place, body)
                 node.observe(body)
                 for observe in observers:
-                    observe(node, body)
+                    observe(body)
                 for watch in watchers:
-                    await watch(node, body)
+                    await watch(body)
                 if isinstance(body, ToolStarted) and body.call.name not in harmless:
                     await log.flush()
     finally:
@@ -245,9 +247,14 @@ def _late_tools(
     return lambda: tuple(tool for source in sources for tool in source())
 
 
+def _for_run(node: RunNode, methods: tuple[Any, ...]) -> list[Any]:
+    """Return what capabilities want to be called with in this run, without those that want nothing."""
+    return [made for method in methods if (made := method(node)) is not None]
+
+
 def _first(node: RunNode, methods: tuple[Any, ...]) -> Any:
     """Return what the first capability that wants to be asked is asked with, or None."""
-    return next((asked for method in methods if (asked := method(node)) is not None), None)
+    return next(iter(_for_run(node, methods)), None)
 
 
 def compaction_share(launch: Launch, at: float | None) -> float | None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
-"""Puts something around each tool of a run."""
 State = dict[type, object]
 """What capabilities keep for one run, by type."""
 

@@ -22,6 +22,7 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
+from retinue.runs.order import Capabilities
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import retinue_home, state_folder
 
@@ -60,26 +61,6 @@ class TickCache:
                 asyncio.get_running_loop().call_soon(self._known.clear)
             self._known[key] = value
         return value
-
-
-class Capabilities:
-    """All capabilities of a project in their three orders. `plan` is the order of everything but wrapping and
-    finishing; `wrap` lists what is put around tools from the inside out; `finish` is the order at a run's end."""
-
-    def __init__(self, plan: Sequence[object] = (), wrap: Sequence[str] = (), finish: Sequence[str] = ()) -> None:
-        self.names = {type(each).__module__.rpartition(".")[2]: each for each in plan}
-        self._orders = {"plan": list(plan)}
-        self._orders["wrap"] = [self.names[name] for name in wrap]
-        self._orders["finish"] = [self.names[name] for name in finish]
-        self._known: dict[tuple[str, str], tuple[Any, ...]] = {}
-
-    def each(self, method: str, order: str = "plan") -> tuple[Any, ...]:
-        """Return the method of every capability that overrides it, so that the others cost nothing."""
-        known = self._known.get((method, order))
-        if known is None:
-            overriding = [each for each in self._orders[order] if method in type(each).__dict__]
-            known = self._known[method, order] = tuple(getattr(each, method) for each in overriding)
-        return known
 
 
 class Extensions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from retinue.runs.capability import Capability, Wrap
@@ -31,8 +32,8 @@ class AuditCapability(Capability):
         audit = _audit(node)
         return lambda tools: audit.tools(inner(tools))
 
-    def observe(self, node: RunNode, body: Body) -> None:
-        _audit(node).observe(body)
+    def observer(self, node: RunNode) -> Callable[[Body], None]:
+        return _audit(node).observe
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         from retinue.capabilities.audit.attach import Audit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.runs.capability import Capability
@@ -46,10 +46,9 @@ class HooksCapability(Capability):
         hooks = _hooks(node)
         return prompt if hooks is None else hooks.introduce(prompt)
 
-    async def watch(self, node: RunNode, body: Body) -> None:
+    def watcher(self, node: RunNode) -> Callable[[Body], Awaitable[None]] | None:
         hooks = _hooks(node)
-        if hooks is not None and hooks.watches:
-            await hooks.watch(body)
+        return hooks.watch if hooks is not None and hooks.watches else None
 
     def before_end(self, node: RunNode) -> Callable[[], Any] | None:
         hooks = _hooks(node)

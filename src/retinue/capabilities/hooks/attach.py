@@ -40,10 +40,8 @@ if TYPE_CHECKING:
 
 MOST_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""
-
 ENDING_SECONDS = 10.0
 """How long hooks may take over an end that they cannot change."""
-
 _WATCHED: frozenset[HookEvent] = frozenset(
     {"TurnStart", "TurnEnd", "ModelRequest", "ModelResponse", "PostCompact", "Notification", "Stop", "SubagentStop"}
 )
@@ -58,8 +56,6 @@ _ERRORS = {
     "overloaded": "overloaded",
     "invalid_request": "invalid_request",
 }
-
-
 _STATUS = {"completed": "done", "steered": "done", "error": "error"}
 """How a run ended, in CodingCode's words; everything else is `aborted`."""
 
