@@ -332,10 +332,7 @@ async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkey
 async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on_the_screen(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(
-        "retinue.capabilities.web.WebCapability.unavailable_tools",
-        lambda self, project: {"web_search": "no search service is set up."},
-    )
+    monkeypatch.setattr("retinue.capabilities.web._can_search", lambda project: False)
     file = tmp_path / "project" / ".retinue" / "agents" / "asker.md"
     file.parent.mkdir(parents=True)
     file.write_text(
