@@ -66,14 +66,28 @@ class TickCache:
 class Extensions:
     """What plugins add to a project. This one adds nothing; the capability `plugins` has the other."""
 
-    agents: tuple[tuple[str, Path], ...] = ()
-    """Folders of agents, each under the name of its plugin."""
-    skills: tuple[tuple[str, Path], ...] = ()
-    """Folders of skills, each under the name of its plugin."""
-    has_code: bool = False
-    """Whether a plugin has tools, whose names are known only when it is loaded."""
-    has_hooks: bool = False
-    has_servers: bool = False
+    @property
+    def agents(self) -> tuple[tuple[str, Path], ...]:
+        """Folders of agents, each under the name of its plugin."""
+        return ()
+
+    @property
+    def skills(self) -> tuple[tuple[str, Path], ...]:
+        """Folders of skills, each under the name of its plugin."""
+        return ()
+
+    @property
+    def has_code(self) -> bool:
+        """Whether a plugin has tools, whose names are known only when it is loaded."""
+        return False
+
+    @property
+    def has_hooks(self) -> bool:
+        return False
+
+    @property
+    def has_servers(self) -> bool:
+        return False
 
     def hooks(self) -> Sequence[ExtensionHooks]:
         """Return the tables of hooks that may take effect."""

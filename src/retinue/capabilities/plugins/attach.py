@@ -87,12 +87,12 @@ class PluginExtensions(Extensions):
         return not spec.isolated and bool(self.plugins.found or said)
 
     @property
-    def agents(self) -> tuple[tuple[str, Path], ...]:  # type: ignore[override]
+    def agents(self) -> tuple[tuple[str, Path], ...]:
         """Folders of agents, each under the name of its plugin."""
         return agent_folders(self.plugins)
 
     @property
-    def skills(self) -> tuple[tuple[str, Path], ...]:  # type: ignore[override]
+    def skills(self) -> tuple[tuple[str, Path], ...]:
         """Folders of skills, each under the name of its plugin."""
         return skill_folders(self.plugins)
 
@@ -138,11 +138,11 @@ class PluginExtensions(Extensions):
     # Hooks and servers
 
     @property
-    def has_code(self) -> bool:  # type: ignore[override]
+    def has_code(self) -> bool:
         return any(plugin.code for plugin in self.plugins.found)
 
     @property
-    def has_hooks(self) -> bool:  # type: ignore[override]
+    def has_hooks(self) -> bool:
         return any(plugin.hooks for plugin in self.plugins.found)
 
     def hooks(self) -> list[ExtensionHooks]:
@@ -157,7 +157,7 @@ class PluginExtensions(Extensions):
         return found
 
     @property
-    def has_servers(self) -> bool:  # type: ignore[override]
+    def has_servers(self) -> bool:
         return any(plugin.servers for plugin in self.plugins.found)
 
     def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
