@@ -141,6 +141,7 @@ def test_a_misspelt_tool_is_said_by_the_run_and_by_lint(project: Project, serve:
     write(project, AGENT, "---\ndescription: d\ntools: reed, grepp\n" + BODY)
     refused = project.retinue("run", "helper", "go")
     assert refused.returncode != 0 and "zero tools" in refused.stderr and len(server.requests) == 1
+    assert "Correct `tools` in /" in refused.stderr
 
 
 def test_an_excluded_extension_is_still_loaded_but_gives_no_tool(project: Project, serve: Any) -> None:

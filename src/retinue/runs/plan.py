@@ -148,8 +148,9 @@ def _select(plan: LaunchPlan) -> None:
     plan.select = _selector(plan)
     selection = plan.select(plan.available)
     if selection.refusal is not None:
+        where = f" in {plan.spec.path}" if plan.spec.path else ""
         raise LaunchError(
-            f"Agent '{plan.spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
+            f"Agent '{plan.spec.name}' {selection.refusal}", remedy=f"Correct `tools`{where}, or leave the key out."
         )
     if plan.spec.source != "builtin":
         plan.missing = selection.missing
