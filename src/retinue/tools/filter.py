@@ -61,7 +61,7 @@ def select_tools(
     """`denied_above` is what the files of agents above the run deny by name. `shell_sandbox`
     says that this host can keep a shell from writing; without it a read-only run has none.
     `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
-    Selectors of extensions (`ext:`) are resolved before (`retinue.capabilities.plugins.scope`): what is left
+    Selectors of extensions (`ext:`) are resolved before (`retinue.capabilities.plugins.tools`): what is left
     of them here matched nothing. `absent` says why tools that exist cannot work here."""
     asked = _Asked(policy.allow, available)
     above = _denied(denied_above, available)[0]

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.capabilities.convert.attach import convert
-from retinue.capabilities.convert.document import ConvertError, open_file
+from retinue.capabilities.convert.attach import ConvertError, convert, open_file
 from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.convert import documents
 from tests.capabilities.convert.conftest import Converter

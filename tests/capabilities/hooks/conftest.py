@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.hooks.bus import HookBus, grouped
+from retinue.capabilities.hooks.bus import HandlerEnv, HookBus, grouped
 from retinue.capabilities.hooks.handler import Handler, from_spec
-from retinue.capabilities.hooks.run import HandlerEnv
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
 from retinue.tools.processes import run_program

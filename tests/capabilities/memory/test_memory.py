@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.memory.block import BYTES, LINES, Memory, advice, bounded, read_index
+from retinue.capabilities.memory.attach import BYTES, LINES, Memory, advice, bounded, read_index
 from retinue.capabilities.memory.store import (
     MANIFEST,
     MemoryArchive,

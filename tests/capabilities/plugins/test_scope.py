@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.plugins.scope import Extension, own_paths, scope_extensions
+from retinue.capabilities.plugins.tools import Extension, own_paths, scope_extensions
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolSpec
 from retinue.tools.filter import select_tools

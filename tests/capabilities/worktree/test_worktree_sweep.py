@@ -15,9 +15,8 @@ from tests.capabilities.worktree.worktree_scene import Scene
 
 from retinue.capabilities.worktree import save as worktree_save
 from retinue.capabilities.worktree.home import held, load, store
-from retinue.capabilities.worktree.remove import remove_folder
-from retinue.capabilities.worktree.save import SavedWork, finish
-from retinue.capabilities.worktree.sweep import found, strangers, sweep
+from retinue.capabilities.worktree.repository import remove_folder
+from retinue.capabilities.worktree.save import SavedWork, finish, found, strangers, sweep
 from retinue.capabilities.worktree.worktree import Worktree, reopen
 
 

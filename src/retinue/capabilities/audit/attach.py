@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.record import name_first, record_line
+from retinue.capabilities.audit.report import name_first, record_line
 from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath

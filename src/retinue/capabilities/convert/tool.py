@@ -14,8 +14,7 @@ from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 
 if TYPE_CHECKING:
-    from retinue.capabilities.convert.attach import Converted
-    from retinue.capabilities.convert.document import About, ConvertError, SourceDocument
+    from retinue.capabilities.convert.attach import About, Converted, ConvertError, SourceDocument
     from retinue.runs.capability import Download
 
 PROVIDER = "markitdown"
@@ -55,7 +54,7 @@ class ConvertContentTool(BuiltinTool):
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.convert.document import ConvertError
+        from retinue.capabilities.convert.attach import ConvertError
 
         try:
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
@@ -67,8 +66,7 @@ class ConvertContentTool(BuiltinTool):
             return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.convert.attach import check_installed
-        from retinue.capabilities.convert.document import ConvertError
+        from retinue.capabilities.convert.attach import ConvertError, check_installed
 
         path, url = given.optional_text("path"), given.optional_text("url")
         if (path is None) == (url is None):
@@ -102,8 +100,13 @@ class ConvertContentTool(BuiltinTool):
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
     ) -> tuple[About, Converted]:
         """Return the whole text. Later parts of a download are of the same text as the first."""
-        from retinue.capabilities.convert.attach import convert, file_of_converted, keep_converted, recall_converted
-        from retinue.capabilities.convert.document import key_of_url
+        from retinue.capabilities.convert.attach import (
+            convert,
+            file_of_converted,
+            keep_converted,
+            key_of_url,
+            recall_converted,
+        )
 
         # A page may have changed since its first part was read, so a URL is not fetched again for the next part.
         if url is not None and offset:
@@ -124,7 +127,7 @@ class ConvertContentTool(BuiltinTool):
         return document.about, found
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
-        from retinue.capabilities.convert.document import ConvertError, open_file, open_url
+        from retinue.capabilities.convert.attach import ConvertError, open_file, open_url
         from retinue.tools.processes import in_thread
 
         if path is not None:

@@ -120,8 +120,7 @@ class RunHooks:
 
     @cached_property
     def _bus(self) -> HookBus:
-        from retinue.capabilities.hooks.bus import HookBus
-        from retinue.capabilities.hooks.run import HandlerEnv
+        from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
         from retinue.tools.processes import run_program
 
         project, request = self._project, self.launch.request

@@ -25,7 +25,7 @@ class MemoryCapability(Capability):
     def brief(self, plan: LaunchPlan) -> None:
         if plan.spec.memory is None:
             return
-        from retinue.capabilities.memory.block import Memory
+        from retinue.capabilities.memory.attach import Memory
 
         memory = plan.get(Memory)
         if memory is not None:

@@ -1,4 +1,6 @@
-"""The memory of a run: whether it has one, whether it may write it, and the tools that reach it.
+"""What a run is told of its memory. Words that never change come first, the bounded index last.
+
+The memory of a run: whether it has one, whether it may write it, and the tools that reach it.
 
 Writing is decided after every list that takes tools away. An agent with write or edit may write
 its memory; a file written for Claude Code, whose documentation promises it, gets read, write and
@@ -8,23 +10,147 @@ The folder is reached by these three tools of this run alone: no child has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from retinue.capabilities.memory.store import INDEX
 from retinue.core.permission import Decision, Permissions, ToolUse
-from retinue.core.spec import PermissionMode, ToolPolicy
+from retinue.core.spec import MemoryScope, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.errors import UsageError
+from retinue.guard.safe_dir import SafeDir, read
+from retinue.runs.prompt import shipped
 from retinue.settings.places import home
 from retinue.tools.filter import memory_tools, select_tools
 from retinue.tools.reach import Reaching, ReachingWriter
 
 if TYPE_CHECKING:
-    from retinue.capabilities.memory.block import Memory
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
+
+
+LINES = 200
+BYTES = 25_000
+
+
+def read_index(place: SafeDir) -> str:
+    """Return the beginning of MEMORY.md, with a note where it was cut; empty when the file is missing, is a
+    link, or cannot be read."""
+    try:
+        data = read(place, INDEX, most=BYTES * 8)
+    except OSError:
+        return ""
+    return bounded(data)
+
+
+def bounded(data: bytes) -> str:
+    """Return at most 200 lines and 25 KB, cut between lines where that is possible."""
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").strip()
+    lines = text.split("\n")
+    kept, size = 0, 0
+    for line in lines[:LINES]:
+        size += len(line.encode()) + 1
+        if size > BYTES:
+            break
+        kept += 1
+    if kept == len(lines):
+        return text
+    if kept == 0:
+        start = text.encode()[:BYTES].decode("utf-8", "ignore")
+        return f"{start}\n... (truncated at 25 KB: shorten {INDEX}, and move details into files of their own)"
+    limit = f"{LINES} lines" if kept == LINES else "25 KB"
+    note = f"... (truncated at {limit}: shorten {INDEX}, and move details into files of their own)"
+    return "\n".join([*lines[:kept], note])
+
+
+def advice(data: bytes) -> str:
+    """Return what to tell an agent that has just written its index; empty while there is room."""
+    lines, size = len(data.split(b"\n")), len(data)
+    if data.endswith(b"\n") or not data:
+        lines -= 1
+    if lines > LINES or size > BYTES:
+        return (
+            f"{INDEX} now has {lines} lines and {size:,} bytes. Only the first {LINES} lines and {BYTES:,} bytes are "
+            "shown to you next time. Rewrite it shorter now: one line for each thing, details in files of their own."
+        )
+    if lines > LINES * 0.9 or size > BYTES * 0.9:
+        return f"{INDEX} is nearly full ({lines} of {LINES} lines, {size:,} of {BYTES:,} bytes). Shorten it soon."
+    return ""
+
+
+_SCOPES: dict[MemoryScope, str] = {
+    "user": "scope: user, for all projects",
+    "project": "scope: project, shared by everyone who works on it",
+    "local": "scope: local, for this project on this machine",
+}
+
+
+_TOOLS = {
+    False: "Use the write and edit tools with absolute paths in this folder.",
+    True: "Your write and edit tools work in this folder only: use absolute paths in it.",
+}
+
+
+class Memory(Struct, frozen=True):
+    """The memory of one run. `own` is written, if anything is; `others` are only read."""
+
+    agent: str
+    scope: MemoryScope
+    own: SafeDir
+    others: tuple[SafeDir, ...] = ()
+    writable: bool = False
+    confined: bool = False
+    """The run's write and edit tools are for this memory and nothing else."""
+
+    @property
+    def folder(self) -> Path:
+        return self.own.real
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All that may be read."""
+        return (self.folder, *(place.real for place in self.others))
+
+    def block(self) -> str:
+        """Return the part of the prompt. Reads the index; creates nothing."""
+        name = "memory" if self.writable else "memory_readonly"
+        text = shipped(name).replace("{{scope}}", _SCOPES[self.scope])
+        if self.writable:
+            text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
+        parts = [text, *self._indexes()]
+        return "\n\n".join(parts)
+
+    def _indexes(self) -> Sequence[str]:
+        found = []
+        index = read_index(self.own)
+        if index:
+            found.append(_frame(index, ""))
+        for place in self.others:
+            theirs = read_index(place)
+            where = _line(place.real) if self.writable else "elsewhere"
+            if theirs:
+                found.append(_frame(theirs, f' from="{where}"'))
+        if found:
+            return found
+        if not self.writable:
+            return ["There is no memory available."]
+        path = _line(self.folder / INDEX)
+        return [f"There is no {INDEX} yet. Create it at {path} when you have something to note."]
+
+
+def _frame(index: str, attributes: str) -> str:
+    # The index is what an agent wrote: it must not close the frame and speak as the system.
+    return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
+
+
+def _line(path: Path) -> str:
+    # A name of a folder may hold line breaks and quotes, which would end the attribute or the line.
+    return "".join(letter if letter.isprintable() else " " for letter in str(path)).replace('"', "'")
+
 
 _FILE_TOOLS = ("read", "write", "edit")
 _WHY = "your memory"
@@ -55,7 +181,6 @@ def add_memory(plan: LaunchPlan) -> None:
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
     """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
-    from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.memory.store import other_places, own_place
 
     spec, project = plan.spec, plan.project
@@ -88,7 +213,6 @@ def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
 def make_folder(node: RunNode) -> None:
     """Make the folder of a run that may write its memory. One that cannot be made is found out by
     the agent when it writes."""
-    from retinue.capabilities.memory.block import Memory
 
     memory = node.get(Memory)
     if memory is None or not memory.writable:
@@ -105,7 +229,6 @@ def make_folder(node: RunNode) -> None:
 
 
 def _advice(path: Path) -> str:
-    from retinue.capabilities.memory.block import BYTES, advice
     from retinue.capabilities.memory.store import INDEX
 
     if path.name != INDEX:
@@ -147,7 +270,6 @@ class OwnMemory:
 
 def allow_own_memory(node: RunNode, inner: Permissions) -> Permissions:
     """Return the permissions of a run, which need not ask before it writes its own memory."""
-    from retinue.capabilities.memory.block import Memory
 
     memory, launch = node.get(Memory), node.handle.launch
     if memory is None or not memory.writable:

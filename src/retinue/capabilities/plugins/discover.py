@@ -270,6 +270,6 @@ def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin |
 
 
 def _packages(cwd: Path, environment: Mapping[str, str]) -> Iterator[Plugin | FailedPlugin]:
-    from retinue.capabilities.plugins.packages import entry_points, packaged
+    from retinue.capabilities.plugins.plugin import entry_points, packaged
 
     return map(packaged, entry_points(retinue_home(environment), cwd))

@@ -1,12 +1,26 @@
-"""What a plugin is, as far as it is known without running any of it."""
+"""What a plugin is, as far as it is known without running any of it.
+
+Plugins that are installed as Python packages: entry points of the group `retinue.plugins`.
+
+Read from the files beside the packages and not through `importlib.metadata`, which takes longer
+to import than a run takes to start. No package is imported. What a folder of `sys.path` holds is
+remembered until the folder changes, by this process and, in a file, by the next ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
+
+from retinue.settings.foreign import read_object
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
 """Who brought it: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the
@@ -93,3 +107,163 @@ class Plugins(Struct, frozen=True):
     def named(self, name: str) -> Plugin | None:
         wanted = name.lower()
         return next((plugin for plugin in self.found if wanted in plugin.names), None)
+
+
+GROUP = "retinue.plugins"
+_MARK = GROUP.encode()
+_DISTRIBUTION = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)?.*\.(?:dist|egg)-info")
+_VALUE = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?")
+
+
+class EntryPoint(NamedTuple):
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
+_known: dict[str, tuple[int, tuple[EntryPoint, ...]]] = {}
+
+
+def entry_points(home: Path, project: Path) -> list[EntryPoint]:
+    """Return those of our group on `sys.path`; of two with one name the first on the path counts. What
+    was found is kept below `home`, if that exists. The folder one works in is left out: Python
+    may have put it there unasked (`python -m`), and what lies in it nobody has installed."""
+    found: dict[str, EntryPoint] = {}
+    memory = _Memory(home)
+    here = {"", os.curdir, str(project)}
+    with suppress(FileNotFoundError):  # the folder this was started in may be gone
+        here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
+    for folder in dict.fromkeys(sys.path):
+        if folder in here:
+            continue
+        for point in _in_folder(folder, memory):
+            found.setdefault(point.name, point)
+    memory.save()
+    return list(found.values())
+
+
+class _Memory:
+    """What earlier processes found. Read when something is not known, written when it was not."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / "cache" / "entry-points.json"
+        self._data: dict[str, Any] | None = None
+        self._changed = False
+
+    def recall(self, folder: str, changed: int) -> tuple[EntryPoint, ...] | None:
+        if self._data is None:
+            self._data = read_object(self._file).data
+        entry = self._data.get(folder)
+        if not isinstance(entry, Mapping) or entry.get("changed") != changed:
+            return None
+        points = entry.get("points")
+        if not isinstance(points, list):
+            return None
+        with suppress(TypeError):  # entries of another shape: the file is a cache, and may be anything
+            made = tuple(EntryPoint(*point) for point in points)
+            if all(isinstance(text, str) for point in made for text in point):
+                return made
+        return None
+
+    def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
+        if self._data is not None:
+            self._data[folder] = {"changed": changed, "points": [list(point) for point in points]}
+            self._changed = True
+
+    def save(self) -> None:
+        if not self._changed or self._data is None or not self._home.is_dir():
+            return
+        import orjson
+
+        from retinue.settings.places import private_folder
+        from retinue.settings.write import replace_file
+
+        there = {folder: entry for folder, entry in self._data.items() if os.path.isdir(folder)}  # noqa: PTH112
+        with suppress(OSError):
+            private_folder(self._file.parent)
+            replace_file(self._file, orjson.dumps(there), new_mode=0o600)
+
+
+def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
+    """Return the plugin behind an entry point, as far as its files tell."""
+    where = f"{point.distribution} ({point.name} = {point.value})"
+    if not _VALUE.fullmatch(point.value):
+        return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
+    module, _, _ = point.value.partition(":")
+    folder = _folder_of(module)
+    if folder is None:
+        short = (point.distribution,) if point.distribution != point.name else ()
+        return Plugin(
+            point.name,
+            "package",
+            where,
+            personal=True,
+            entry=point.value,
+            version=point.version,
+            aliases=short,
+            code=(point.value,),
+        )
+    from retinue.capabilities.plugins.discover import read_folder
+
+    made = read_folder(
+        folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
+    )
+    if isinstance(made, FailedPlugin) or made.version:
+        return made
+    return replace(made, version=point.version)
+
+
+def _folder_of(module: str) -> Path | None:
+    """Return the folder of a package, found without importing it; None for a plain module or nothing."""
+    import importlib.util
+
+    first, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
+    return folder if folder.is_dir() else None
+
+
+def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
+    try:
+        changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 (asked for every folder at every launch)
+        known = _known.get(folder)
+        if known is None or known[0] != changed:
+            points = memory.recall(folder, changed)
+            if points is None:
+                points = tuple(_read(folder))
+                memory.keep(folder, changed, points)
+            known = _known[folder] = (changed, points)
+    except OSError:  # a zip file, or nothing at all
+        return ()
+    return known[1]
+
+
+def _read(folder: str) -> Iterator[EntryPoint]:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    for name in sorted(names):
+        try:
+            text = (Path(folder) / name / "entry_points.txt").read_bytes()
+        except OSError:
+            continue
+        match = _DISTRIBUTION.fullmatch(name)
+        if _MARK in text and match is not None:
+            distribution = match["name"].replace("_", "-")
+            yield from _parsed(text.decode(errors="replace"), distribution, match["version"] or "")
+
+
+def _parsed(text: str, distribution: str, version: str) -> Iterator[EntryPoint]:
+    ours = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            ours = line == f"[{GROUP}]"
+        elif ours and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield EntryPoint(name.strip(), value.partition("[")[0].strip(), distribution, version)

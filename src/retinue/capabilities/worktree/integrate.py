@@ -25,8 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import BRANCH
-from retinue.capabilities.worktree.remove import registered, remove_folder
-from retinue.capabilities.worktree.repository import identity
+from retinue.capabilities.worktree.repository import identity, registered, remove_folder
 from retinue.core.process import lock_file
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths

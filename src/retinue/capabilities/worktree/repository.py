@@ -7,6 +7,14 @@ same branches and tags. Whatever an agent does with git stays in it until it is 
 
 Nothing an agent can write to is trusted: before Retinue itself runs git here, outside of any
 sandbox, `distrust` puts back everything that could make git run a program or write elsewhere.
+
+A folder as a commit, made by plumbing alone.
+
+`git add` and `git commit` run hooks, ask for signatures and look into repositories inside the
+folder with the settings those bring along. Here files go into an index of ours, the index into a
+tree, the tree into a commit, and nothing of the user's or the agent's is touched on the way.
+
+Removing a worktree, wherever its making or an earlier removal was cut off.
 """
 
 from __future__ import annotations
@@ -14,11 +22,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import WorktreeRecord, load
-from retinue.guard.git import Git, GitError
+from retinue.capabilities.worktree.home import WorktreeRecord, forget, load
+from retinue.guard.git import Git, GitError, paths
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
 
@@ -189,3 +198,149 @@ def _entry(key: str, value: str) -> list[str]:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+
+
+MESSAGE_LENGTH = 200
+
+
+def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
+    """Return the tree of the folder as it is: tracked files, and others that are neither ignored nor
+    `left_out`. `index` is a copy of its index, and is brought up to date."""
+    git = git.having(GIT_INDEX_FILE=str(index))
+    tracked = paths(git("ls-files", "-z", "--cached"))
+    untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
+    others = [name for name in untracked if name[-1] != "/" and name not in left_out]
+    hidden = _Hidden(git.folder)
+    gone = dict.fromkeys(filter(hidden.is_hidden, tracked))
+    kept = dict.fromkeys(name for name in (*tracked, *others) if name not in gone)
+    if gone:
+        git("update-index", "-z", "--force-remove", "--stdin", given=_listed(gone))
+    if kept:
+        options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
+        git("update-index", "-z", *options, "--stdin", given=_listed(kept))
+    return git.text("write-tree")
+
+
+def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
+    command, said = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
+    try:
+        return git("-c", "user.useConfigOnly=true", *command, given=said).decode().strip()
+    except GitError:  # nobody has told git who the user is
+        return git.having(**identity(git))(*command, given=said).decode().strip()
+
+
+def copied_index(source: Path, target: Path) -> Path:
+    """Return a copy of an index to work with; without a source git starts with an empty one."""
+    target.unlink(missing_ok=True)
+    if source.is_file() and not source.is_symlink():
+        shutil.copyfile(source, target)
+    return target
+
+
+def subject(description: str) -> str:
+    """Return the message of a commit that saves what an agent left."""
+    words = " ".join(description.split())
+    return f"retinue: {words[:MESSAGE_LENGTH]}" if words else "retinue: changes of an agent"
+
+
+def _listed(names: dict[str, None]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)
+
+
+class _Hidden:
+    """Which names have no file any more because a folder above is a link or gone; git refuses to
+    look behind links."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._known: dict[str, bool] = {"": False}
+
+    def is_hidden(self, name: str) -> bool:
+        return self._is(name.rpartition("/")[0])
+
+    def _is(self, folder: str) -> bool:
+        known = self._known.get(folder)
+        if known is None:
+            whole = f"{self._root}/{folder}"
+            known = self._is(folder.rpartition("/")[0]) or os.path.islink(whole) or not os.path.isdir(whole)  # noqa: PTH112,PTH114 - for every folder
+            self._known[folder] = known
+        return known
+
+
+LOCKED = "retinue run "
+"""How the reason of a lock of ours begins. Any other lock is a person's."""
+BESIDE = (".aside", ".index", ".index.lock", ".json.new")
+"""What a process that was killed may leave beside a worktree, and nobody needs."""
+
+
+def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
+    """Remove a worktree with everything in it. Only for one that holds nothing, or nothing that
+    is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
+    try:
+        main: Git | None = home(record, environment)
+    except GitError:
+        main = None
+    remove_folder(record.path)
+    if main is not None:
+        _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
+    for entry in entries(record):  # half an entry, of a git that was killed, is none that git removes
+        remove_folder(entry)
+    remove_folder(record.git)
+    for beside in BESIDE:
+        remove_folder(record.path.with_name(f"{record.run}{beside}"))
+    if not record.path.exists() and not record.git.exists():
+        forget(record)
+
+
+def locked_by_user(record: WorktreeRecord) -> bool:
+    """Whether a person has put a lock of their own on it."""
+    for entry in entries(record):
+        try:
+            return not (entry / "locked").read_text("utf-8", "replace").startswith(LOCKED)
+        except OSError:
+            continue
+    return False
+
+
+def entries(record: WorktreeRecord) -> list[Path]:
+    """Where git has it registered."""
+    return registered(Path(record.common), record.path)
+
+
+def registered(common: Path, folder: Path) -> list[Path]:
+    """The entries that the repository at `common` has for a worktree at `folder`. Git chooses
+    another name than the folder's when that is taken."""
+    return [path for path in (common / "worktrees").glob(f"{folder.name}*") if _is_of(path, folder)]
+
+
+def _is_of(entry: Path, folder: Path) -> bool:
+    try:
+        said = (entry / "gitdir").read_text("utf-8", "surrogateescape").strip()
+    except OSError:
+        said = ""
+    if not said:
+        return entry.name == folder.name
+    return os.path.realpath(entry / Path(said).parent) == os.path.realpath(folder)
+
+
+def remove_folder(path: Path) -> None:
+    """As far as possible, read-only folders inside included; links are removed, not followed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+
+    def writable(function: object, name: str, error: object) -> None:
+        for each in (Path(name).parent, Path(name)):
+            if not each.is_symlink() and each.exists() and path in (each, *each.parents):
+                each.chmod(each.stat().st_mode | stat.S_IRWXU)
+
+    shutil.rmtree(path, onerror=writable)
+    if path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _quietly(git: Git, *arguments: str) -> None:
+    try:
+        git(*arguments)
+    except GitError:
+        return

@@ -18,10 +18,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import WorktreeRecord, held, load, place, store
-from retinue.capabilities.worktree.remove import LOCKED, discard, entries
-from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
+from retinue.capabilities.worktree.repository import (
+    LOCKED,
+    above_of,
+    aside,
+    commit_tree,
+    configuration,
+    copied_index,
+    create,
+    discard,
+    entries,
+    home,
+    opened,
+    tree_of,
+    unlock,
+)
 from retinue.capabilities.worktree.save import include, keep_out
-from retinue.capabilities.worktree.tree import commit_tree, copied_index, tree_of
 from retinue.core.process import this_process
 from retinue.errors import LaunchError
 from retinue.guard.git import REMOTES, Git, GitError

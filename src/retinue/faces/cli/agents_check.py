@@ -50,7 +50,7 @@ def execute_lint(args: argparse.Namespace) -> int:
     MCP servers that a file names are looked up, never started: `retinue servers check` does that.
     Exits 1 if there are errors; --strict counts warnings too.
     """
-    from retinue.capabilities.mcp.lint import ServerLint
+    from retinue.capabilities.mcp.servers import ServerLint
     from retinue.engine import open_project
 
     cwd = folder(args.cwd)

@@ -108,7 +108,7 @@ def _find_memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> lis
 
 
 def _data(agent: str, scope: str, place: SafeDir, *, own: bool) -> dict[str, Any]:
-    from retinue.capabilities.memory.block import read_index
+    from retinue.capabilities.memory.attach import read_index
     from retinue.capabilities.memory.store import describe
 
     return {

@@ -17,8 +17,7 @@ from retinue.settings.places import state_folder
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.home import WorktreeRecord
     from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationBranch
-    from retinue.capabilities.worktree.save import SavedWork
-    from retinue.capabilities.worktree.sweep import WorktreeState
+    from retinue.capabilities.worktree.save import SavedWork, WorktreeState
     from retinue.guard.git import Git
     from retinue.log.rows import RunRow
 
@@ -95,7 +94,7 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue worktrees list
     retinue worktrees list --json
     """
-    from retinue.capabilities.worktree.sweep import found, strangers
+    from retinue.capabilities.worktree.save import found, strangers
 
     state = project(args)
     every, unknown = found(state, live_runs(state)), strangers(state)
@@ -134,7 +133,7 @@ def execute_clean(args: argparse.Namespace) -> int:
         retinue worktrees clean --dry-run
         retinue worktrees clean
     """
-    from retinue.capabilities.worktree.sweep import strangers, sweep
+    from retinue.capabilities.worktree.save import strangers, sweep
 
     state = project(args)
     if args.dry_run:
@@ -164,7 +163,7 @@ def execute_clean(args: argparse.Namespace) -> int:
 
 
 def _report_idle(state: Path, *, as_json: bool) -> None:
-    from retinue.capabilities.worktree.sweep import found
+    from retinue.capabilities.worktree.save import found
 
     idle = [each for each in found(state, live_runs(state)) if not each.busy]
     if as_json:
