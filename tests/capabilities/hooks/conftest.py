@@ -16,7 +16,6 @@ from retinue.capabilities.hooks.bus import HandlerEnv, HookBus, grouped
 from retinue.capabilities.hooks.handler import Handler, from_spec
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
-from retinue.tools.processes import run_program
 
 WHO = {
     "session_id": "root",
@@ -38,7 +37,7 @@ class Bench:
 
     def bus(self, *handlers: Handler, **options: Any) -> HookBus:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TOKEN": "t0p", "OTHER": "hidden"}
-        around = HandlerEnv(self.folder, self.folder, environment, run_program, Transport)
+        around = HandlerEnv(self.folder, self.folder, environment, Transport)
         return HookBus(
             grouped(handlers),
             around,

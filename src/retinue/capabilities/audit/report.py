@@ -1,11 +1,8 @@
-"""The line of record that every result carries: what a run did, as its tool calls reported it.
+"""What a run did: as one line of record beside its result, and turn by turn for people who ask.
 
-A reader of the answer sees beside it which files changed, which commands ran and how they exited,
-which of them were checks, and what was denied. The line says nothing about the answer's words:
-whether they fit is for the reader to judge.
-
-The record of a run, turn by turn: what it read, wrote, ran and reached, who let it, and what
-nobody knows.
+The line names the files that changed, the commands with their exit codes, which of them were checks, and what was
+denied. Whether the answer fits them is for its reader to judge. The report by turns also says what was read and
+reached, who allowed it, and what nobody knows.
 """
 
 from __future__ import annotations

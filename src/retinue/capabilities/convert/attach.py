@@ -1,10 +1,8 @@
-"""The document to convert: a file of the workspace, or a download through the web's guard.
+"""Converting documents for a run: the document, its sandbox, and the converter as a process.
 
-`ConvertError` says how a conversion fails; its codes are those of devkit-pi.
-
-Converting documents for a run: its settings, its sandbox, and the converter as a process.
-
-Converted text is kept among the outputs of the run, so that paging through a document converts it once.
+A document is a file of the workspace, or a download through the web's guard. `ConvertError` says how a conversion
+fails; its codes are those of devkit-pi. Converted text is kept among the outputs of the run, so that paging through a
+document converts it once.
 """
 
 from __future__ import annotations

@@ -121,14 +121,12 @@ class RunHooks:
     @cached_property
     def _bus(self) -> HookBus:
         from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
-        from retinue.tools.processes import run_program
 
         project, request = self._project, self.launch.request
         around = HandlerEnv(
             cwd=request.cwd,
             project=project.cwd,
             environment=project.environment,
-            start=run_program,
             transport=lambda: project.transport,
             owner=self._place.run_id,
             passed=project.settings.settings.sandbox_pass_environment,

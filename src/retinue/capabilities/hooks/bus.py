@@ -1,15 +1,8 @@
-"""Running one handler: a program, a shell line, a web address, a function.
+"""The hooks of one run: handlers of the session and of the agent's own file, called by one bus.
 
-However it goes, the answer comes within the handler's time, and no process of it is left: time
-that is up and a cancelled caller end the whole tree of a program.
-
-The hooks of one run: handlers of the session and of the agent's own file, on one bus.
-
-Matchers and conditions are in the words of either dialect. Where it is in doubt whether a guarding
-handler matches, it runs.
-
-A bus belongs to one run, so the hooks of an agent's file apply to that run only. Once the bus is
-closed, no handler is called and nothing that it started goes on.
+Matchers and conditions may use the tool names of either dialect. A guarding handler of which it is not certain that
+it matches is called. A handler is a program, a shell line, a web address or a function; it answers within its time,
+or its whole process tree is ended. Once the bus is closed, no handler is called and nothing that one started goes on.
 """
 
 from __future__ import annotations
@@ -18,11 +11,11 @@ import asyncio
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,34 +27,10 @@ from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.toolnames import canonical
 from retinue.http.transport import Transport
 from retinue.models.keys import without_keys
+from retinue.tools.processes import run_program
 
 MOST_BYTES = 1024 * 1024
 """Of each stream of a handler that is kept."""
-
-
-class HandlerEnd(Protocol):
-    @property
-    def code(self) -> int | None: ...
-
-    @property
-    def timed_out(self) -> bool: ...
-
-
-class Starter(Protocol):
-    """Starts a program, passes on its output, and ends everything it started."""
-
-    async def __call__(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        receive: Callable[[int, bytes], None],
-        seconds: float | None,
-        merge: bool,
-        owner: str,
-        stdin: int,
-    ) -> HandlerEnd: ...
 
 
 class HandlerEnv(Struct, frozen=True):
@@ -70,7 +39,6 @@ class HandlerEnv(Struct, frozen=True):
     cwd: Path
     project: Path
     environment: Mapping[str, str]
-    start: Starter
     transport: Callable[[], Transport]
     owner: str = ""
     passed: tuple[str, ...] = ()
@@ -118,7 +86,7 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         given.flush()
         given.seek(0)
         try:
-            ended = await around.start(
+            ended = await run_program(
                 _argv(handler, project),
                 cwd=cwd,
                 environment=environment,

@@ -9,9 +9,7 @@ one is told why it is missing. Every launch imports this module, so it must stay
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -255,43 +253,3 @@ def _seconds(raw: Mapping[str, Any], *keys: str) -> float | None:
             raise _BadError(f"`{key}` must be a number of seconds, or of milliseconds from 1000 on")
         return value / 1000 if value >= 1000 else float(value)
     return None
-
-
-KEPT_VARIABLES = frozenset(
-    "HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR TEMP TMP "
-    "HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
-    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS "
-    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME "
-    "USERPROFILE PROGRAMFILES PROGRAMDATA COMSPEC WINDIR".split()
-)
-"""What a server gets of our environment; everything else it needs is in its configuration."""
-_KEPT_PREFIXES = ("LC_", "XDG_")
-
-
-def server_environment(environment: Mapping[str, str], config: ServerConfig) -> dict[str, str]:
-    kept = {name: value for name, value in environment.items() if _may_pass(name, value)}
-    return {**kept, **config.env}
-
-
-def _may_pass(name: str, value: str) -> bool:
-    # A value that starts with `()` is an exported function of bash, which a shell would run.
-    return (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()")
-
-
-def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
-    """Return the program of a server and the folder it is started in. Raise CannotStartError where
-    one of them is not there; nothing is started."""
-    env = server_environment(environment, config)
-    folder = cwd
-    if config.cwd:
-        folder = cwd / Path(config.cwd).expanduser()
-    program = shutil.which(config.command, path=env.get("PATH"))
-    if program is None and os.sep in config.command and (folder / config.command).is_file():
-        program = str(folder / config.command)
-    from retinue.tools.server_process import CannotStartError
-
-    if program is None:
-        raise CannotStartError(f"the command '{config.command}' was not found")
-    if not folder.is_dir():
-        raise CannotStartError(f"its working directory {folder} does not exist")
-    return program, folder

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.capabilities.mcp.config import ServerConfig, find_program, server_environment
+from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.tool_list import Listing, listing
 from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
@@ -259,7 +259,7 @@ class McpConnection:
         return client
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
-        from retinue.capabilities.mcp.transport import http_streams, program_streams
+        from retinue.capabilities.mcp.transport import find_program, http_streams, program_streams, server_environment
 
         if self.config.transport != "stdio":
             return http_streams(self.config, self._around.log)

@@ -1,7 +1,7 @@
-"""The configured servers of a project, as its runs may use them: found, scoped, consented to.
+"""The configured servers of a project: which a run may use, which need consent, and what lint says about them.
 
-What lint says about the MCP servers that an agent's file names: whether they are configured, and
-whether the program of each is there. Nothing is started and nobody is called.
+Lint only looks whether the servers that an agent's file names are configured and whether their programs exist: it
+starts nothing and calls nobody.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.agents.lint.keys import nearest
-from retinue.capabilities.mcp.config import ServerConfig, find_program, read_server
+from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.pool import PoolOptions
 from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.capabilities.mcp.tool_list import ListingMemory
+from retinue.capabilities.mcp.transport import find_program
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
 from retinue.tools.server_process import CannotStartError
@@ -166,11 +166,18 @@ class ServerLint:
         if config is None:
             if server.config is None:
                 reason = f"The MCP server '{server.name}' is not configured here: it is left out."
+                from retinue.agents.lint.keys import nearest
+
                 meant = nearest(server.name, configured.servers)
                 remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
                 yield subject.found("server-not-configured", reason, remedy, key=key, word=server.name)
             return
-        why = config.problem or self._missing_program(config, project)
+        why = config.problem
+        if why is None and config.transport == "stdio":
+            try:
+                find_program(config, project.cwd, project.environment)
+            except CannotStartError as error:
+                why = str(error)
         if why is not None:
             reason = f"The MCP server '{server.name}' ({config.origin}) cannot be used: {why}."
             yield subject.found("server-unusable", reason, key=key, word=server.name)
@@ -178,15 +185,6 @@ class ServerLint:
             reason = f"The MCP server '{server.name}' does not start: {config.origin} is not trusted."
             remedy = f"Consent with: retinue trust add {config.origin}"
             yield subject.found("server-unusable", reason, remedy, key=key, word=server.name, severity="info")
-
-    def _missing_program(self, config: ServerConfig, project: Project) -> str | None:
-        if config.transport != "stdio":
-            return None
-        try:
-            find_program(config, project.cwd, project.environment)
-        except CannotStartError as error:
-            return str(error)
-        return None
 
 
 def _key(subject: LintSubject, field: str) -> str | None:

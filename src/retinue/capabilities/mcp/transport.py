@@ -1,24 +1,62 @@
-"""The streams over which the client of the `mcp` library talks to a server.
+"""What a server is started with, and the streams over which the client of the `mcp` library talks to it.
 
-For programs they are ours: the library's own would let noise on standard output fill the
+For programs the streams are ours: the library's own would let noise on standard output fill the
 terminal, a line without end fill the memory, and a kill -9 of us leave servers behind.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import os
+import shutil
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.tools.server_process import ErrorLog, ServerProcess
+from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MESSAGE_BYTES = 32 * 1024 * 1024
 """The longest line a server may send. Longer ones end the connection."""
+KEPT_VARIABLES = frozenset(
+    "HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR TEMP TMP "
+    "HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS "
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME "
+    "USERPROFILE PROGRAMFILES PROGRAMDATA COMSPEC WINDIR".split()
+)
+"""What a server gets of our environment; everything else it needs is in its configuration."""
+_KEPT_PREFIXES = ("LC_", "XDG_")
+
+
+def server_environment(environment: Mapping[str, str], config: ServerConfig) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in environment.items():
+        # A value that starts with `()` is an exported function of bash, which a shell would run.
+        if (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()"):
+            kept[name] = value
+    return {**kept, **config.env}
+
+
+def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
+    """Return the program of a server and the folder it is started in. Raise CannotStartError where
+    one of them is not there; nothing is started."""
+    env = server_environment(environment, config)
+    folder = cwd
+    if config.cwd:
+        folder = cwd / Path(config.cwd).expanduser()
+    program = shutil.which(config.command, path=env.get("PATH"))
+    if program is None and os.sep in config.command and (folder / config.command).is_file():
+        program = str(folder / config.command)
+    if program is None:
+        raise CannotStartError(f"the command '{config.command}' was not found")
+    if not folder.is_dir():
+        raise CannotStartError(f"its working directory {folder} does not exist")
+    return program, folder
 
 
 @asynccontextmanager

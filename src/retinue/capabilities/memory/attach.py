@@ -1,11 +1,10 @@
-"""What a run is told of its memory. Words that never change come first, the bounded index last.
-
-The memory of a run: whether it has one, whether it may write it, and the tools that reach it.
+"""The memory of a run: whether it has one, whether it may write it, which tools reach it, and its prompt part.
 
 Writing is decided after every list that takes tools away. An agent with write or edit may write
 its memory; a file written for Claude Code, whose documentation promises it, gets read, write and
 edit for its memory folder and nothing else where it lacks them; every other agent only reads.
-The folder is reached by these three tools of this run alone: no child has it.
+The folder is reached by these three tools of this run alone: no child has it. In the prompt, words that
+never change come first and the bounded index last.
 """
 
 from __future__ import annotations

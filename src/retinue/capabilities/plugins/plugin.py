@@ -1,10 +1,9 @@
-"""What a plugin is, as far as it is known without running any of it.
+"""What a plugin is, as far as it is known without running any of it, and those that Python packages bring.
 
-Plugins that are installed as Python packages: entry points of the group `retinue.plugins`.
-
-Read from the files beside the packages and not through `importlib.metadata`, which takes longer
-to import than a run takes to start. No package is imported. What a folder of `sys.path` holds is
-remembered until the folder changes, by this process and, in a file, by the next ones.
+Packages name their plugins by entry points of the group `retinue.plugins`. These are read from the files beside the
+packages and not through `importlib.metadata`, which takes longer to import than a run takes to start. No package is
+imported. The entry points of a folder of `sys.path` are remembered until the folder changes, by this process and, in
+a file, by later ones.
 """
 
 from __future__ import annotations

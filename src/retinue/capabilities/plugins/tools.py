@@ -1,7 +1,7 @@
-"""Which tools of extensions an agent's file means: `extensions`, `exclude_extensions`, `ext:`.
+"""The tools of plugins that one run has: which its agent's file means, and whether anyone has consented to them.
 
-An extension is what brings tools beside the built-in ones: a plugin here, MCP servers elsewhere
-(`retinue.capabilities.mcp.scope`). The words and rules are pi's:
+A plugin is an extension, as is an MCP server (`retinue.capabilities.mcp.scope`). An agent's file chooses among
+extensions with the fields of pi:
 
     extensions: false             none            isolated: true      none, whatever else is said
     extensions: [git, ./own.py]   only these      extensions: [*, …]  all, and these
@@ -9,14 +9,11 @@ An extension is what brings tools beside the built-in ones: a plugin here, MCP s
     tools: read, ext:git          of extensions only the tools of git
     tools: ext:git/status         only this one; several add up, and narrow `ext:git`
 
-Names match in any case, names of tools exactly. What matches nothing is a note and stops no run.
+Names of extensions match in any case, names of tools exactly. A name that matches nothing is noted and stops no run.
 
-The tools of plugins that one run has, and the digest that consent to a plugin is bound to.
-
-Hooks and servers start programs that lie in the folder, and modules import each other, so the digest
-covers every byte of the folder: less would be consent to more than anyone has seen. Python's caches
-and the repository of git are left out. Therefore the caches are never used: what we import is
-compiled from the text that was digested, and programs of a plugin are told to cache elsewhere.
+Consent is bound to a digest of every byte in the plugin's folder, because its hooks and servers start programs there
+and its modules import each other. Only Python's caches and the repository of git are left out. Therefore the caches
+are never used: what we import is compiled from the text that was digested, and programs of a plugin cache elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ from retinue.core.tool import Tool
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.load import PluginTools
-    from retinue.core.spec import AgentSpec
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
 

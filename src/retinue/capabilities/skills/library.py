@@ -86,7 +86,7 @@ class _Known(NamedTuple):
 
 
 class Library:
-    """Implements `SkillLibrary`."""
+    """The skills a run can see. Files are looked at again whenever they may have changed."""
 
     def __init__(self, roots: Iterable[Root]) -> None:
         self.roots = tuple(roots)
@@ -109,6 +109,7 @@ class Library:
         return tuple(each for root in self.roots for each in _root(root).refused)
 
     def invocable(self) -> tuple[Skill, ...]:
+        """Return the skills that a model may load."""
         return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
 
     def find(self, name: str) -> Skill | None:
@@ -131,6 +132,8 @@ class Library:
         return None
 
     def text(self, skill: Skill, arguments: str = "") -> str:
+        """Return the instructions with `arguments` filled in. Raise OSError when the file went away or became
+        something else."""
         return substitute(body_of(_data(self._root_of(skill), skill)), skill, arguments)
 
     def content(self, skill: Skill) -> bytes:
@@ -138,6 +141,7 @@ class Library:
         return _data(self._root_of(skill), skill)
 
     def files(self, skill: Skill) -> tuple[str, ...]:
+        """Return what is bundled with a skill, as paths below its folder; links are left out."""
         if skill.folder is None:
             return ()
         place = _place(self._root_of(skill), skill.folder)

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -230,22 +230,3 @@ class Skill(Struct, frozen=True, kw_only=True):
     """Keys nobody honours."""
     problem: str = ""
     """Why it cannot be used; empty for one that can."""
-
-
-class SkillLibrary(Protocol):
-    """The skills a run can see. Files are looked at again whenever they may have changed."""
-
-    def find(self, name: str) -> Skill | None: ...
-
-    def invocable(self) -> Iterable[Skill]:
-        """Those a model may load, strongest place first; of one name only the first."""
-        ...
-
-    def text(self, skill: Skill, arguments: str = "") -> str:
-        """The instructions with `arguments` put in. OSError when the file went away or became
-        something else."""
-        ...
-
-    def files(self, skill: Skill) -> tuple[str, ...]:
-        """What is bundled with it, as paths below its folder; links are left out."""
-        ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from retinue.capabilities.skills.parse import Skill, SkillLibrary
+from retinue.capabilities.skills.library import Library
+from retinue.capabilities.skills.parse import Skill
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS
@@ -30,7 +31,7 @@ class SkillTool:
     """Belongs to one run. `agent` runs skills that want an agent of their own; without it they
     are loaded like any other, and the result says so."""
 
-    def __init__(self, library: SkillLibrary, *, spawns: bool = False) -> None:
+    def __init__(self, library: Library, *, spawns: bool = False) -> None:
         self.library = library
         self.agent: Tool | None = None
         self.loaded: Loaded | None = None

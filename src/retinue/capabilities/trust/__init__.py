@@ -1,19 +1,86 @@
-"""Consent: programs and rights in a project's files take effect only when somebody has agreed to them."""
+"""Consent: programs and rights in a project's files take effect only when somebody has agreed to them.
+
+A run notes what it goes without. Its record keeps the whole definition, so that a run that is resumed after consent
+has all of it.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
+    from retinue.runs.project import Project
 
 
 class TrustCapability(Capability):
     """Withholds from a run everything that nobody has consented to, with a note."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.trust.attach import withhold_rights
-
         withhold_rights(plan)
+
+
+def withhold_rights(plan: LaunchPlan) -> None:
+    """Take from the run what nobody has consented to. Costs nothing for an agent that brings nothing."""
+    request, project, spec = plan.request, plan.project, plan.spec
+    # Once is enough: the runs below would repeat the notes of the run that a person started.
+    if request.parent_id is None:
+        plan.notes += _withheld(project)
+    if not (spec.hooks or spec.servers or spec.permission_mode):
+        return
+    from retinue.guard.trust_subjects import brings, without_rights
+
+    what = brings(spec)
+    if not what or project.trust.trusts(spec):
+        return
+    if spec.source == "plugin":
+        plan.note(f"An agent of a plugin cannot bring these, they have no effect: {'; '.join(what)}.")
+    else:
+        plan.note(
+            f"{spec.path} is not trusted, so it runs without: {'; '.join(what)}. "
+            f"Consent with: retinue trust add {spec.path}"
+        )
+    plan.request = replace(request, spec=without_rights(spec))
+
+
+def _withheld(project: Project) -> tuple[str, ...]:
+    """Return notes on settings that have no effect without consent, and on settings that could not be read."""
+    if not project.settings.problems:
+        return ()
+    from retinue.guard.trust_subjects import untrusted
+
+    notes = list(untrusted(project.settings))
+    for problem in project.settings.problems:
+        # The permissions report their own problems.
+        if problem.field and not problem.field.startswith("permissions."):
+            notes.append(str(problem))
+    return tuple(dict.fromkeys(notes))
+
+
+def subjects(project: Project) -> list[TrustSubject]:
+    """Return every file of the project that needs consent, whether or not it has been given."""
+    from retinue.guard.gitconfig import git_programs
+    from retinue.guard.trust_subjects import TrustSubject, agent_subjects, settings_subject
+    from retinue.settings.foreign import foreign_files, parse_object
+    from retinue.settings.load import settings_files
+
+    found: list[TrustSubject] = []
+    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(project.cwd, project.environment)]
+    for layer, path in (*files, *settings_files(project.cwd, project.environment)):
+        if layer in ("pi project", "project", "local") and path.is_file():
+            content = path.read_bytes()
+            subject = settings_subject(path, parse_object(content)[0], content)
+            if subject:
+                found.append(subject)
+    git = git_programs(project.cwd, checkout=True)
+    if git is not None:
+        found.append(TrustSubject(git.path, (git.content,), git.what))
+    for subjects_of in project.capabilities.each("trust_subjects"):
+        found += subjects_of(project)
+    return [*found, *agent_subjects([entry.spec for entry in project.catalog().winners])]

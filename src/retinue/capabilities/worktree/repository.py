@@ -8,13 +8,9 @@ same branches and tags. Whatever an agent does with git stays in it until it is 
 Nothing an agent can write to is trusted: before Retinue itself runs git here, outside of any
 sandbox, `distrust` puts back everything that could make git run a program or write elsewhere.
 
-A folder as a commit, made by plumbing alone.
-
-`git add` and `git commit` run hooks, ask for signatures and look into repositories inside the
-folder with the settings those bring along. Here files go into an index of ours, the index into a
-tree, the tree into a commit, and nothing of the user's or the agent's is touched on the way.
-
-Removing a worktree, wherever its making or an earlier removal was cut off.
+Commits are made by plumbing alone: `git add` and `git commit` run hooks, ask for signatures and look into
+repositories inside the folder with the settings those bring along. A worktree is removed wherever its making or an
+earlier removal was cut off.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Ignored files that a worktree needs are copied into it if `.worktreeinclude` nam
 that of .gitignore, because git itself matches it. Only files that git ignores are copied: the others
 are in the commit, or are part of the uncommitted changes.
 
-Worktrees that nobody works in any more: what is in them is saved, and then they are removed.
+`sweep` ends the worktrees of runs whose process is dead.
 """
 
 from __future__ import annotations

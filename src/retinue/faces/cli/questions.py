@@ -145,7 +145,7 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     source, out = source or sys.stdin, out or sys.stderr
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
-    from retinue.capabilities.trust.attach import subjects
+    from retinue.capabilities.trust import subjects
     from retinue.engine import open_project
 
     project = open_project(cwd)

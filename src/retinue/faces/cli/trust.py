@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.capabilities.trust.attach import subjects
+    from retinue.capabilities.trust import subjects
     from retinue.engine import open_project
 
     project = open_project(folder(args.cwd))
