@@ -195,6 +195,15 @@ def test_a_server_with_alternatives_at_the_top_of_its_parameters_is_named() -> N
     assert found.tools[0].parameters["anyOf"] == NOTION["anyOf"], "our own check keeps the condition"
 
 
+def test_a_reference_at_the_top_of_a_servers_tool_is_followed() -> None:
+    """zod-to-json-schema writes a named schema so; MCP wants `type` beside it."""
+    node = {"type": "object", "properties": {"name": {"type": "string"}, "more": {"$ref": "#/definitions/Node"}}}
+    schema = {"type": "object", "$ref": "#/definitions/Node", "definitions": {"Node": node}}
+    tool = SimpleNamespace(name="tree", description="", title="", input_schema=schema, annotations=None)
+    offered = portable_schema(listing([tool]).tools[0].parameters).parameters
+    assert offered["properties"] == node["properties"]
+
+
 async def test_an_error_with_a_picture_goes_to_anthropic_as_text_and_the_picture_follows() -> None:
     """ "all content must be type 'text' if 'is_error' is true" (vellum-ai/vellum-assistant#18387)."""
     shot = (Text("The page did not load."), Image("image/png", "aGk="))

@@ -172,7 +172,8 @@ def _choice(key: str, needs: list[list[str]]) -> str:
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with the reference at its top followed; what stands beside it wins."""
+    """Return the schema with the reference at its top followed; what stands beside it wins, and
+    properties of both are kept."""
     for _ in range(_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -181,8 +182,13 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, A
         for step in reference.removeprefix("#").strip("/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
             found = found.get(name) if isinstance(found, Mapping) and step else found
+        if not isinstance(found, Mapping) or found is schema:
+            found = {}
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = {**(found if isinstance(found, Mapping) and found is not schema else {}), **beside}
+        properties = {**_properties(found), **_properties(beside)}
+        schema = {**found, **beside}
+        if properties:
+            schema["properties"] = properties
     return {key: value for key, value in schema.items() if key != "$ref"}
 
 
