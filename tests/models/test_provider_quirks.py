@@ -209,6 +209,16 @@ async def test_mistral_gets_a_turn_between_a_tool_and_the_user_and_short_ids() -
     assert len(id) == 9 and id.isalnum()
 
 
+async def test_the_role_order_of_mistral_is_learned_where_its_models_stand_behind_a_gateway() -> None:
+    asked = request(user("Go"), CALLED, READ, user("Only src/", "steer"))
+    async with Server(refusal("Unexpected role 'user' after role 'tool'", code="3230"), OK, OK) as server:
+        first, second = await ask("together", "mistral-large-4", server, asked, asked)
+    assert first.text == second.text == "ok"
+    ordered = ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert [message["role"] for message in server.bodies[1]["messages"]] == ordered
+    assert [message["role"] for message in server.bodies[2]["messages"]] == ordered, "learned once"
+
+
 async def test_claude_through_openrouter_is_marked_for_its_cache() -> None:
     """openrouter.ai/docs prompt caching: Anthropic caches only what is marked (vscode#312939)."""
     async with Server(OK) as server:

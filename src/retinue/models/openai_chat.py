@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from copy import deepcopy
@@ -194,6 +195,8 @@ def _details(thoughts: list[Thinking]) -> list[Any]:
     return []
 
 
+_ROLE_ORDER = re.compile(r"role '?user'? after role '?tool")
+"""Mistral, code 3230: "Unexpected role 'user' after role 'tool'" (avante.nvim#2695)."""
 _MARKED_ROUTES = ("anthropic/", "google/")
 """Models that OpenRouter caches only where a mark stands (its guide "prompt caching")."""
 
@@ -206,6 +209,7 @@ class OpenAIChatModel(WireModel):
         self._field = quirks.reasoning_field
         self._field_required = quirks.reasoning_required
         self._field_learned = False
+        self._assistant_after_tools = quirks.assistant_after_tools
         self._wants_responses = False
         self._responses: WireModel | None = None
 
@@ -246,7 +250,7 @@ class OpenAIChatModel(WireModel):
             self._system_role(),
             self._field,
             self._field_required,
-            quirks.assistant_after_tools,
+            self._assistant_after_tools,
             quirks.call_id_length,
             quirks.documents,
         )
@@ -283,8 +287,12 @@ class OpenAIChatModel(WireModel):
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Servers of reasoning models either want the reasoning back or do not want it, and say
-        so by refusing: the other way is tried once."""
+        so by refusing: the other way is tried once. Mistral's order of roles is learned in the same
+        way, since its models also stand behind gateways."""
         said = refusal.said
+        if _ROLE_ORDER.search(said) and not self._assistant_after_tools:
+            self._assistant_after_tools = True
+            return True
         if "v1/responses" in said or "responses api" in said:
             # "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions.
             # Please use /v1/responses instead." (pipecat#4043, litellm#34569)
