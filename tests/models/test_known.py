@@ -65,6 +65,12 @@ def test_a_new_model_has_what_all_its_siblings_have_and_no_price() -> None:
     assert new.prices is None
 
 
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "azure"])
+def test_a_gpt_that_is_newer_than_the_table_thinks(provider: str) -> None:
+    assert describe_model(provider, "gpt-7-pro").thinking
+    assert not describe_model(provider, "gpt-4.2").thinking
+
+
 def test_a_model_elsewhere_has_its_makers_abilities_but_not_its_price() -> None:
     there = describe_model("openrouter", "anthropic/claude-sonnet-4.5")
     assert (there.full_name, there.window) == ("openrouter/anthropic/claude-sonnet-4.5", 200_000)

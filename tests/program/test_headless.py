@@ -255,3 +255,15 @@ def test_a_resumed_run_says_which_options_it_does_not_take_and_takes_the_others(
     done = project.retinue("-p", "Two", "--resume", row["id"], *options)
     assert "--agent, --thinking, --permission-mode ignored" in done.stderr
     assert "answer 3" in done.stdout and "opus" in done.stdout
+
+
+def test_a_level_that_a_model_is_not_known_to_have_is_said_and_not_only_dropped(project, serve) -> None:
+    server = serve(lambda request: Reply("done"))
+    home = project.home / ".retinue"
+    home.mkdir()
+    (home / "settings.json").write_text('{"models": {"anthropic/claude-sonnet-4-5": {"thinking": false}}}')
+    told = project.json("-p", "Go", "--thinking", "high", "--output-format", "json")
+    assert "thinking" not in server.requests[0].body
+    assert any("'high' is not sent" in note and '"thinking": true' in note for note in told["notes"])
+    told = project.json("-p", "Go", "--output-format", "json")
+    assert not any("not sent" in note for note in told["notes"])

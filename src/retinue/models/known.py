@@ -176,11 +176,16 @@ def _from_siblings(provider: str, model: str) -> ModelInfo:
                 model,
                 window=min(info.window for info in family),
                 max_output=min(info.max_output for info in family),
-                thinking=all(info.thinking for info in family),
+                thinking=all(info.thinking for info in family) or _thinks_by_name(provider, model),
                 images=all(info.images for info in family),
             )
     window = UNKNOWN.window if known else UNKNOWN_WINDOW_ELSEWHERE
     return replace(UNKNOWN, provider=provider, id=model, window=window)
+
+
+def _thinks_by_name(provider: str, model: str) -> bool:
+    """A GPT that is newer than the table thinks, as all since GPT-5 do."""
+    return SHARED.get(provider, provider) == "openai" and takes_responses(model)
 
 
 def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
