@@ -23,7 +23,7 @@ from retinue.capabilities.audit.ledger_store import LedgerStore, Who
 from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.audit.undo import Undo, UndoScope
 from retinue.core.tool import ToolContext
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 
 def timed(label: str, work: Callable[[], Any], times: int = 1) -> Any:

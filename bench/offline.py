@@ -41,7 +41,7 @@ from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
 from retinue.models.offline.planner import OfflineModel
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 OWN = Path(__file__).parent.parent / "tests" / "models" / "embedded" / "questions.jsonl"
 GIVEN = Path(__file__).parent.parent.parent / "shared" / "facts" / "offline-questions.jsonl"

@@ -20,8 +20,8 @@ from retinue.engine import open_project
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.runs.launch import Launch
 from retinue.runs.plan import prepare
+from retinue.tools.base import builtin_tools
 from retinue.tools.filter import select_tools
-from retinue.tools.registry import builtin_tools
 
 SOUND = {
     "tools.allow": "read, grep",

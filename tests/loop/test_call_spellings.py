@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.web.tools import FetchContentTool
+from retinue.capabilities.web.attach import FetchContentTool
 from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.tool import Todo, ToolContext, ToolOutput, ok
 from retinue.guard.gate import GatedTool, PermissionGate
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
+from retinue.tools.base import builtin_tools, companion_tools
 from retinue.tools.delegation.agent import AgentTool
 from retinue.tools.delegation.manage import GetSubagentResultTool, SteerSubagentTool
-from retinue.tools.registry import builtin_tools, companion_tools
 
 PATCHED = "one TWO three\n"
 

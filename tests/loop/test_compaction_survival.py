@@ -14,7 +14,7 @@ from retinue.core.tool import ToolContext, ok
 from retinue.core.usage import Limits
 from retinue.loop import Compaction
 from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, Turn, drive
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 TASK = "Fix app.py. Never touch b.txt. The code word is tangerine."
 LIST = "Your list of what is to be done (todo): [ ] Fix app.py"

@@ -239,7 +239,7 @@ async def test_progress_is_shown_while_the_tool_runs_and_also_reaches_the_contex
             return ok("done")
 
     from retinue.core.tool import ToolContext
-    from retinue.testing.recording import job
+    from retinue.testing.runs import job
 
     work = job(tools=[Chatty()])
     work.context.progress = lambda call_id, text: heard.append(text)

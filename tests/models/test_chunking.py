@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage
-from retinue.http.sse import Events
+from retinue.http.transport import Events
 from retinue.models.draft import MessageDraft
 from retinue.models.wire import absorb, absorb_rest
 from tests.models.scripts import (

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.http.sse import Events
+from retinue.http.transport import Events
 from tests.models.scripts import RELAXED
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.http import connect
+from retinue.http import connection as connect
 from retinue.http.address import Address, proxy_for
 from retinue.http.transport import Transport, TransportError
 from retinue.models.failures import Wire, from_transport

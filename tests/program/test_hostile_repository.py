@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.testing import temporary_repository
-from retinue.testing.repository import Repository
+from retinue.testing.fixtures import Repository
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply, Request
 

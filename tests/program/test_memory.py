@@ -319,7 +319,7 @@ def test_an_index_that_grows_too_long_is_pointed_out_when_it_is_written(project:
 
 
 def test_an_isolated_run_keeps_the_memory_of_the_project(project: Project, serve: Any) -> None:
-    from retinue.testing.repository import temporary_repository
+    from retinue.testing.fixtures import temporary_repository
 
     agent(project, "tools: Read, Write\nmemory: project\nisolation: worktree")
     with temporary_repository({"a.txt": "a\n"}, path=project.cwd):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retinue.testing.repository import Repository, temporary_repository
+from retinue.testing.fixtures import Repository, temporary_repository
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 

@@ -11,7 +11,7 @@ from retinue.core.delegation import ChildView, Refusal
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import RetinueError
-from retinue.testing.repository import temporary_repository
+from retinue.testing.fixtures import temporary_repository
 
 SPEC = AgentSpec(name="worker", prompt="You work.")
 

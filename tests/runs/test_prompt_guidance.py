@@ -11,8 +11,8 @@ from retinue.capabilities.worktree.tools import worktree_notice
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import ToolContext
 from retinue.runs.prompt import shipped
+from retinue.tools.base import builtin_tools
 from retinue.tools.delegation.describe import first_sentence, type_lines
-from retinue.tools.registry import builtin_tools
 
 
 async def use(root: Path, name: str, **arguments: object) -> str:

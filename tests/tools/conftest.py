@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 Use = Callable[..., Awaitable[ToolOutput]]
 

@@ -9,7 +9,7 @@ from retinue.core.tool import ToolContext, failed
 from retinue.runs.offer import with_patches
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.apply_patch import ApplyPatchTool
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 PATCH = """*** Begin Patch
 *** Update File: app.py

@@ -3,7 +3,7 @@
 import pytest
 
 from retinue.core.tool import Reply
-from retinue.tools.registry import companion_tools
+from retinue.tools.base import companion_tools
 
 
 class Above:

@@ -9,8 +9,8 @@ from pathlib import Path
 from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
+from retinue.tools.base import builtin_tools, companion_tools
 from retinue.tools.bash_output import MOST, BackgroundCommands
-from retinue.tools.registry import builtin_tools, companion_tools
 
 
 def context_of(tmp_path: Path) -> ToolContext:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from retinue.tools.base import builtin_tools
 from retinue.tools.capture import FILE_BYTES, SHOWN
 from retinue.tools.proctree import MARK, ProcessTree, marked_processes
-from retinue.tools.registry import builtin_tools
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -198,7 +198,7 @@ async def test_an_event_loop_that_is_torn_down_while_a_program_starts_leaves_not
     code = f"""
 import asyncio, pathlib, time
 from retinue.core.tool import ToolContext
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 async def main():
     root = pathlib.Path({str(root)!r})
@@ -224,7 +224,7 @@ async def test_an_event_loop_that_is_torn_down_leaves_nothing(root):
     code = f"""
 import asyncio, pathlib
 from retinue.core.tool import ToolContext
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 async def main():
     root = pathlib.Path({str(root)!r})

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retinue.core.tool import ToolContext
+from retinue.tools.base import builtin_tools
 from retinue.tools.paths import confine
-from retinue.tools.registry import builtin_tools
 
 CANARY = "the canary sings"
 CALLS = {

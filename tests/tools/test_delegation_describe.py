@@ -20,6 +20,7 @@ from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.toolnames import TOOLS
 from retinue.runs.offer import delegation_policy
 from retinue.runs.prompt import Environment, system_prompt
+from retinue.tools.base import builtin_tools
 from retinue.tools.delegation.agent import AgentTool, agent_spec
 from retinue.tools.delegation.base import delegation_tools
 from retinue.tools.delegation.describe import (
@@ -33,7 +34,6 @@ from retinue.tools.delegation.describe import (
     tools_label,
     type_lines,
 )
-from retinue.tools.registry import builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots") / "delegation"
 SHIPPED = Path(retinue.tools.delegation.__file__).parent / "prompts" / "Agent.md"

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
+from retinue.tools.base import builtin_tools
 from retinue.tools.content import content_hash, forms_of
 from retinue.tools.edit import Edit, apply
-from retinue.tools.registry import builtin_tools
 from retinue.tools.write import short_diff, unified
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 BOOK = {
     "cells": [

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import ToolSpec
+from retinue.tools.base import builtin_names, builtin_tools
 from retinue.tools.filter import memory_tools, select_tools
-from retinue.tools.registry import builtin_names, builtin_tools
 
 
 class Plain:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from retinue.core.tool import ToolContext
+from retinue.tools.base import builtin_tools
 from retinue.tools.reach import Reaching, ReachingWriter, label
-from retinue.tools.registry import builtin_tools
 
 TOOLS = builtin_tools(["read", "write", "edit"])
 

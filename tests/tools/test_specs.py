@@ -14,7 +14,7 @@ from tests.tools.described import is_described
 
 import retinue
 from retinue.core.toolnames import TOOLS
-from retinue.tools.registry import builtin_names, builtin_tools
+from retinue.tools.base import builtin_names, builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 
@@ -64,7 +64,7 @@ def test_tools_can_be_built_one_by_one():
 
 def test_importing_the_registry_loads_no_tool_and_nothing_heavy():
     code = (
-        "import sys, retinue.tools.registry as r\n"
+        "import sys, retinue.tools.base as r\n"
         "loaded = [m for m in sys.modules if m.startswith('retinue.tools.') and m.endswith('.tool')]\n"
         "assert not loaded, loaded\n"
         "r.builtin_tools()\n"
@@ -100,7 +100,7 @@ def test_a_new_tool_is_two_files(tmp_path: Path):
     (package / "tools" / "prompts" / "greet.md").write_text("Greets someone.")
     code = (
         "import asyncio\n"
-        "from retinue.tools.registry import builtin_tools\n"
+        "from retinue.tools.base import builtin_tools\n"
         "tool = builtin_tools()['greet']\n"
         "assert tool.spec.description == 'Greets someone.' and tool.spec.effects == {'read'}\n"
         "print(asyncio.run(tool.run('c', {'who': 'Ada'}, None)).text)\n"

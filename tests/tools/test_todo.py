@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.tool import Reply, Todo
-from retinue.tools.registry import companion_tools
+from retinue.tools.base import companion_tools
 
 
 class Notebook:

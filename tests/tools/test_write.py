@@ -7,8 +7,8 @@ import stat
 import pytest
 
 from retinue.core.tool import ToolContext
+from retinue.tools.base import builtin_tools
 from retinue.tools.content import content_hash
-from retinue.tools.registry import builtin_tools
 
 
 def leftovers(root):

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure
-from retinue.http.sse import Events
-from retinue.http.transport import Response, Transport, TransportError
+from retinue.http.transport import Events, Response, Transport, TransportError
 from retinue.models import failures
 from retinue.models.draft import MessageDraft, parse_event
 from retinue.models.failures import Wire

@@ -22,9 +22,9 @@ from retinue.runs.bounds import STARTING, startable_types
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root
+from retinue.tools.base import COMPANION_NAMES
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
 from retinue.tools.delegation.describe import Wording, find_template, type_lines
-from retinue.tools.registry import COMPANION_NAMES
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode

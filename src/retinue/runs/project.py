@@ -279,7 +279,7 @@ class Project:
     @cached_property
     def tools(self) -> dict[str, Tool]:
         """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
-        from retinue.tools.registry import builtin_tools, companion_tools
+        from retinue.tools.base import builtin_tools, companion_tools
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
         shipped = {**builtin_tools(), **companion_tools()}

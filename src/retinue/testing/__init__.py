@@ -10,12 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retinue.testing.chaos import ChaosModel, Rates
-    from retinue.testing.checks import check_grammar, check_history, check_prefix
-    from retinue.testing.clock import FakeClock, settle
-    from retinue.testing.model import SCRIPTED, ScriptedModel, ScriptError
-    from retinue.testing.recording import FakeTool, Recording, drive, job
-    from retinue.testing.repository import Repository, temporary_repository
+    from retinue.testing.fixtures import FakeClock, Repository, settle, temporary_repository
+    from retinue.testing.model import SCRIPTED, ChaosModel, Rates, ScriptedModel, ScriptError
+    from retinue.testing.runs import FakeTool, Recording, check_grammar, check_history, check_prefix, drive, job
     from retinue.testing.scripts import (
         Call,
         Do,
@@ -66,7 +63,7 @@ __all__ = [
     "temporary_repository",
 ]
 
-_HOMES = ("scripts", "model", "clock", "checks", "recording", "chaos", "repository")
+_HOMES = ("scripts", "model", "runs", "fixtures")
 
 
 def __getattr__(name: str) -> Any:

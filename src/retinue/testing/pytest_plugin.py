@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from retinue.testing.clock import FakeClock
+    from retinue.testing.fixtures import FakeClock, Repository
     from retinue.testing.model import ScriptedModel
-    from retinue.testing.repository import Repository
     from retinue.testing.scripts import Turn
 
 
@@ -39,14 +38,14 @@ def scripted_model() -> Iterator[Callable[..., ScriptedModel]]:
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
-    from retinue.testing.clock import FakeClock
+    from retinue.testing.fixtures import FakeClock
 
     return FakeClock()
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
-    from retinue.testing.repository import temporary_repository
+    from retinue.testing.fixtures import temporary_repository
 
     with temporary_repository(path=tmp_path / "repository") as made:
         yield made

@@ -14,7 +14,7 @@ from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
 from retinue.core.permission import TouchedPath
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 
 class Bench:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
-from retinue.capabilities.lsp.positions import TextDocument, TextPosition
+from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
 from retinue.core.tool import ToolContext
 from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.lsp.bench import FAKE, Bench, alive, until

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from retinue.capabilities.plugins.tools import Extension, own_paths, scope_extensions
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolSpec
+from retinue.tools.base import builtin_names, builtin_tools
 from retinue.tools.filter import select_tools
-from retinue.tools.registry import builtin_names, builtin_tools
 
 FOO = Extension("Foo", frozenset({"foo", "acme-foo"}), ("foo_one", "foo_two"))
 BAR = Extension("bar", frozenset({"bar"}), ("bar_one",))

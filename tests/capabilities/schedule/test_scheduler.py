@@ -13,7 +13,7 @@ from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
 from retinue.runs.supervisor import Supervisor
-from retinue.testing.clock import settle
+from retinue.testing.fixtures import settle
 from tests.runs.crew_scene import Scene, until
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from retinue.capabilities.web.attach import FetchContentTool, GetSearchContentTool, WebSearchTool
 from retinue.capabilities.web.service import Web, WebLimits
-from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.http.transport import Transport
 from retinue.settings.table import Settings

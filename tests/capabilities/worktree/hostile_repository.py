@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.testing.repository import Repository
+from retinue.testing.fixtures import Repository
 
 
 @dataclass

@@ -25,7 +25,7 @@ from retinue.faces.tui.editor.completion import _listed
 from retinue.faces.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import SETTINGS, git_programs, program_setting
-from retinue.testing.repository import Repository, temporary_repository
+from retinue.testing.fixtures import Repository, temporary_repository
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from retinue.capabilities.worktree.home import records
 from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 from retinue.errors import LaunchError
-from retinue.testing.repository import temporary_repository
+from retinue.testing.fixtures import temporary_repository
 
 
 def test_Q01_it_is_private_locked_and_named_after_its_run(scene):

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from retinue.capabilities.worktree import save as worktree_save
 from retinue.capabilities.worktree.home import load, records, store
 from retinue.guard.git import GitError
-from retinue.testing.repository import temporary_repository
+from retinue.testing.fixtures import temporary_repository
 
 
 def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):

@@ -12,7 +12,7 @@ import pytest
 
 from retinue.capabilities.worktree.save import SavedWork, finish
 from retinue.capabilities.worktree.worktree import Worktree, WorktreeRequest, make
-from retinue.testing.repository import Repository, temporary_repository
+from retinue.testing.fixtures import Repository, temporary_repository
 
 
 @dataclass

@@ -19,7 +19,7 @@ from retinue.loop.job import Job
 from retinue.loop.run import run_loop
 from retinue.models.offline.planner import OfflineModel
 from retinue.models.protocol import ModelRequest, Part
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 
 PLACE = re.compile(r"`([^`\s:]+):(\d+)`: (`` .+? ``|`.+?`)(?=\n|$)")
 NAMED = re.compile(r"`([^`\s:]+\.\w+)(?::\d+)?`")

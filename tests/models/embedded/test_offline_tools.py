@@ -17,7 +17,7 @@ from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.models.offline.planner import OfflineModel
 from retinue.models.protocol import Finished, ModelRequest
-from retinue.tools.registry import builtin_tools
+from retinue.tools.base import builtin_tools
 from tests.models.embedded.asking import ask, parts_of, plant
 
 TREE = {

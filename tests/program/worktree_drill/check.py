@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
-from retinue.testing.repository import Repository
+from retinue.testing.fixtures import Repository
 from tests.program.worktree_drill.agents import JOB
 from tests.program.worktree_drill.batch import Scene
 from tests.program.worktree_drill.strikes import carrying

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.testing.repository import temporary_repository
+from retinue.testing.fixtures import temporary_repository
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer
 from tests.program.worktree_drill import check

@@ -12,9 +12,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_workspace
-from retinue.capabilities.lsp.errors import RefusedError, bad_input
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
-from retinue.capabilities.lsp.positions import TextDocument, TextPosition
+from retinue.capabilities.lsp.protocol import RefusedError, TextDocument, TextPosition, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import MOST_ITEMS, AnswerFiles, Location, bounded, listed, places, prose, read_source
 from retinue.capabilities.lsp.status import slot_for, slots_in

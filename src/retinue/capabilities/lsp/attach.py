@@ -91,7 +91,7 @@ class Languages:
         return not self._trusting and can_sandbox(self._project.settings.settings)
 
     async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
-        from retinue.capabilities.lsp.errors import ServerFailedError
+        from retinue.capabilities.lsp.protocol import ServerFailedError
         from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
 
         project = self._project

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
+from retinue.capabilities.lsp.protocol import LspError, RefusedError, ServerFailedError
 
 if TYPE_CHECKING:
     from lsprotocol import types

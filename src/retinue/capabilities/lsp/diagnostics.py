@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.capabilities.lsp.errors import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.pool import LanguageServerPool
+from retinue.capabilities.lsp.protocol import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, listed, problems, read_source, summary
 from retinue.capabilities.lsp.status import slot_for

@@ -17,7 +17,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from retinue.capabilities.lsp.catalog import ServerKind
-from retinue.capabilities.lsp.errors import LspError, ServerFailedError
+from retinue.capabilities.lsp.protocol import LspError, ServerFailedError
 from retinue.capabilities.lsp.session import LspSession, Spawn
 
 T = TypeVar("T")

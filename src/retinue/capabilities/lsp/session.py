@@ -14,12 +14,17 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.catalog import ServerKind
+from retinue.capabilities.lsp.catalog import Inventory, ServerKind
 from retinue.capabilities.lsp.connection import LspConnection, Program, notified
-from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
-from retinue.capabilities.lsp.handshake import PROVIDERS, answered, introduction
-from retinue.capabilities.lsp.inventory import Inventory
-from retinue.capabilities.lsp.positions import Encoding
+from retinue.capabilities.lsp.protocol import (
+    PROVIDERS,
+    Encoding,
+    LspError,
+    RefusedError,
+    ServerFailedError,
+    answered,
+    introduction,
+)
 from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.errors import bad_input
-from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
+from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition, bad_input
 from retinue.capabilities.lsp.session import SourceFile, path_of
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError

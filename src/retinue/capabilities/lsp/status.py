@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from retinue.capabilities.lsp.catalog import ServerKind, for_file, root_of
-from retinue.capabilities.lsp.errors import LspError
-from retinue.capabilities.lsp.inventory import present
+from retinue.capabilities.lsp.catalog import ServerKind, for_file, present, root_of
 from retinue.capabilities.lsp.pool import EXTRA, LanguageServerPool, Slot
+from retinue.capabilities.lsp.protocol import LspError
 from retinue.capabilities.lsp.tool import LspQuestion
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import shown

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.capabilities.lsp.pool import Slot
-from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
+from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import LspSession, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, Location
 from retinue.tools.arguments import ToolError

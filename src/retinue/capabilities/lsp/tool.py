@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.errors import LspError, bad_input
+from retinue.capabilities.lsp.protocol import LspError, bad_input
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok

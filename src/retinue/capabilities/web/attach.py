@@ -1,18 +1,29 @@
-"""The web as a part of runs: its tools, made with the settings and keys of this process, and which hosts the rules of
-a run let it reach."""
+"""The web as a part of runs: its tools, and which hosts the rules of a run let it reach.
+
+`web_search` sends several queries at once to a search service, `fetch_content` returns pages of the public web as
+readable text, and `get_search_content` shows results of earlier searches and fetches of the run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from retinue.core.permission import ToolUse
-from retinue.core.tool import Tool
+from msgspec.structs import replace
+
+from retinue.capabilities.web.base import WebError, WebTool, texts
+from retinue.core.messages import Text
+from retinue.core.permission import ToolEffect, ToolUse
+from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.core.toolnames import TOOLS
+from retinue.http.fetched import FetchError
 from retinue.runs.guard import RunGuards
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import Aliases, Properties
 
 if TYPE_CHECKING:
+    from retinue.capabilities.web.base import Result, StoredAnswer, StoredQuery
     from retinue.capabilities.web.service import Web
     from retinue.http.fetched import Fetched
     from retinue.runs.project import Project
@@ -26,7 +37,6 @@ class Browsing:
 
     def tools(self) -> dict[str, Tool]:
         """Return the tools that search and read the web, by name."""
-        from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
         return {kind.name: kind(lambda: self.web) for kind in kinds}
@@ -64,3 +74,238 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
                 return "No rule allows that host. If you need the page, fetch that URL itself."
 
     return why_not
+
+
+MOST_QUERIES = 5
+_LONGEST = 1_000
+_READ_PAGES = 5
+
+
+class WebSearchTool(WebTool):
+    name = "web_search"
+    required = ()
+    properties: ClassVar[Properties] = {
+        "query": {"type": "string"},
+        "queries": {"type": "array", "items": {"type": "string"}, "description": "At most 5"},
+    }
+    hidden: ClassVar[Properties] = {"numResults": {"type": "integer"}, "includeContent": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "query": ("q", "search_query", "search_term"),
+        "numResults": ("num_results", "count", "max_results", "limit"),
+        "includeContent": ("include_content",),
+    }
+    ignored = frozenset({"explanation", "description"})
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.capabilities.web.base import as_value, show_search
+
+        queries = [query[:_LONGEST] for query in texts(given, "query", "queries")][:MOST_QUERIES]
+        if not queries:
+            raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
+        web = self.web()
+        wanted = given.number("numResults")
+        count = web.limits.results
+        if wanted is not None:
+            count = max(1, min(int(wanted), count))
+        context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
+        made = await web.search().run(queries, count)
+        found, hosts = made.found, made.hosts
+        if given.flag("includeContent"):
+            found, more = await _with_pages(web, found, context)
+            hosts = tuple(dict.fromkeys((*hosts, *more)))
+        answer = web.store(context).add("search", found)
+        text = show_search(answer, found, made.provider, made.notes)
+        effect = ToolEffect(hosts=hosts, provider=made.provider)
+        return ToolOutput((Text(text),), effect=effect, value=as_value(answer))
+
+
+async def _with_pages(
+    web: Web, found: tuple[StoredQuery, ...], context: ToolContext
+) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
+    """Add the text of their pages to the first results. Pages that cannot be fetched, and pages that the rules of the
+    run do not allow, are left out."""
+    from retinue.capabilities.web.base import Result, results_of
+
+    urls = dict.fromkeys(result.url for result in results_of(found))
+    allowed = [url for url in urls if context.reach(url) is None][:_READ_PAGES]
+    done = await web.pages(allowed, context.reach)
+    pages = {url: page for url, page, _ in done if isinstance(page, Result)}
+    hosts = _hosts(done)
+
+    def filled(result: Result) -> Result:
+        page = pages.get(result.url)
+        if page is None:
+            return result
+        return replace(result, content=page.content, truncated=page.truncated, content_type=page.content_type)
+
+    return tuple(replace(each, results=tuple(map(filled, each.results))) for each in found), hosts
+
+
+def _hosts(done: list[tuple[str, Result | FetchError, tuple[str, ...]]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host for _, _, contacted in done for host in contacted))
+
+
+class FetchContentTool(WebTool):
+    name = "fetch_content"
+    required = ()
+    properties: ClassVar[Properties] = {
+        "url": {"type": "string"},
+        "responseId": {"type": "string", "description": "Of an earlier result, to read on"},
+        "offset": {"type": "integer", "description": "First character, from 0"},
+    }
+    hidden: ClassVar[Properties] = {
+        "urls": {"type": "array", "items": {"type": "string"}},
+        "limit": {"type": "integer"},
+        "query": {"type": "string"},
+        "queryIndex": {"type": "integer"},
+        "urlIndex": {"type": "integer"},
+    }
+    aliases: ClassVar[Aliases] = {
+        "url": ("uri", "link", "href", "address"),
+        "responseId": ("response_id", "id"),
+        "offset": ("start", "start_index"),
+        "limit": ("max_length", "max_chars", "max_characters"),
+    }
+    ignored = frozenset({"prompt", "format", "raw", "timeout", "description", "explanation"})
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.capabilities.web.base import StoredQuery, as_value, show_pages
+        from retinue.capabilities.web.service import MOST_URLS
+
+        if given.find("responseId") is not None:
+            return recall(given, self.web(), context)
+        urls = texts(given, "url", "urls")
+        if not urls or len(urls) > MOST_URLS:
+            asked = f"{len(urls)} were given" if urls else "none was given"
+            raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MOST_URLS}; {asked}.')
+        offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
+        web = self.web()
+        context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
+        done = await web.pages(urls, context.reach)
+        hosts = _hosts(done)
+        results: list[Result] = []
+        failures: list[FetchError] = []
+        for url, page, _ in done:
+            if isinstance(page, FetchError):
+                failures.append(page)
+            else:
+                results.append(replace(page, source=url))
+        answer = None
+        if results:
+            answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))])
+        # One failure fails the call, so that it is noticed; the error names the id of the pages that were fetched.
+        if failures or answer is None:
+            raise _failed(failures, hosts, answer)
+        most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
+        text = show_pages(answer, results, offset=offset, most=most)
+        return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
+
+
+def _failed(failures: list[FetchError], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
+    message = " ".join(dict.fromkeys(error.message for error in failures))
+    if kept is not None:
+        message += f' The other pages were fetched: fetch_content with responseId "{kept.id}" has them.'
+    limited = any(error.problem == "RATE_LIMITED" for error in failures)
+    return WebError(failures[0].code, message, hosts=hosts, limited=limited)
+
+
+_SHOWN = 5
+
+
+class GetSearchContentTool(WebTool):
+    name = "get_search_content"
+    required = ()
+    properties: ClassVar[Properties] = {
+        "responseId": {"type": "string", "description": "The id an earlier result began with"},
+        "query": {"type": "string", "description": "One of its queries"},
+        "queryIndex": {"type": "integer", "description": "Or its number, from 0"},
+        "url": {"type": "string", "description": "One of its pages or results"},
+        "urlIndex": {"type": "integer", "description": "Or its number, from 0"},
+        "offset": {"type": "integer", "description": "First character of a page to show, from 0"},
+        "limit": {"type": "integer", "description": "Number of characters"},
+    }
+    aliases: ClassVar[Aliases] = {"responseId": ("response_id", "id"), "offset": ("start",)}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        return recall(given, self.web(), context)
+
+
+def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
+    """Show the results of an earlier search or fetch of the run, by its `responseId`. Nothing is fetched."""
+    from retinue.capabilities.web.base import as_value, results_of, show_pages, show_search
+
+    identifier = given.optional_text("responseId")
+    if identifier is None:
+        raise WebError("INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.')
+    store = web.store(context)
+    answer = store.get(identifier.strip())
+    if answer is None:
+        raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
+    offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
+    found = _queries(given, answer)
+    results = _results(given, found)
+    # A result of a search has a text of its own only if its page was read with `includeContent`.
+    if answer.kind == "search" and (results is None or not any(result.content for result in results)):
+        if results is not None:
+            found = _only(found, results)
+        return ToolOutput((Text(show_search(answer, found)),), value=as_value(answer))
+    if results is None:
+        results = results_of(found)
+    most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
+    return ToolOutput((Text(show_pages(answer, results, offset=offset, most=most)),), value=as_value(answer))
+
+
+def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
+    query, index = given.optional_text("query"), given.whole("queryIndex", "query_index")
+    queries = [each.query for each in answer.found]
+    if query is not None:
+        chosen = tuple(each for each in answer.found if each.query.strip().lower() == query.strip().lower())
+        if not chosen:
+            raise _not_found(f"The response has no query '{query}'.", queries)
+        return chosen
+    if index is not None:
+        if index >= len(answer.found):
+            raise _not_found(f"The response has no query number {index}.", queries)
+        return (answer.found[index],)
+    return answer.found
+
+
+def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] | None:
+    """Return the results that are asked for; None when all are."""
+    from retinue.capabilities.web.base import results_of
+
+    url, index = given.optional_text("url"), given.whole("urlIndex", "url_index")
+    every = results_of(found)
+    urls = [result.url for result in every]
+    if url is not None:
+        # A page may be named by the URL that was asked for or by the one that it was redirected to.
+        wanted = url.strip().rstrip("/")
+        chosen = [result for result in every if wanted in (result.url.rstrip("/"), result.source.rstrip("/"))]
+        if not chosen:
+            raise _not_found(f"The response has no page '{url}'.", urls)
+        return chosen[:1]
+    if index is not None:
+        if index >= len(every):
+            raise _not_found(f"The response has no page number {index}.", urls)
+        return [every[index]]
+    return None
+
+
+def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
+    kept = []
+    for each in found:
+        some = tuple(result for result in each.results if result in results)
+        if some:
+            kept.append(replace(each, results=some))
+    return tuple(kept)
+
+
+def _not_found(what: str, choices: list[str]) -> WebError:
+    from retinue.tools.delegation.frame import one_line
+
+    if not choices:
+        return WebError("NOT_FOUND", f"{what} There is none yet.")
+    listed = ", ".join(map(one_line, choices[:_SHOWN]))
+    if len(choices) > _SHOWN:
+        listed += f" and {len(choices) - _SHOWN} more"
+    return WebError("NOT_FOUND", f"{what} There is: {listed}.")

@@ -24,8 +24,7 @@ from retinue.capabilities.web.addresses import (
     refused_port,
 )
 from retinue.http.address import Address, display_url, parse_url, proxy_for
-from retinue.http.connect import default_tls
-from retinue.http.connection import Connection
+from retinue.http.connection import Connection, default_tls
 from retinue.http.fetched import FetchError
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]

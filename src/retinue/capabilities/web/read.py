@@ -304,15 +304,15 @@ def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
     """Return the title, the text to show, and a warning; empty where there is none."""
     match kind:
         case "html":
-            from retinue.capabilities.web.html import read_html
+            from retinue.capabilities.web.formats import read_html
 
             return read_html(text, url)
         case "xml":
-            from retinue.capabilities.web.data import read_xml
+            from retinue.capabilities.web.formats import read_xml
 
             return (*read_xml(text), "")
         case "json" | "json-ld" | "json-lines" | "csv" | "yaml":
-            from retinue.capabilities.web import data
+            from retinue.capabilities.web import formats as data
 
             readers = {
                 "json": data.read_json,

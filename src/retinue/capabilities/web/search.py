@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.capabilities.web.base import SECONDS, WebError
+from retinue.capabilities.web.base import SECONDS, Result, StoredQuery, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
-from retinue.capabilities.web.store import Result, StoredQuery
 from retinue.http.address import is_loopback
 from retinue.settings.table_tools import SEARCHERS
 

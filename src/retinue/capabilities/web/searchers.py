@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from retinue.capabilities.web.base import WebError
-from retinue.capabilities.web.store import Result
+from retinue.capabilities.web.base import Result, WebError
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport

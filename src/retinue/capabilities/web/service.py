@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.capabilities.web.addresses import AllowedHosts
-from retinue.capabilities.web.base import SECONDS
+from retinue.capabilities.web.base import SECONDS, Result, Store
 from retinue.capabilities.web.connect import Resolver, system_resolver
 from retinue.capabilities.web.fetcher import Fetcher, Permit, Politeness
-from retinue.capabilities.web.store import Result, Store
 from retinue.core.tool import ToolContext
 from retinue.http.fetched import Fetched, FetchError
 

@@ -56,8 +56,7 @@ def pages(installation: Installation) -> Iterator[Row]:
 
 def language_servers(installation: Installation) -> Iterator[Row]:
     """Check which language servers there are, and which are missing for the files of this project."""
-    from retinue.capabilities.lsp.catalog import server_kinds
-    from retinue.capabilities.lsp.inventory import present
+    from retinue.capabilities.lsp.catalog import present, server_kinds
 
     settings = installation.loaded.settings
     if not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
