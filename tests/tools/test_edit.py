@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.base import builtin_tools
-from retinue.tools.content import content_hash, forms_of
-from retinue.tools.edit import Edit, apply
-from retinue.tools.write import short_diff, unified
+from retinue.tools.content import Edit, apply, content_hash, forms_of
+from retinue.tools.file_change import short_diff, unified
 
 
 async def test_one_edit_changes_one_place_and_returns_a_diff(use, root):

@@ -147,10 +147,7 @@ _FIRST = rb"(?:;[ \t]?|\A|[\"'])"
 
 def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
-    return (
-        _named(word, more, _NAME_HEAD, _PLAIN, 20, True),
-        _named(word.upper(), more.upper(), head, _LOUD, 8, False),
-    )
+    return (_named(word, more, _NAME_HEAD, _PLAIN, 20, True), _named(word.upper(), more.upper(), head, _LOUD, 8, False))
 
 
 _ASSIGNED = rb"(?:%b)?%b[:=]" % (_QUOTE, _GAP)
@@ -166,10 +163,7 @@ FAMILIES = (
         rb"key(?:_id)?" + _ASSIGNED,
     ),
     Family(
-        b"token",
-        (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE)),
-        rb"ken(?<=token)" + _ASSIGNED,
-        back=2,
+        b"token", (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE)), rb"ken(?<=token)" + _ASSIGNED, back=2
     ),
     Family(
         b"secret",
@@ -187,10 +181,7 @@ FAMILIES = (
         rb"pass(?:word|wd|phrase)" + _ASSIGNED,
     ),
     Family(
-        b"authorization",
-        (_after(b"authorization", _AUTHORIZATION),),
-        rb"zation(?<=authorization)" + _ASSIGNED,
-        back=7,
+        b"authorization", (_after(b"authorization", _AUTHORIZATION),), rb"zation(?<=authorization)" + _ASSIGNED, back=7
     ),
     Family(b"bearer", (_after(b"bearer", _BEARER, _EDGE),), rb"bearer[ \t\\]"),
     Family(b"?", (_after(b"?", _QUERY),)),

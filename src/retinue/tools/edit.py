@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
-
-from msgspec import Struct
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
@@ -17,121 +13,17 @@ from retinue.tools.content import (
     PROPERTIES,
     SNIFFED,
     CellChange,
+    Edit,
     TextForm,
+    apply,
     binary_kind,
     change_notebook,
     forms_of,
     read_cell_change,
 )
-from retinue.tools.file_change import check_fresh, read_whole, rewrite
+from retinue.tools.file_change import check_fresh, read_whole, rewrite, short_diff, unified
 from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
-from retinue.tools.write import short_diff, unified
-
-_SHOWN_PLACES = 10
-
-
-class Edit(Struct, frozen=True):
-    old: str
-    new: str
-    every: bool = False
-
-
-def apply(text: str, edits: list[Edit], shown: str) -> str:
-    """Return `text` after all edits, each applied to what the one before it left. Raise ToolError,
-    naming the edit, when one does not match exactly once (or at all, with `every`)."""
-    for number, edit in enumerate(edits, 1):
-        label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        found = fit_ends(edit, text)
-        first = text.find(found.old)
-        if first < 0:
-            raise ToolError(f"{label}the old text is not in {shown}.{hint(text, edit)}{_none_made(edits)}")
-        if not edit.every and text.find(found.old, first + 1) >= 0:
-            raise ToolError(f"{label}{_ambiguous(text, found.old, shown)}{_none_made(edits)}")
-        text = text.replace(found.old, found.new)
-    return text
-
-
-def fit_ends(edit: Edit, text: str) -> Edit:
-    """Return the edit with the line ends of the text it goes into. A text with only one kind has
-    been made plain already; in a mixed one the spelling that occurs is taken."""
-    plain = Edit(edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n"), edit.every)
-    if "\r\n" not in text:
-        return plain
-    if "\r\n" not in edit.old and edit.old in text:
-        return edit
-    wide = Edit(plain.old.replace("\n", "\r\n"), plain.new.replace("\n", "\r\n"), edit.every)
-    return wide if wide.old in text else plain
-
-
-def _none_made(edits: list[Edit]) -> str:
-    return " None of the edits was made." if len(edits) > 1 else ""
-
-
-def _ambiguous(text: str, old: str, shown: str) -> str:
-    lines: list[str] = []
-    start = text.find(old)
-    while start >= 0 and len(lines) < _SHOWN_PLACES:
-        lines.append(str(text.count("\n", 0, start) + 1))
-        start = text.find(old, start + 1)
-    if start >= 0:
-        lines.append("...")
-    return (
-        f"the old text is not unique in {shown} (lines {', '.join(lines)}). "
-        'Add surrounding lines to make it unique, or set "all" to replace every one.'
-    )
-
-
-def hint(text: str, edit: Edit) -> str:
-    """Return what the model probably meant: the same lines but for blanks, or the most similar line."""
-    if edit.new and edit.new in text:
-        line = text.count("\n", 0, text.find(edit.new)) + 1
-        return f" The new text is already there, at line {line}: perhaps the edit was made before."
-    lines = text.split("\n")
-    wanted = list(map(_folded, edit.old.strip("\n").split("\n")))
-    start = _find_lines(list(map(_folded, lines)), wanted)
-    if start is not None:
-        actual = "\n".join(lines[start : start + len(wanted)])
-        return (
-            f" Lines {start + 1}-{start + len(wanted)} differ only in whitespace or quotes. The file has:\n{actual}\n"
-        )
-    # Copied from the output of read, which numbers its lines.
-    if re.match(r"\s*\d+\t", edit.old):
-        return " It seems to include the line numbers that read shows; leave them out."
-    return _nearest(lines, edit.old)
-
-
-def _folded(line: str) -> str:
-    """Return a line without what models get wrong most: blanks, and typographic for plain characters."""
-    line = unicodedata.normalize("NFKC", line).translate(_PLAIN)
-    return "".join(line.split())
-
-
-_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-"})
-
-
-def _find_lines(lines: list[str], wanted: list[str]) -> int | None:
-    if not any(wanted):
-        return None
-    for start in range(len(lines) - len(wanted) + 1):
-        if lines[start] == wanted[0] and lines[start : start + len(wanted)] == wanted:
-            return start
-    return None
-
-
-def _nearest(lines: list[str], old: str) -> str:
-    import difflib
-
-    wanted = old.strip().partition("\n")[0].strip()
-    if not wanted or len(wanted) > 500:
-        return " Read the file and copy the text exactly."
-    stripped = [line.strip() for line in lines[:5000] if len(line) <= 500]
-    close = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
-    if not close:
-        return " Nothing like it was found. Read the file and copy the text exactly."
-    number = list(map(str.strip, lines)).index(close[0]) + 1
-    return f" The most similar line is {number}:\n{lines[number - 1]}\nRead around it and copy the text exactly."
-
 
 _ONE: Aliases = {
     "old_string": ("old", "oldString", "old_str", "oldText", "old_text", "search", "find"),

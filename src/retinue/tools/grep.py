@@ -21,7 +21,7 @@ from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.paths import BY_DESCRIPTOR
 from retinue.tools.processes import in_thread
-from retinue.tools.ripgrep import ripgrep
+from retinue.tools.ripgrep import hidden_flags, ripgrep, skipped_files
 from retinue.tools.search import Glob, Start, Unchanged, compile_glob, open_files, relative, start_of
 
 COLUMNS = 500
@@ -202,13 +202,6 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
     return lines, matches
 
 
-def hidden_flags(hidden: bool) -> list[str]:
-    """Return the flags for hidden files. Folders of version control stay out even then."""
-    if hidden:
-        return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"]
-    return []
-
-
 def _type_flags(glob: Glob | None) -> list[str]:
     """Let rg skip files by name. Its own --glob would search ignored files too; a file type
     made up for the occasion does not. The exact check is done on the paths it prints."""
@@ -245,11 +238,7 @@ class GrepTool(BuiltinTool):
         "literal": {"type": "boolean", "description": "Plain text, no regex"},
         "ignore_case": {"type": "boolean"},
         "context": {"type": "integer", "description": "Lines around each match"},
-        "mode": {
-            "type": "string",
-            "enum": ["content", "files", "count"],
-            "description": "Default content",
-        },
+        "mode": {"type": "string", "enum": ["content", "files", "count"], "description": "Default content"},
         "limit": {"type": "integer", "description": f"Default {LIMIT}"},
     }
     hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
@@ -317,11 +306,6 @@ def _query(given: Arguments) -> GrepQuery:
 
 def _nothing(query: GrepQuery, start: Start) -> str:
     return f"No match for {query.pattern!r} in {start.name}. {skipped_files(query.hidden)} not searched."
-
-
-def skipped_files(hidden: bool) -> str:
-    """Return which files a search has skipped, as the subject of a sentence."""
-    return "Ignored files were" if hidden else "Ignored and hidden files were"
 
 
 def _listing(lines: list[str], limit: int, found: Counts) -> str:

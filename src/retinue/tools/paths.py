@@ -299,3 +299,36 @@ def _typed(entry: os.DirEntry[str]) -> os.DirEntry[str]:
     entry keeps the answer."""
     entry.is_dir(follow_symlinks=False)
     return entry
+
+
+_MOST_NAMES = 500
+_LISTED = 100_000
+
+
+def folder_listing(confined: Confined) -> str:
+    """Return the names in a folder, a line each. Raise ToolError for what is not a folder."""
+    try:
+        entries = list_folder(confined, _LISTED)
+    except FileNotFoundError:
+        raise ToolError(f"{confined.shown} does not exist. List the folder above it, or use find.") from None
+    except NotADirectoryError:
+        raise ToolError(f"{confined.shown} is not a folder. Use read to see a file.") from None
+    if not entries:
+        return "(empty folder)"
+    names = sorted(map(_marked_name, entries))
+    if len(names) <= _MOST_NAMES:
+        return "\n".join(names)
+    total = f"{len(names):,}"
+    if len(names) == _LISTED:
+        total += "+"
+    return "\n".join(
+        [*names[:_MOST_NAMES], f"[{_MOST_NAMES} of {total} entries; use find with a pattern for the others]"]
+    )
+
+
+def _marked_name(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return f"{visible(entry.name)}@"
+    if entry.is_dir(follow_symlinks=False):
+        return f"{visible(entry.name)}/"
+    return visible(entry.name)

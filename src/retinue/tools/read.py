@@ -9,7 +9,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from itertools import chain
 from threading import Event
@@ -25,7 +25,16 @@ from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
 from retinue.tools.file_change import LARGEST
-from retinue.tools.paths import Confined, as_written, confine, list_folder, open_regular, read_little, spot
+from retinue.tools.paths import (
+    Confined,
+    as_written,
+    confine,
+    folder_listing,
+    list_folder,
+    open_regular,
+    read_little,
+    spot,
+)
 from retinue.tools.processes import in_thread
 
 LINES = 2000
@@ -237,17 +246,13 @@ def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
         data = read_little(confined, _LITTLE)
     except (OSError, ValueError, ToolError):
         return None
-    if data is None:
-        return None
-    return (confined, data)
+    return None if data is None else (confined, data)
 
 
 def _read(
     confined: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
 ) -> ToolOutput | None:
     if confined.path.is_dir():
-        from retinue.tools.find import folder_listing
-
         return ok(
             f"{confined.shown} is a folder. In it:\n{folder_listing(confined)}", ToolEffect(reads=(confined.real,))
         )
@@ -293,16 +298,12 @@ def _content(
     elif len(start) < _CHUNK:
         found = window_of(start, first, limit)
     else:
-        found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
+        chunks = chain([start], iter(lambda: rest.read(_CHUNK), b""))
+        found = window(chunks, first, limit, to_end=size <= LARGEST, stopped=stopped)
     # Only a file that was read to its end may be rewritten without reading it again.
     if found.digest is not None:
         context.seen[confined.real] = found.digest
     return ok(_render(confined, found, codec), effect)
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
 
 
 def _wide_window(confined: Confined, data: bytes, first: int, limit: int) -> LineWindow:

@@ -106,6 +106,18 @@ async def ripgrep(
     return ended.code
 
 
+def hidden_flags(hidden: bool) -> list[str]:
+    """Return the flags for hidden files. Folders of version control stay out even then."""
+    if hidden:
+        return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"]
+    return []
+
+
+def skipped_files(hidden: bool) -> str:
+    """Return which files a search has skipped, as the subject of a sentence."""
+    return "Ignored files were" if hidden else "Ignored and hidden files were"
+
+
 def advice(message: str) -> str:
     """Return what rg said about a pattern, with the remedy."""
     text = message.removeprefix("rg: ")[:600]

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from retinue.capabilities.web.addresses import AllowedHosts
-from retinue.capabilities.web.fetcher import Fetcher, Politeness
+from retinue.capabilities.web.service import Fetcher, Politeness
 from retinue.http.fetched import FetchError
 from tests.capabilities.web.conftest import Browser, Visit
 from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow

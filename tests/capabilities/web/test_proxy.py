@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from retinue.capabilities.web.fetcher import Fetcher
+from retinue.capabilities.web.service import Fetcher
 from retinue.http.fetched import FetchError
 from tests.capabilities.web.conftest import Visit
 

@@ -69,11 +69,7 @@ _C = {
     ".m": "objective-c",
     ".mm": "objective-cpp",
 }
-_RUST_SETTINGS = {
-    "cargo": {"buildScripts": {"enable": False}},
-    "procMacro": {"enable": False},
-    "checkOnSave": False,
-}
+_RUST_SETTINGS = {"cargo": {"buildScripts": {"enable": False}}, "procMacro": {"enable": False}, "checkOnSave": False}
 
 KNOWN: tuple[ServerKind, ...] = (
     ServerKind(

@@ -87,12 +87,7 @@ FREEDOM = {mode: freedom for freedom, mode in enumerate(_BY_FREEDOM)}
 
 
 def effective_mode(
-    above: PermissionMode,
-    spec: AgentSpec,
-    *,
-    trusted: bool,
-    bypass_disabled: bool,
-    notes: list[str],
+    above: PermissionMode, spec: AgentSpec, *, trusted: bool, bypass_disabled: bool, notes: list[str]
 ) -> PermissionMode:
     """`above` is the parent's mode; for a run that has no parent, that of the session. `trusted`:
     someone has consented to what the file brings."""
@@ -115,11 +110,7 @@ def effective_mode(
 
 
 def _may_not_rise(
-    above: PermissionMode,
-    wanted: PermissionMode,
-    spec: AgentSpec,
-    trusted: bool,
-    bypass_disabled: bool,
+    above: PermissionMode, wanted: PermissionMode, spec: AgentSpec, trusted: bool, bypass_disabled: bool
 ) -> str | None:
     if above != "default":
         return "an agent has no more freedom than the one that started it"

@@ -120,11 +120,7 @@ class Box:
         if self.policy.change == "all":
             return with_proxy(environment, proxy)
         return confined_environment(
-            environment,
-            self.scratch,
-            keep=self.policy.pass_environment,
-            proxy=proxy,
-            offline=network == "off",
+            environment, self.scratch, keep=self.policy.pass_environment, proxy=proxy, offline=network == "off"
         )
 
     def close(self) -> None:

@@ -97,11 +97,7 @@ _RIGHTS = (
 )
 _ESCAPED = tuple(f"{opening}\\" for opening in _OPENINGS)
 _PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    (
-        "harness tag",
-        _ESCAPED,
-        rf"[{_OPENINGS}]\\[\s/／{_INVISIBLE}]*(?i:{_alternatives(FRAME_TAGS)})",
-    ),
+    ("harness tag", _ESCAPED, rf"[{_OPENINGS}]\\[\s/／{_INVISIBLE}]*(?i:{_alternatives(FRAME_TAGS)})"),
     (
         "tag of a model's protocol",
         (*_ESCAPED, "[\\"),
@@ -109,11 +105,7 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("speaker line", ("\\",), r"(?m)^[^\S\n]*\\(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：]"),
     ("harness notice", ("\\",), r"\[\\\s*(?i:harness)\s*:"),
-    (
-        "permission setting",
-        ("permission", "acceptedits", "accept_edits", "dontask", "dont_ask"),
-        f"(?i){_RIGHTS}",
-    ),
+    ("permission setting", ("permission", "acceptedits", "accept_edits", "dontask", "dont_ask"), f"(?i){_RIGHTS}"),
     ("order to the reader", ("ignore", "disregard", "forget", "override"), f"(?i){_ORDER}"),
     ("invisible text", ("",), "[\U000e0020-\U000e007f]"),
 )

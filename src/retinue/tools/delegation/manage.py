@@ -78,10 +78,7 @@ def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:
 class SteerSubagentTool(DelegationTool):
     name = "steer_subagent"
     required = ("agent_id", "message")
-    properties: ClassVar[Properties] = {
-        "agent_id": text_property("Id or name"),
-        "message": {"type": "string"},
-    }
+    properties: ClassVar[Properties] = {"agent_id": text_property("Id or name"), "message": {"type": "string"}}
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "message": ("prompt", "text", "content", "input")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:

@@ -105,12 +105,7 @@ def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
     status: str = view.status
     if note:
         status += f" ({note})"
-    fields = [
-        f"Type: {one_line(view.agent, 128)}",
-        f"Status: {status}",
-        f"Tool uses: {view.tool_uses}",
-        _tokens(view),
-    ]
+    fields = [f"Type: {one_line(view.agent, 128)}", f"Status: {status}", f"Tool uses: {view.tool_uses}", _tokens(view)]
     if show_cost and format_cost(view.usage.cost_usd):
         fields.append(f"Cost: {format_cost(view.usage.cost_usd)}")
     if view.context_percent is not None:
