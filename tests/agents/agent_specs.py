@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
-from retinue.agents.dialects import DIALECTS, FieldKind
+from retinue.agents.dialects.table import FieldKind
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy

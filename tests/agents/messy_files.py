@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.core.spec import DialectName
 
 FORMS = """

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.agents.convert import Conversion, adds_rights, convert, differences, value_of
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse, parse_file
 from retinue.agents.write import write_agent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
 from retinue.core.spec import AgentSpec, DialectName, PermissionRule, Source

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.catalog import Catalog, FileCache
-from retinue.agents.discover import SWITCHES
+from retinue.agents.folders import SWITCHES
 from retinue.agents.report import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 

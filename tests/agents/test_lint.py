@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import retinue.agents
-from retinue.agents.lint import report
 from retinue.agents.lint.checks import is_known, suggest
-from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths, lint_subject
-from retinue.agents.lint.subject import Finding, LintSubject
+from retinue.agents.lint.subject import CODES, Finding, LintSubject
 from retinue.agents.parse import parse
 from retinue.errors import UsageError
+from retinue.faces.cli.agents_check import github_report, text_report
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 BODY = "---\nRead the change and say what is wrong with it.\n"
@@ -259,13 +258,13 @@ def test_github_annotations_cannot_be_forged() -> None:
     evil = Finding(
         file="a,b:c%.md", code="x", severity="error", reason="one\n::error::two % \r", remedy="ok", line=3, column=4
     )
-    text = report.github([evil])
+    text = github_report([evil])
     assert text == "::error file=a%2Cb%3Ac%25.md,line=3,col=4,title=x::one%0A::error::two %25 %0D ok\n"
 
 
 def test_text_output_shows_control_characters_instead_of_sending_them() -> None:
     evil = Finding(file="a\x1b[31m.md", code="x", severity="info", reason="a\nb\x07")
-    assert report.text([evil]) == "a\\x1b[31m.md: info: a\\nb\\x07 [x]\n"
+    assert text_report([evil]) == "a\\x1b[31m.md: info: a\\nb\\x07 [x]\n"
 
 
 @given(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
 from retinue.core.spec import AgentSpec, DialectName, Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent_project import Project
 
-from retinue.agents.create import agents_folder, check_name, file_name
+from retinue.agents.files import agents_folder, check_name, file_name
 from retinue.errors import UsageError
 from retinue.faces.cli.main import run
 

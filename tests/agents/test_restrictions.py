@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.table import RESTRICTING, Dialect, FieldRow
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.parse import parse
 from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest

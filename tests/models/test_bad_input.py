@@ -69,7 +69,7 @@ ENTRA = (
 )
 PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
 CASES = (
-    # The sources of the texts stand beside their rows in failure_causes.py.
+    # The sources of the texts stand beside their rows in failures.py.
     Bad(
         "wrong",
         CLAUDE,

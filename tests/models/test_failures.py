@@ -114,7 +114,7 @@ CAUSES = [
     ("qwen", 400, {"error": {"message": "<400> InternalError.Algo.InvalidParameter: Range of input length should be "
       "[1, 204800]", "code": "invalid_parameter_error"}}, "context_overflow", "window"),
 ]  # fmt: skip
-"""Texts as users reported them; `failure_causes.py` names the reports."""
+"""Texts as users reported them; `failures.py` names the reports."""
 
 
 @pytest.mark.parametrize(("provider", "status", "body", "kind", "remedy"), CAUSES)

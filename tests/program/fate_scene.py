@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from retinue import Retinue
-from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.table import FieldRow
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.parse import parse
 from retinue.core.outcome import Outcome
 from retinue.core.spec import AgentSpec, DialectName

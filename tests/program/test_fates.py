@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.table import FieldRow
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.core.spec import DialectName
 from tests.program import fate_proofs, fate_rights  # noqa: F401 - each adds to PROOFS
 from tests.program.conftest import Project

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from retinue.agents.discover import Folder
+from retinue.agents.folders import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse_at_home, unusable
 from retinue.agents.scan import Signature, just_written, read_signed, scan, unchanged

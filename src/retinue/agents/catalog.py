@@ -15,12 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.agents.cache import FileCache, FolderContents
-from retinue.agents.dialects import DIALECTS
-from retinue.agents.discover import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
-from retinue.agents.frontmatter import Frontmatter, Parsed, Split
+from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.folders import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
+from retinue.agents.frontmatter import Frontmatter, Parsed, Split, place_of
 from retinue.agents.parse import file_name, finish, unusable
 from retinue.agents.precedence import FailedFile, LoadedAgent, is_profile, may_mean, resolve
-from retinue.agents.report import place_of
 from retinue.agents.yaml_items import Item, too_deep
 from retinue.core.delegation import Vocabulary
 from retinue.core.spec import AgentSpec, Problem

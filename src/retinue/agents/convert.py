@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.create import file_name
-from retinue.agents.dialects import DIALECTS, Dialect, in_dialect
+from retinue.agents.dialects.table import Dialect
+from retinue.agents.dialects.tables import DIALECTS, in_dialect
 from retinue.agents.encode import encode
-from retinue.agents.frontmatter import Parsed
-from retinue.agents.homes import by_place
+from retinue.agents.files import file_name
+from retinue.agents.folders import by_place
+from retinue.agents.frontmatter import Parsed, place_of
 from retinue.agents.parse import parse
-from retinue.agents.report import place_of
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
 from retinue.errors import DefinitionError

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from retinue.agents.dialects import DIALECTS, FieldRow
-from retinue.agents.dialects.table import BadValueError
+from retinue.agents.dialects.table import BadValueError, FieldRow
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.tools import split_names
 from retinue.agents.dialects.values import DISABLED, MINUTES
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ServerRef

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 import retinue.builtin
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.convert import Loss, convert, differences, reread
-from retinue.agents.create import agents_folder, file_name, write_new
-from retinue.agents.dialects import DIALECTS
-from retinue.agents.discover import PluginFolder, find_folders
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.edit import FileLines, FrontmatterKey, bare, write_atomically
 from retinue.agents.encode import scalar
+from retinue.agents.files import agents_folder, file_name, write_new
+from retinue.agents.folders import PluginFolder, find_folders
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding

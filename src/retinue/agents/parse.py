@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 import orjson
 
-from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.rows import DESCRIPTION, NAME, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL
 from retinue.agents.dialects.table import Dialect, FieldRow
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.tools import NO_VALUE, SPACED_TOOLS
 from retinue.agents.dialects.translate import SpecDraft, build, translate
+from retinue.agents.folders import by_place, guess_dialect, refine
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
-from retinue.agents.homes import by_place, guess_dialect, refine
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
 from retinue.agents.yaml_items import Item

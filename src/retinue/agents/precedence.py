@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from retinue.agents.cache import FolderContents
-from retinue.agents.dialects import DIALECTS
-from retinue.agents.discover import Folder
+from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.folders import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import file_name, seal, sealed
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from retinue.agents.frontmatter import place_of
 from retinue.core.spec import AgentSpec
 from retinue.errors import RefusedAgentError
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
-    from retinue.core.spec import AgentSpec, Problem, Severity
+    from retinue.core.spec import Severity
 
 
 MOST_NOTES = 5
@@ -38,13 +39,6 @@ def require_startable(spec: AgentSpec) -> None:
     if problem is not None:
         where = place_of(spec.path or f"agent {spec.name}", problem)
         raise RefusedAgentError(f"Agent '{spec.name}': {where}: {problem.message}", remedy=problem.remedy)
-
-
-def place_of(path: str, problem: Problem) -> str:
-    """`file:line`, where the line is known."""
-    if problem.line is not None:
-        return f"{path}:{problem.line}"
-    return path
 
 
 def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:

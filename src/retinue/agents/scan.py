@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from retinue.agents.discover import MAX_DEPTH, Folder
+from retinue.agents.folders import MAX_DEPTH, Folder
 from retinue.core.spec import Problem
 
 Signature = tuple[int, int, int, int]

@@ -14,12 +14,12 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.agents import encode as quoting
-from retinue.agents.create import check_name
-from retinue.agents.dialects import DIALECTS, Dialect, FieldRow, in_dialect
-from retinue.agents.dialects.table import UNSET, BadValueError
+from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow
+from retinue.agents.dialects.tables import DIALECTS, in_dialect
 from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.values import DISABLED, ENABLED
 from retinue.agents.encode import ABSENT, SAFEST, encode
+from retinue.agents.files import check_name
 from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
 from retinue.errors import UsageError
 

@@ -376,7 +376,7 @@ _LIMIT_SETTINGS = {
 def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | None) -> dict[str, Any]:
     """The limits that the documents of the file's dialect promise. What a person has set counts
     more: these stand in the place of our defaults only."""
-    from retinue.agents.dialects import DIALECTS
+    from retinue.agents.dialects.tables import DIALECTS
 
     dialect = DIALECTS[spec.dialect]
     limits: dict[str, Any] = dict(dialect.limits)

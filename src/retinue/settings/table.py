@@ -13,13 +13,15 @@ from retinue.settings.field import Alias, Field, setting
 from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
 from retinue.settings.table_capabilities import (
     ContextSettings,
+    LanguageSettings,
     PluginSettings,
     SandboxSettings,
     ScheduleSettings,
     ServerSettings,
+    TerminalSettings,
+    WebSettings,
     WorktreeSettings,
 )
-from retinue.settings.table_tools import LanguageSettings, TerminalSettings, WebSettings
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode

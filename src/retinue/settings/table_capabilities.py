@@ -1,5 +1,7 @@
-"""The part of the table about what a run can do besides its own work: context, plugins and questions,
-MCP servers, schedules, worktrees, the sandbox.
+"""The part of the table about the terminal app and about what a run can do besides its own work.
+
+That is: context, plugins and questions, MCP servers, schedules, worktrees, the sandbox, the web tools,
+language servers and documents.
 """
 
 from __future__ import annotations
@@ -7,10 +9,154 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from retinue.settings.field import Values, setting
-from retinue.settings.kinds import Anything, Choice, Either, Flag, Number, Table, Text, Texts, Whole
+from retinue.settings.field import Alias, Values, setting
+from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
 
 _FLAG = Flag()
+
+
+# fmt: off
+class TerminalSettings(Values):
+    fleet_view: bool = setting(
+        True, _FLAG, section="terminal app",
+        doc="Show the list of agents below the prompt.",
+    )
+    widget_mode: Literal["all", "background", "off"] = setting(
+        "background", Choice("all", "background", "off"), section="terminal app",
+        doc="Which agents the live widget shows.",
+    )
+    widget_display_mode: Literal["auto", "rich", "compact"] = setting(
+        "auto", Choice("auto", "rich", "compact"), section="terminal app",
+        doc="How much room the live widget takes.",
+    )
+    agent_mentions: Literal["model", "direct", "off"] = setting(
+        "model", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
+        doc="What @name at the start of a message does: tells the model, goes to the agent, or nothing.",
+    )
+    abort_resend_key: str = setting(
+        "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),
+        doc="The key that stops the current turn and sends the waiting messages.",
+    )
+    theme: Literal["auto", "dark", "light"] = setting(
+        "auto", Choice("auto", "dark", "light"), section="terminal app",
+        doc="The colours of the terminal app; auto follows COLORFGBG and is dark where that is not set.",
+    )
+    reduced_motion: bool = setting(
+        False, _FLAG, section="terminal app", applies="next session",
+        doc="No spinners and no animation.",
+    )
+    mouse: bool = setting(
+        True, _FLAG, section="terminal app", applies="next session",
+        doc="Let the terminal app use the mouse; without it the terminal's own selection works as usual.",
+    )
+    keys: Mapping[str, str] = setting(
+        {}, Table(Text("the name of a key"), "names of actions"), section="terminal app", applies="next session",
+        merges=True,
+        doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
+    )
+    status_line_template: str | None = setting(
+        None, Text("text with {facts}"), name="statusLine.template", section="terminal app",
+        doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
+        "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
+    )
+    status_line_command: str | None = setting(
+        None, Text("a command"), name="statusLine.command", section="terminal app", personal_when=bool,
+        doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
+        "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
+    )
+# fmt: on
+
+
+SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
+"""Who can search, those with a key of their own first."""
+
+
+# fmt: off
+class WebSettings(Values):
+    web_enabled: bool = setting(
+        True, Flag(), name="web.enabled", section="web", applies="next session",
+        doc="Offer the tools that search the web and read its pages.",
+    )
+    web_provider: Literal["auto", "brave", "tavily", "exa", "searxng", "ddgs", "native"] = setting(
+        "auto", Choice("auto", *SEARCHERS), name="web.provider", section="web",
+        doc="Who searches. `auto` tries those that are set up, in this order: services with a "
+        "key (BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY), your SearXNG, DuckDuckGo (extra `web`), and last "
+        "the search of your model's provider, which costs tokens. A named one is asked alone.",
+    )
+    web_searxng_url: str | None = setting(
+        None, Text("a URL"), name="web.searxngUrl", section="web", variables=("SEARXNG_URL",),
+        doc="The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
+    )
+    web_native_model: str | None = setting(
+        None, Text("a model name"), name="web.nativeModel", section="web",
+        doc="The model, as provider/id, whose provider searches when `native` is asked; else a small one you have "
+        "a key for.",
+    )
+    web_allow_hosts: tuple[str, ...] = setting(
+        (), Texts(), name="web.allowHosts", section="web",
+        doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
+        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent.",
+    )
+    web_taint: Literal["off", "ask"] = setting(
+        "off", Choice("off", "ask"), name="web.taint", section="web", applies="next run",
+        doc="After a run, or an agent below it, has read text of the web: `ask` wants a person's consent for every "
+        "command, every start of an agent and every call of a server's tool, in every mode. A project's files switch "
+        "it off only with your consent.",
+    )
+# fmt: on
+
+
+_SERVER = Record(
+    command=Items(Text("a program or an argument")),
+    languages=Table(Text("a language id"), "endings of file names"),
+    rootMarkers=Texts(),
+    initializationOptions=Table(Anything(), "names"),
+    settings=Table(Anything(), "sections"),
+    env=Table(Text(), "variable names"),
+    disabled=Flag(),
+)
+
+
+def _after_edit(enabled: Any) -> Any:
+    return "main" if enabled else "off"
+
+
+# fmt: off
+class LanguageSettings(Values):
+    lsp_servers: Mapping[str, Mapping[str, Any]] = setting(
+        {}, Table(_SERVER, "server names"), name="lsp.servers", section="language servers", applies="next session",
+        merges=True,
+        doc="Language servers by name, over the known ones or besides them: command (a list), languages (file ending "
+        "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
+        "need your consent: retinue trust.",
+    )
+    lsp_sandbox: Literal["on", "off"] = setting(
+        "on", Choice("on", "off"), name="lsp.sandbox", section="language servers", applies="next session",
+        personal_when="off".__eq__,
+        doc="Start language servers in a sandbox where they can change nothing and reach nobody. `off` counts only in "
+        "your own settings. Without a sandbox, servers that run a project's own programs are started only with `off`.",
+    )
+    lsp_allow_mutating_actions: bool = setting(
+        False, Flag(), name="lsp.allowMutatingActions", section="language servers", applies="next session",
+        aliases=("lsp.tool.allowMutatingActions",),
+        doc="Let agents that no other agent started propose renames and code actions and restart language servers.",
+    )
+    lsp_diagnostics_after_edit: Literal["off", "main", "all"] = setting(
+        "main", Choice("off", "main", "all"), name="lsp.diagnosticsAfterEdit", section="language servers",
+        applies="next run", aliases=(Alias("lsp.hook.enabled", _after_edit, Flag()),),
+        doc="Whose edits are followed by what language servers find wrong with the file: nobody's, those of agents "
+        "that no other agent started, or those of all agents that may ask language servers.",
+    )
+    lsp_diagnostics_seconds: float = setting(
+        2.0, Number(0.1, 60, unit="seconds"), name="lsp.diagnosticsSeconds", section="language servers",
+        applies="next run", doc="How long the result of an edit waits for them at most.",
+    )
+
+    convert_enabled: bool = setting(
+        True, Flag(), name="convert.enabled", section="documents", applies="next session",
+        aliases=("convertContent.enabled",), doc="Offer the tool that turns documents into Markdown.",
+    )
+# fmt: on
 
 
 # fmt: off

@@ -63,8 +63,8 @@ def test_the_walls_are_tried(project: Path, capsys: Any):
 
 
 def test_a_host_that_cannot_confine_says_what_that_means(project: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retinue.faces.cli.doctor_sandbox.why_not", lambda: "this is a test")
-    monkeypatch.setattr("retinue.faces.cli.doctor_sandbox.landlock_abi", lambda: 0)
+    monkeypatch.setattr("retinue.faces.cli.doctor_checks.why_not", lambda: "this is a test")
+    monkeypatch.setattr("retinue.faces.cli.doctor_checks.landlock_abi", lambda: 0)
     _, found = document(capsys, "sandbox")
     rows = {row["name"]: row for row in found["findings"]}
     assert rows["Landlock"]["status"] == "warning"

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.catalog import Catalog
-from retinue.agents.remove import own_files, remove, reset
+from retinue.agents.files import own_files, remove, reset
 from retinue.errors import ConfigurationError, UsageError
 from retinue.faces.tui.screens.agents import (
     AgentsScreen,
     RunningScreen,
+    TypesScreen,
     actions,
     mark,
     menu_rows,
@@ -20,7 +21,6 @@ from retinue.faces.tui.screens.agents import (
     running_rows,
     type_rows,
 )
-from retinue.faces.tui.screens.agents_types import TypesScreen
 from retinue.faces.tui.screens.dialogs import ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.external_editor import NoEditorError, editor_command
 from retinue.faces.tui.screens.settings import SettingsScreen

@@ -9,8 +9,7 @@ import pytest
 from retinue.faces.tui.chat.folded import ToolBlock
 from retinue.faces.tui.chat.log import Notice
 from retinue.faces.tui.frame import COMMANDS
-from retinue.faces.tui.screens.dialogs import ConfirmScreen
-from retinue.faces.tui.screens.help import HelpScreen
+from retinue.faces.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
 from retinue.settings.write import save_settings
 from tests.faces.tui.watch_scene import picture, until, watching

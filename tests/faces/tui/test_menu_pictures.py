@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from retinue.faces.tui.screens.agents_types import TypesScreen
+from retinue.faces.tui.screens.agents import TypesScreen
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.schedules import SchedulesScreen
 from retinue.faces.tui.screens.settings import SettingsScreen

@@ -33,8 +33,17 @@ from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import plain_of
-from retinue.faces.tui.board.viewer import KEYS, VIEWS, Viewer, bindings
-from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
+from retinue.faces.tui.board.viewer import (
+    KEYS,
+    VIEWS,
+    Moment,
+    Pages,
+    Viewer,
+    bindings,
+    box_rows,
+    content_height,
+    content_width,
+)
 
 
 class Told(RunStory):

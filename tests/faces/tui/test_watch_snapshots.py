@@ -29,10 +29,10 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, 
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
-from retinue.faces.tui import theme
+from retinue.faces.tui import frame as theme
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import Fleet, Look
-from retinue.faces.tui.board.viewer_lines import Moment
+from retinue.faces.tui.board.viewer import Moment
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.panels import FleetPanel, LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module

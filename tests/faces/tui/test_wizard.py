@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.catalog import Catalog
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.manage import TURNS, brief, fields, look
 from retinue.faces.tui.screens.agents import AgentsScreen
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write

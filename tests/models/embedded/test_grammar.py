@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.tool import ToolSpec
 from retinue.errors import ConfigurationError
-from retinue.models.offline.grammar import CallReader, call_schema, conversation, describe, grammar
+from retinue.models.offline.engine import CallReader, call_schema, conversation, describe, grammar
 from retinue.models.offline.local import read_header
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}}}

@@ -146,7 +146,7 @@ NameRule = Literal["required", "file", "path"]
 
 
 class Dialect(Struct, frozen=True, eq=False, dict=True):
-    """One dialect. `folders` are the places of its files, for the reference page; `homes.py` is what
+    """One dialect. `folders` are the places of its files, for the reference page; `folders.py` is what
     finds them. `foreign` are rows of other dialects that count here because they limit."""
 
     name: DialectName

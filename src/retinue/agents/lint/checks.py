@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from retinue.agents.create import check_name
 from retinue.agents.edit import FileLines, ending
+from retinue.agents.files import check_name
 from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.agents.lint.tools import check_tools

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from retinue.agents.convert import differences
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.edit import FileLines, rename
-from retinue.agents.homes import by_place
-from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.subject import CheckResult, Finding, LintSubject, Repair
+from retinue.agents.folders import by_place
+from retinue.agents.lint.subject import CODES, CheckResult, Finding, LintSubject, Repair
 from retinue.core.spec import Problem
 
 

@@ -15,13 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.agents.discover import PluginFolder
 from retinue.agents.edit import write_atomically
-from retinue.agents.homes import by_place
+from retinue.agents.folders import PluginFolder, by_place
 from retinue.agents.lint.checks import lint_subject
-from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.fix import judged, repaired
-from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject
+from retinue.agents.lint.subject import CODES, AppliedRepair, CheckResult, Finding, LintSubject
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.precedence import is_profile
 from retinue.core.spec import Problem, Severity

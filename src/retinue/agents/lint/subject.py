@@ -1,20 +1,151 @@
-"""One file under lint: what was read from it, where things stand in it, and what is found there."""
+"""A file under lint and what is found in it: each finding has one of the codes of `CODES`.
+
+The table says how bad a code is, what it means and what to do. The reference page is made from it,
+and codes never change their meaning.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from msgspec import Struct
 
 from retinue.agents.convert import reread
-from retinue.agents.dialects import DIALECTS, Dialect
+from retinue.agents.dialects.table import Dialect
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.edit import FileLines, bare
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.lint.codes import CODES
 from retinue.agents.parse import SKILL, is_skill, parse_skill
 from retinue.core.spec import Severity
+
+
+class Code(Struct, frozen=True):
+    """`severity` is the usual one; a finding may be milder or worse. `fixable` says that --fix
+    can repair it where that keeps the agent's rights."""
+
+    severity: Severity
+    meaning: str
+    remedy: str
+    fixable: bool = False
+
+
+CODES: Mapping[str, Code] = {
+    # The file
+    "unreadable": Code("error", "The file or folder cannot be read.", "Check its permissions."),
+    "not-writable": Code("error", "The repaired file could not be written.", "Check its permissions."),
+    "not-a-file": Code("error", "The path is a pipe, socket, device or folder.", "Remove it from the agents folder."),
+    "broken-link": Code("error", "A symbolic link leads nowhere.", "Repair or remove it."),
+    "too-large": Code("error", "The file is larger than 10 MB.", "An agent is a prompt: keep it short."),
+    "binary": Code("error", "The file has NUL bytes, so it is not text.", "Remove it from the agents folder."),
+    "not-utf8": Code("warning", "The file is not UTF-8 and was read by a guess.", "Save it as UTF-8."),
+    "byte-order-mark": Code(
+        "info", "The file begins with a byte order mark, which hides the agent from some programs.", "Remove it.", True
+    ),
+    "mixed-line-endings": Code("info", "The lines of the file end in different ways.", "Use one line ending.", True),
+    "left-out": Code(
+        "warning", "The file lies in a folder that is not read, because another one counts.", "Move the file."
+    ),
+    # The frontmatter
+    "no-frontmatter": Code(
+        "info", "The file has no frontmatter and is taken for documentation.", "Add name and description between '---'."
+    ),
+    "frontmatter-not-first": Code(
+        "error", "Something stands before the frontmatter, so it does not count.", "Remove what is before it."
+    ),
+    "frontmatter-unfenced": Code("error", "Keys without the '---' lines around them.", "Add the two '---' lines."),
+    "frontmatter-unclosed": Code("error", "No line closes the frontmatter.", "Add '---' after the last key."),
+    "frontmatter-too-large": Code("error", "The frontmatter is far too long.", "Move the text below it."),
+    "frontmatter-unreadable": Code(
+        "error", "The frontmatter is not YAML and no key could be found in it.", "Write one 'key: value' a line."
+    ),
+    "frontmatter-recovered": Code(
+        "warning", "The frontmatter is not valid YAML; it loaded by recovery.", "Put the value in double quotes.", True
+    ),
+    "duplicate-key": Code("warning", "A key stands twice.", "Keep one of the two.", True),
+    "near-miss-key": Code(
+        "warning", "A key is misspelt, or spelt as another dialect does.", "Write it as the dialect does.", True
+    ),
+    "foreign-key": Code(
+        "warning", "Another dialect has this key; here it has no effect.", "Write it as this dialect does.", True
+    ),
+    "honoured-elsewhere": Code(
+        "info", "Retinue honours this limit; the dialect's own program does not know it.", "Fine if Retinue runs it."
+    ),
+    "unknown-key": Code("info", "No program is known to use this key. It is kept.", "Remove it, or leave it."),
+    "unused-key": Code("info", "The dialect has this key, and Retinue does nothing with it. It is kept.", "Leave it."),
+    "not-in-plugin": Code("info", "Plugins may not bring this; the key is ignored.", "Remove the key."),
+    # Values
+    "missing-name": Code("error", "There is no name, and the dialect takes none from the file.", "Add one."),
+    "missing-description": Code(
+        "warning", "Without a description nobody knows when to use the agent.", "Say when to use it."
+    ),
+    "bad-name": Code("error", "The dialect refuses this name.", "Choose letters, digits and hyphens."),
+    "unsafe-name": Code(
+        "warning", "The name cannot be a file or folder name, so memory is refused.", "Choose letters, digits, hyphens."
+    ),
+    "name-form": Code("info", "The name is not in the usual form.", "Use lower-case letters, digits and hyphens."),
+    "long-description": Code(
+        "info", "A description over 1,024 characters costs tokens in every prompt that lists it.", "Shorten it."
+    ),
+    "bad-value": Code("warning", "A value is not what its key wants.", "Write one of the values it takes."),
+    "unsupported-value": Code("warning", "The value is known but not supported.", "Remove it or choose another."),
+    "invalid-color": Code("info", "The colour is neither a known name nor #RRGGBB.", "Choose another."),
+    "unknown-model": Code("info", "No model of this name is known.", "Write provider/model, or an alias."),
+    "several-models": Code("warning", "One text names several models.", "Write a list."),
+    "unknown-thinking-level": Code(
+        "warning", "The thinking level is none that a model has.", "Use off, minimal, low, medium, high, xhigh or max."
+    ),
+    "bypass-mode": Code("info", "The agent asks for leave to do anything unasked.", "Choose a narrower mode."),
+    # Tools
+    "unknown-tool": Code("warning", "No tool of this name is known.", "Correct the name."),
+    "foreign-tool-name": Code(
+        "info", "Another program calls a tool so; the file's own program does not know it.", "Write its own name."
+    ),
+    "tool-elsewhere": Code("info", "A tool of another program that Retinue has no counterpart for.", "Leave it out."),
+    "tools-resolve-to-nothing": Code(
+        "error", "No name in the tool list is known, so the agent is refused at launch.", "Name tools that exist."
+    ),
+    "empty-tools": Code(
+        "warning", "The tool list has no value, so the agent has no tools.", "Write 'none', or name tools."
+    ),
+    "all-tools-denied": Code("warning", "The deny list takes away every allowed tool.", "Change one of the lists."),
+    "allowed-and-denied": Code("info", "A tool is allowed and denied; denied wins.", "Remove it from one list."),
+    "readonly-write-tool": Code(
+        "warning", "A read-only agent lists a tool that writes; it will not get it.", "Drop the tool or 'readonly'."
+    ),
+    "readonly-shell": Code(
+        "info", "A read-only agent has a shell; it runs in a sandbox that cannot write.", "Drop it if it is not needed."
+    ),
+    "says-read-only": Code(
+        "info", "The description says read-only, but the agent may write.", "Add 'readonly: true' or drop the tools."
+    ),
+    "comma-tools": Code(
+        "warning", "CodingCode itself takes a comma text for no list at all: every tool.", "Write [a, b].", True
+    ),
+    # MCP servers
+    "server-not-configured": Code(
+        "warning", "The file names an MCP server that nobody has configured here.", "Add it to .mcp.json."
+    ),
+    "server-unusable": Code(
+        "warning",
+        "The configuration of an MCP server that the file names is wrong, or its program is not there.",
+        "Correct its entry, or install the program. See: retinue servers check",
+    ),
+    # The body
+    "empty-body": Code("warning", "There are no instructions below the frontmatter.", "Say what the agent shall do."),
+    "no-instructions": Code("warning", "The body has headings or placeholders only.", "Say what the agent shall do."),
+    # Several files
+    "duplicate-name": Code("warning", "Two files of one folder have the same name.", "Rename or remove one."),
+    "case-clash": Code("warning", "Two names differ only in capital letters.", "Rename one of them."),
+    "shadowed": Code("info", "A stronger file of the same name replaces this one.", "Rename or remove one of them."),
+    "replaces-builtin": Code("info", "This file replaces a built-in agent completely.", "Rename it if unwanted."),
+    "weaker-file-loads": Code(
+        "error", "The file is broken, so its name loads from a weaker place.", "Repair the file or remove it."
+    ),
+}
+
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from retinue.agents.dialects import in_dialect, is_foreign
 from retinue.agents.dialects.permissions import NOT_TOOLS
+from retinue.agents.dialects.tables import in_dialect, is_foreign
 from retinue.agents.dialects.tools import misspelt_tool
 from retinue.agents.edit import FileLines
 from retinue.agents.lint.keys import nearest

@@ -44,7 +44,7 @@ def _tool_names(dialect: Dialect) -> Mapping[str, str]:
     if dialect == "codingcode":
         return _CODINGCODE
     # Imported late: this module is loaded by every run, and most have no hooks.
-    from retinue.agents.dialects import DIALECTS
+    from retinue.agents.dialects.tables import DIALECTS
 
     return DIALECTS["claude"].tool_names
 

@@ -275,7 +275,7 @@ def _unknown_tools(rules: Sequence[Rule], project: Project) -> list[str]:
 def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
     from difflib import get_close_matches
 
-    from retinue.agents.dialects import in_dialect
+    from retinue.agents.dialects.tables import in_dialect
     from retinue.agents.lint.tools import ELSEWHERE
 
     if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in project.tools):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.agents.discover import levels
+from retinue.agents.folders import levels
 from retinue.agents.frontmatter import read, split
 from retinue.settings.places import home, pi_home, retinue_home
 

@@ -16,7 +16,7 @@ from retinue.capabilities.web.base import SECONDS, Result, StoredQuery, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
 from retinue.http.address import is_loopback
-from retinue.settings.table_tools import SEARCHERS
+from retinue.settings.table_capabilities import SEARCHERS
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 import msgspec
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.convert import Conversion, Loss, convert
-from retinue.agents.create import write_new
-from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.files import write_new
+from retinue.agents.folders import WRITABLE
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.homes import WRITABLE
-from retinue.agents.lint import report
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
+from retinue.agents.lint.subject import AppliedRepair, Finding
 from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
-from retinue.core.spec import DialectName, Problem
+from retinue.core.spec import DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
 from retinue.faces.text import optional
 
 _SKILLS = ("skill", "skills")
+_LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,7 @@ def execute_lint(args: argparse.Namespace) -> int:
         # Plugins outside of the project are not looked at: --fix must not change files of others.
         found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False), check=check)
     if args.json:
-        write_json(report.document(found.findings, found.changes, found.files))
+        write_json(json_report(found.findings, found.changes, found.files))
     else:
         _print(found, args, cwd)
     return int(bool(found.worst(strict=args.strict)))
@@ -69,13 +71,13 @@ def execute_lint(args: argparse.Namespace) -> int:
 
 def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
     for change in found.changes:
-        file = report.near(change.file, cwd)
+        file = near(change.file, cwd)
         say(f"{file}{optional(':{}', change.line)}: fixed: {change.what} [{change.code}]")
     if args.format == "github":
-        put(report.github(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
+        put(github_report(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
     else:
-        put(report.text(found.findings, cwd))
-    totals = report.count(found.findings)
+        put(text_report(found.findings, cwd))
+    totals = count_by_severity(found.findings)
     text = f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"
     if args.fix:
         text += f"; {len(found.changes)} fixed"
@@ -83,6 +85,89 @@ def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
     fixable = sum(each.fixable for each in found.findings)
     if fixable and not args.fix:
         say(f"{fixable} can be repaired: add --fix")
+
+
+def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """`file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
+    below `base` are named from there."""
+    lines: list[str] = []
+    for found in findings:
+        place = ":".join(str(part) for part in (near(found.file, base), found.line, found.column) if part is not None)
+        mark = ", fixable" if found.fixable else ""
+        lines.append(f"{_one_line(place)}: {found.severity}: {_one_line(found.reason)} [{found.code}{mark}]")
+        if found.remedy:
+            lines.append(f"    {_one_line(found.remedy)}")
+    return "".join(line + "\n" for line in lines)
+
+
+def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """Workflow commands, one a line: nothing in a file's text can end or forge one. `base` is
+    the workspace, from which GitHub wants its paths."""
+    lines: list[str] = []
+    for found in findings:
+        values = {"file": near(found.file, base), "line": found.line, "col": found.column, "title": found.code}
+        properties = ",".join(f"{key}={_property(str(value))}" for key, value in values.items() if value is not None)
+        message = f"{found.reason} {found.remedy}".strip()
+        lines.append(f"::{_LEVEL[found.severity]} {properties}::{_data(message)}")
+    return "".join(line + "\n" for line in lines)
+
+
+def json_report(findings: Iterable[Finding], changes: Iterable[AppliedRepair], files: int) -> dict[str, Any]:
+    """Return the one JSON document of `retinue agents lint --json`."""
+    listed = list(findings)
+    return {
+        "findings": [_plain(found) for found in listed],
+        "fixed": [{"file": c.file, "line": c.line, "code": c.code, "change": c.what} for c in changes],
+        "files": files,
+        **count_by_severity(listed),
+    }
+
+
+def count_by_severity(findings: Iterable[Finding]) -> dict[str, int]:
+    names: Mapping[Severity, str] = {"error": "errors", "warning": "warnings", "info": "infos"}
+    totals = dict.fromkeys(names.values(), 0)
+    for found in findings:
+        totals[names[found.severity]] += 1
+    return totals
+
+
+def near(path: str, base: Path | None) -> str:
+    """`path` from `base` on, if it lies below."""
+    pure = PurePath(path)
+    if base is not None and pure.is_relative_to(base):
+        return str(pure.relative_to(base))
+    return path
+
+
+def _plain(found: Finding) -> dict[str, Any]:
+    return {
+        "file": found.file,
+        "line": found.line,
+        "column": found.column,
+        "severity": found.severity,
+        "code": found.code,
+        "reason": found.reason,
+        "remedy": found.remedy,
+        "key": found.key,
+        "fixable": found.fixable,
+    }
+
+
+def _one_line(value: str) -> str:
+    return "".join(char if char.isprintable() else _visible(char) for char in value)
+
+
+def _visible(char: str) -> str:
+    # Control characters of a hostile file must not steer the terminal.
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _data(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
 def configure_convert(parser: argparse.ArgumentParser) -> None:

@@ -13,16 +13,15 @@ from pathlib import Path
 import msgspec
 
 from retinue.agents.catalog import Catalog
-from retinue.agents.create import agents_folder, check_name, file_name, write_new
-from retinue.agents.homes import WRITABLE
-from retinue.agents.lint import report
+from retinue.agents.files import agents_folder, check_name, file_name, write_new
+from retinue.agents.folders import WRITABLE
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.manage import Toggled, disable, eject, enable
 from retinue.agents.write import AgentDraft, spec_of, write_agent
 from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import LOOK_FROM
-from retinue.faces.cli.agents_check import describe
+from retinue.faces.cli.agents_check import describe, json_report, text_report
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
 
 _MODELS = ("inherit", "haiku", "sonnet", "opus")
@@ -191,14 +190,14 @@ def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, repl
                 "dialect": args.dialect,
                 "replaced": replaced,
                 "effective": winner == str(path),
-                "findings": report.document(findings, (), 1)["findings"],
+                "findings": json_report(findings, (), 1)["findings"],
             }
         )
         return
     put(f"{path}\n")
     if winner != str(path):
         say(f"Note: '{spec.name}' is still loaded from {winner}, which is stronger.")
-    print(report.text(findings), end="", file=sys.stderr)
+    print(text_report(findings), end="", file=sys.stderr)
     say(f'Try it: retinue run {spec.name} "…"')
 
 

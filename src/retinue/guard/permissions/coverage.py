@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.agents.discover import dialect_folders
+from retinue.agents.folders import dialect_folders
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others

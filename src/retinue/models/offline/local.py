@@ -24,8 +24,18 @@ from retinue.core.outcome import Failure
 from retinue.errors import ConfigurationError, RetinueError
 from retinue.models.draft import MessageDraft
 from retinue.models.failures import Wire
-from retinue.models.offline.engine import Chunk, Engine, acquire, release, require_library, shipped_weights
-from retinue.models.offline.grammar import CallReader, conversation, describe, grammar
+from retinue.models.offline.engine import (
+    CallReader,
+    Chunk,
+    Engine,
+    acquire,
+    conversation,
+    describe,
+    grammar,
+    release,
+    require_library,
+    shipped_weights,
+)
 from retinue.models.openai_chat import ChatShape, build_messages
 from retinue.models.openai_chat_reader import ChatReader
 from retinue.models.protocol import ModelInfo, ModelRequest, Part, Prices

@@ -25,8 +25,16 @@ from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS, known_windows
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import Row
-from retinue.faces.tui.board.viewer import Action, Viewer, bindings
-from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
+from retinue.faces.tui.board.viewer import (
+    Action,
+    Moment,
+    Pages,
+    Viewer,
+    bindings,
+    box_rows,
+    content_height,
+    content_width,
+)
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.panels import FleetPanel, LinesPanel
 from retinue.log.query import LogReader

@@ -14,7 +14,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
-from retinue.agents.create import agents_folder, check_name, file_name, write_new
+from retinue.agents.files import agents_folder, check_name, file_name, write_new
 from retinue.agents.manage import TURNS, WrittenAgent, brief, look
 from retinue.agents.write import LEVELS, AgentDraft, spec_of, starter, write_agent
 from retinue.errors import UsageError
@@ -22,7 +22,6 @@ from retinue.faces.text import optional
 from retinue.faces.tui.board.marks import FRAMES, STILL
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.frame import sentence
-from retinue.faces.tui.screens.agents_types import PLACES
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
 from retinue.faces.tui.screens.external_editor import Feedback, check_file
 from retinue.faces.tui.screens.sheet import ListSheet, Sheet, near
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 WRITER = "general-purpose"
 GENERATE_TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content", "Agent")
 FRAME_SECONDS = 0.1
+PLACES = (("project", "Project: .retinue/agents, shared with the repository"), ("user", "Personal: for all your work"))
 
 
 class GenerateScreen(Sheet[WrittenAgent | None]):
