@@ -11,7 +11,7 @@ import socket
 import ssl
 import zlib
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -70,16 +70,27 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    async def upgraded(self, tls: ssl.SSLContext) -> Connection:
-        """This connection with TLS inside, after a CONNECT request was accepted."""
+    async def ask_for_tunnel(self, host: str, authorization: str | None) -> str:
+        """Ask a proxy for a connection to `host`. Return what it said instead of agreeing, or an empty text."""
+        head = f"CONNECT {host}:{self.address.port} HTTP/1.1\r\nhost: {host}:{self.address.port}\r\n"
+        if authorization:
+            head += f"proxy-authorization: {authorization}\r\n"
+        if not await self.exchange(f"{head}\r\n".encode("ascii"), b"", None):
+            return "hung up"
+        return "" if self.status == 200 else f"answered {self.status}"
+
+    async def enter_tunnel(self, tls: ssl.SSLContext | None) -> Self:
+        """Return the connection inside this one, after a proxy has agreed; with `tls`, TLS is started in it."""
         self._end_watch()
-        inner = Connection(self.address)
-        self._transport.set_protocol(inner)
-        host = self.address.host
-        secured = await self._loop.start_tls(self._transport, inner, tls, server_hostname=host)
-        if secured is None:
-            raise ConnectionResetError("closed while TLS was starting")
-        inner.attach(secured)
+        inner = type(self)(self.address)
+        transport = self._transport
+        transport.set_protocol(inner)
+        if tls is not None:
+            secured = await self._loop.start_tls(transport, inner, tls, server_hostname=self.address.host)
+            if secured is None:
+                raise ConnectionResetError("closed while TLS was starting")
+            transport = secured
+        inner.attach(transport)
         return inner
 
     async def exchange(self, head: bytes, body: bytes, idle_timeout: float | None) -> bool:
@@ -331,18 +342,14 @@ async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | Non
     if not address.secure:
         return connection
     host = f"[{address.host}]" if ":" in address.host else address.host
-    head = f"CONNECT {host}:{address.port} HTTP/1.1\r\nhost: {host}:{address.port}\r\n"
-    if authorization:
-        head += f"proxy-authorization: {authorization}\r\n"
     try:
-        answered = await connection.exchange(f"{head}\r\n".encode("ascii"), b"", None)
-        if not answered or connection.status != 200:
-            said = f"answered {connection.status}" if answered else "hung up"
+        said = await connection.ask_for_tunnel(host, authorization)
+        if said:
             if connection.status == 407:
                 said += " (it wants a user and a password in its URL)"
             message = f"The proxy {display_url(proxy)} {said} when asked for {address.origin}."
             raise TransportError("proxy", message, passing=connection.status not in (401, 403, 407))
-        return await connection.upgraded(tls or default_tls())
+        return await connection.enter_tunnel(tls or default_tls())
     except BaseException:
         connection.abort()
         raise

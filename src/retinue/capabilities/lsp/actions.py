@@ -6,11 +6,13 @@ Changes that a server proposes are shown as text: nothing here changes a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
+from retinue.capabilities.lsp.connection import converter
 from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_workspace
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.capabilities.lsp.protocol import RefusedError, TextDocument, TextPosition, bad_input
@@ -103,7 +105,8 @@ class Asking(Struct):
                 case "workspace-diagnostics":
                     return await diagnose_workspace(self)
                 case "codeAction":
-                    return await self._code_actions()
+                    source = await self.source()
+                    return await self.slot(source.path).use(lambda session: self._actions_at(session, source))
                 case _:
                     return await self._at_position()
         except UnsupportedError as error:
@@ -170,7 +173,10 @@ class Asking(Struct):
             if not spots:
                 return f"No symbol named {self.question.query!r} found in {texts.name(source.path)}."
             if len(spots) > 1:
-                lines = [texts.at(_place(source.path, each, document, session)) for each in spots]
+                lines = []
+                for each in spots:
+                    units = document.to_units(each, session.encoding)
+                    lines.append(texts.at(Location(source.path, "", each.line, units)))
                 if self.question.action == "definition":
                     return listed(lines, "definitions")
                 return f"{len(spots)} symbols have that name; ask again with line:\n{listed(lines, 'symbols')}"
@@ -204,25 +210,19 @@ class Asking(Struct):
 
     async def _ask_at(self, session: LspSession, uri: str, spot: TextPosition, document: TextDocument) -> Any:
         action = self.question.action
-        at = {"line": spot.line, "character": document.to_units(spot, session.encoding)}
-        params: dict[str, Any] = {"textDocument": {"uri": uri}, "position": at}
+        params: dict[str, Any] = {"textDocument": {"uri": uri}, "position": _position(spot, document, session)}
         if action == "references":
             params["context"] = {"includeDeclaration": True}
         if action == "rename":
             params["newName"] = self.question.new_name
         if action == "signature":
-            found = await self._or_none(session, _METHODS[action], params)
-            if found is not None and found.signatures:
-                return found
+            with suppress(UnsupportedError):
+                found = await session.ask(_METHODS[action], params, self.seconds)
+                if found is not None and found.signatures:
+                    return found
             # Servers have signatures only inside the brackets of a call; at a name, hover shows the same.
             return await session.ask(_METHODS["hover"], params, self.seconds)
         return await session.ask(_METHODS[action], params, self.seconds)
-
-    async def _or_none(self, session: LspSession, method: str, params: Any) -> Any:
-        try:
-            return await session.ask(method, params, self.seconds)
-        except UnsupportedError:
-            return None
 
     def _told(self, result: Any, texts: AnswerFiles) -> str:
         match self.question.action:
@@ -275,10 +275,6 @@ class Asking(Struct):
             lines.append(f"{indent}{each.spot} {each.kind} {each.names[-1]} {each.detail}".rstrip())
         return listed(lines, "symbols")
 
-    async def _code_actions(self) -> str:
-        source = await self.source()
-        return await self.slot(source.path).use(lambda session: self._actions_at(session, source))
-
     async def _actions_at(self, session: LspSession, source: SourceFile) -> str:
         question = self.question
         await session.sync()
@@ -293,8 +289,6 @@ class Asking(Struct):
         end = TextPosition(last, end_column)
         found = await session.diagnostics(source, self.seconds) or []
         here = [each for each in found if each.range.start.line <= last and each.range.end.line >= first]
-        from retinue.capabilities.lsp.connection import converter
-
         params = {
             "textDocument": {"uri": uri},
             "range": {"start": _position(start, document, session), "end": _position(end, document, session)},
@@ -306,7 +300,7 @@ class Asking(Struct):
         for action in result or ():
             lines.append(f"- {action.title}")
             # A server may list plain commands among its actions; these have no edit.
-            lines += [f"    {line}" for line in proposed(getattr(action, "edit", None), texts)]
+            lines += map("    ".__add__, proposed(getattr(action, "edit", None), texts))
         if not lines:
             return "No code actions found."
         return _PROPOSED + listed(lines, "lines")
@@ -318,10 +312,6 @@ def _order(place: Location) -> tuple[str, int, int]:
 
 def _position(spot: TextPosition, document: TextDocument, session: LspSession) -> dict[str, int]:
     return {"line": spot.line, "character": document.to_units(spot, session.encoding)}
-
-
-def _place(path: Path, spot: TextPosition, document: TextDocument, session: LspSession) -> Location:
-    return Location(path, "", spot.line, document.to_units(spot, session.encoding))
 
 
 def _description(result: Any) -> str:

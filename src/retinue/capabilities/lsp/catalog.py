@@ -282,7 +282,7 @@ class Inventory(Struct):
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         for path, entry in walk(self.root):
-            if counts(self.kind, entry.name):
+            if ends_like(self.kind, entry.name) or entry.name in self.kind.markers:
                 try:
                     if entry.is_file(follow_symlinks=False):
                         yield path, entry.stat(follow_symlinks=False)
@@ -319,8 +319,3 @@ def walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def ends_like(kind: ServerKind, name: str) -> bool:
     return os.path.splitext(name)[1].lower() in kind.languages or name in kind.languages  # noqa: PTH122 - a name
-
-
-def counts(kind: ServerKind, name: str) -> bool:
-    """Return whether a server wants to know of changes of such a file."""
-    return ends_like(kind, name) or name in kind.markers

@@ -100,8 +100,10 @@ def mentioned(document: TextDocument, query: str, line: int | None) -> list[Text
     if not wanted:
         return []
     spots = list(document.occurrences(wanted[-1], line))
-    code = [spot for spot in spots if not document.line(spot.line).lstrip().startswith(_COMMENTS)]
-    return (code or spots)[:1]
+    for spot in spots:
+        if not document.line(spot.line).lstrip().startswith(_COMMENTS):
+            return [spot]
+    return spots[:1]
 
 
 def in_workspace(result: Any, query: str | None = None) -> list[WorkspaceSymbol]:

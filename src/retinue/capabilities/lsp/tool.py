@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 
 READING = (
-    "definition",
-    "references",
-    "hover",
-    "signature",
-    "symbols",
-    "diagnostics",
-    "workspace-diagnostics",
-    "servers",
+    *("definition", "references", "hover", "signature", "symbols", "diagnostics", "workspace-diagnostics", "servers"),
 )
 PRIVILEGED = ("rename", "codeAction", "restart")
 SEVERITIES = ("all", "error", "warning", "info", "hint")
@@ -87,7 +80,10 @@ class LspTool(BuiltinTool):
         return ToolOutput((Text(text),), is_error=True, effect=ToolEffect(status="failed", code=code), value=value)
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        action = read_action(given)
+        said = given.text("action")
+        action = ACTIONS.get(said.strip().lower())
+        if action is None:
+            raise bad_input(f"there is no action {said[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
         self._check(action, context)
         question = read_question(action, given, context)
         pool = self._pool()
@@ -166,14 +162,6 @@ class LspQuestion(Struct, frozen=True):
     new_name: str | None = None
     severity: str = "all"
     server: str | None = None
-
-
-def read_action(given: Arguments) -> str:
-    said = given.text("action")
-    action = ACTIONS.get(said.strip().lower())
-    if action is None:
-        raise bad_input(f"there is no action {said[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
-    return action
 
 
 def read_question(action: str, given: Arguments, context: ToolContext) -> LspQuestion:

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from retinue.capabilities.web.base import WebError, WebTool, texts
+from retinue.capabilities.web.base import (
+    Result,
+    StoredAnswer,
+    StoredQuery,
+    WebError,
+    WebTool,
+    as_value,
+    results_of,
+    show_pages,
+    show_search,
+    texts,
+)
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput
@@ -21,9 +32,9 @@ from retinue.http.fetched import FetchError
 from retinue.runs.guard import RunGuards
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties
+from retinue.tools.delegation.frame import one_line
 
 if TYPE_CHECKING:
-    from retinue.capabilities.web.base import Result, StoredAnswer, StoredQuery
     from retinue.capabilities.web.service import Web
     from retinue.http.fetched import Fetched
     from retinue.runs.project import Project
@@ -37,7 +48,6 @@ class Browsing:
 
     def tools(self) -> dict[str, Tool]:
         """Return the tools that search and read the web, by name."""
-
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
         return {kind.name: kind(lambda: self.web) for kind in kinds}
 
@@ -77,6 +87,7 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
 
 
 MOST_QUERIES = 5
+MOST_URLS = 10
 _LONGEST = 1_000
 _READ_PAGES = 5
 
@@ -97,8 +108,6 @@ class WebSearchTool(WebTool):
     ignored = frozenset({"explanation", "description"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.web.base import as_value, show_search
-
         queries = [query[:_LONGEST] for query in texts(given, "query", "queries")][:MOST_QUERIES]
         if not queries:
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
@@ -124,8 +133,6 @@ async def _with_pages(
 ) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
     """Add the text of their pages to the first results. Pages that cannot be fetched, and pages that the rules of the
     run do not allow, are left out."""
-    from retinue.capabilities.web.base import Result, results_of
-
     urls = dict.fromkeys(result.url for result in results_of(found))
     allowed = [url for url in urls if context.reach(url) is None][:_READ_PAGES]
     done = await web.pages(allowed, context.reach)
@@ -169,9 +176,6 @@ class FetchContentTool(WebTool):
     ignored = frozenset({"prompt", "format", "raw", "timeout", "description", "explanation"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        from retinue.capabilities.web.base import StoredQuery, as_value, show_pages
-        from retinue.capabilities.web.service import MOST_URLS
-
         if given.find("responseId") is not None:
             return recall(given, self.web(), context)
         urls = texts(given, "url", "urls")
@@ -232,8 +236,6 @@ class GetSearchContentTool(WebTool):
 
 def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     """Show the results of an earlier search or fetch of the run, by its `responseId`. Nothing is fetched."""
-    from retinue.capabilities.web.base import as_value, results_of, show_pages, show_search
-
     identifier = given.optional_text("responseId")
     if identifier is None:
         raise WebError("INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.')
@@ -272,8 +274,6 @@ def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
 
 def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] | None:
     """Return the results that are asked for; None when all are."""
-    from retinue.capabilities.web.base import results_of
-
     url, index = given.optional_text("url"), given.whole("urlIndex", "url_index")
     every = results_of(found)
     urls = [result.url for result in every]
@@ -301,8 +301,6 @@ def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[Stored
 
 
 def _not_found(what: str, choices: list[str]) -> WebError:
-    from retinue.tools.delegation.frame import one_line
-
     if not choices:
         return WebError("NOT_FOUND", f"{what} There is none yet.")
     listed = ", ".join(map(one_line, choices[:_SHOWN]))

@@ -147,20 +147,6 @@ class PageConnection(Connection):
             return
         self.status = status
 
-    async def inside(self, tls: ssl.SSLContext | None) -> PageConnection:
-        """Return the connection that a proxy tunnels through this one, after the proxy has agreed."""
-        inner = PageConnection(self.address)
-        transport = self._transport
-        self._end_watch()
-        transport.set_protocol(inner)
-        if tls is not None:
-            secured = await self._loop.start_tls(transport, inner, tls, server_hostname=self.address.host)
-            if secured is None:
-                raise ConnectionResetError("closed while TLS was starting")
-            transport = secured
-        inner.attach(transport)
-        return inner
-
 
 Connect = Callable[[Pin, ssl.SSLContext | None], Awaitable[PageConnection]]
 
@@ -224,14 +210,11 @@ async def _through(proxy: str, address: Address, ip: IpAddress, tls: ssl.SSLCont
         lambda: PageConnection(address), relay.host, relay.port, ssl=context, server_hostname=verified
     )
     host = f"[{ip}]" if ip.version == 6 else str(ip)
-    head = f"CONNECT {host}:{address.port} HTTP/1.1\r\nhost: {host}:{address.port}\r\n"
-    if authorization:
-        head += f"proxy-authorization: {authorization}\r\n"
     try:
-        if not await connection.exchange(f"{head}\r\n".encode("ascii"), b"", None) or connection.status != 200:
-            said = f"answered {connection.status}" if connection.status else "hung up"
+        said = await connection.ask_for_tunnel(host, authorization)
+        if said:
             raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}.")
-        return await connection.inside(_tls_for(address, tls)[0])
+        return await connection.enter_tunnel(_tls_for(address, tls)[0])
     except BaseException:
         connection.abort()
         raise

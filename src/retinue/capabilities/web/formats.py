@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from html import unescape
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -185,7 +186,8 @@ def read_csv(text: str) -> str:
     first = text[:8_192].partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
     try:
-        rows = list(_rows(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False)))
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=False)
+        rows = list(filter(None, islice(reader, _MOST_ROWS)))
     except csv.Error as error:
         raise ValueError(str(error)) from None
     if not rows or len(rows[0]) < 2:
@@ -197,14 +199,6 @@ def read_csv(text: str) -> str:
     if total > len(rows):
         lines.append(f"\n… about {total - len(rows)} more rows")
     return "\n".join(lines)
-
-
-def _rows(reader: Any) -> Any:
-    for number, row in enumerate(reader):
-        if number >= _MOST_ROWS:
-            return
-        if row:
-            yield row
 
 
 def _line(row: list[str], width: int) -> str:
@@ -250,9 +244,10 @@ class HtmlText(NamedTuple):
 
 def read_html(page: str, url: str) -> HtmlText:
     """Convert a page. Raise FetchError without the extra, and ValueError for a page that cannot be converted."""
-    page, cut = _limit_tags(page)
     warnings = []
-    if cut:
+    parts = page.split("<", _MOST_TAGS + 1)
+    if len(parts) > _MOST_TAGS + 1:
+        page = "<".join(parts[:-1])
         warnings.append(f"Only its first {_MOST_TAGS:,} tags were read.")
     whole = _convert(page, url)
     title = _title_of(whole)
@@ -266,18 +261,11 @@ def read_html(page: str, url: str) -> HtmlText:
         # Of small pages trafilatura often returns bare lines of text, navigation included: the whole page reads better.
         if len(full) > len(text) / 2:
             text = full
-            if _is_too_deep(whole):
+            if "depth_limit_exceeded" in (str(found.kind) for found in whole.warnings):
                 warnings.append(f"What stands more than {_MOST_DEPTH} elements deep was left out.")
     if len(text) < _SHORT:
         text = "\n\n".join(filter(None, (text, data)))
     return HtmlText(title, text, " ".join(warnings))
-
-
-def _limit_tags(page: str) -> tuple[str, bool]:
-    parts = page.split("<", _MOST_TAGS + 1)
-    if len(parts) <= _MOST_TAGS + 1:
-        return page, False
-    return "<".join(parts[:-1]), True
 
 
 def _convert(page: str, url: str, *, furniture: bool = False) -> ConversionResult:
@@ -324,10 +312,6 @@ def _missing_extra(url: str) -> FetchError:
         f"{url} is an HTML page, and reading HTML needs the extra web: pip install 'retinue[web]'. "
         "JSON, XML, CSV, Markdown and plain text can be fetched without it.",
     )
-
-
-def _is_too_deep(whole: ConversionResult) -> bool:
-    return any(str(found.kind) == "depth_limit_exceeded" for found in whole.warnings)
 
 
 def _text_of(whole: ConversionResult, url: str) -> str:

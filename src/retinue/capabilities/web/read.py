@@ -113,90 +113,34 @@ def _guess(body: bytes) -> str:
 Kind = Literal["html", "json", "json-ld", "json-lines", "csv", "xml", "yaml", "markdown", "text", "document", "binary"]
 
 _TYPES: dict[str, Kind] = {
-    "text/html": "html",
-    "application/xhtml+xml": "html",
-    "application/json": "json",
-    "text/json": "json",
+    **dict.fromkeys(("text/html", "application/xhtml+xml"), "html"),
+    **dict.fromkeys(("application/json", "text/json"), "json"),
     "application/ld+json": "json-ld",
-    "application/x-ndjson": "json-lines",
-    "application/jsonl": "json-lines",
-    "text/csv": "csv",
-    "text/tab-separated-values": "csv",
-    "application/xml": "xml",
-    "text/xml": "xml",
-    "application/yaml": "yaml",
-    "application/x-yaml": "yaml",
-    "text/yaml": "yaml",
-    "text/x-yaml": "yaml",
-    "text/markdown": "markdown",
-    "text/x-markdown": "markdown",
-    "application/pdf": "document",
-    "application/msword": "document",
-    "application/rtf": "document",
-    "application/epub+zip": "document",
-    "application/javascript": "text",
-    "application/x-sh": "text",
-    "application/toml": "text",
-    "application/sql": "text",
-    "application/graphql": "text",
-    "application/x-www-form-urlencoded": "text",
+    **dict.fromkeys(("application/x-ndjson", "application/jsonl"), "json-lines"),
+    **dict.fromkeys(("text/csv", "text/tab-separated-values"), "csv"),
+    **dict.fromkeys(("application/xml", "text/xml"), "xml"),
+    **dict.fromkeys(("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"), "yaml"),
+    **dict.fromkeys(("text/markdown", "text/x-markdown"), "markdown"),
+    **dict.fromkeys(("application/pdf", "application/msword", "application/rtf", "application/epub+zip"), "document"),
+    **dict.fromkeys(("application/javascript", "application/x-sh", "application/toml", "application/sql"), "text"),
+    **dict.fromkeys(("application/graphql", "application/x-www-form-urlencoded"), "text"),
 }
 _ENDINGS: dict[str, Kind] = {
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".json": "json",
-    ".geojson": "json",
-    ".ipynb": "json",
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".json", ".geojson", ".ipynb"), "json"),
     ".jsonld": "json-ld",
-    ".jsonl": "json-lines",
-    ".ndjson": "json-lines",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".xml": "xml",
-    ".rss": "xml",
-    ".atom": "xml",
-    ".svg": "xml",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".pdf": "document",
-    ".doc": "document",
-    ".docx": "document",
-    ".xls": "document",
-    ".xlsx": "document",
-    ".ppt": "document",
-    ".pptx": "document",
-    ".epub": "document",
-    ".odt": "document",
-    ".ods": "document",
-    ".rtf": "document",
+    **dict.fromkeys((".jsonl", ".ndjson"), "json-lines"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".xml", ".rss", ".atom", ".svg"), "xml"),
+    **dict.fromkeys((".yaml", ".yml"), "yaml"),
+    **dict.fromkeys((".md", ".markdown"), "markdown"),
 }
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,90}", re.ASCII)
 _DOCUMENTS = ("application/vnd.openxmlformats", "application/vnd.ms-", "application/vnd.oasis.opendocument")
-_MAGIC: tuple[tuple[bytes, Kind], ...] = (
-    (b"%PDF-", "document"),
-    (b"PK\x03\x04", "document"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "document"),
-    (b"{\\rtf", "document"),
-    (b"\x89PNG\r\n\x1a\n", "binary"),
-    (b"\xff\xd8\xff", "binary"),
-    (b"GIF87a", "binary"),
-    (b"GIF89a", "binary"),
-    (b"\x1f\x8b", "binary"),
-    (b"\x7fELF", "binary"),
-    (b"MZ\x90", "binary"),
-    (b"ID3", "binary"),
-    (b"OggS", "binary"),
-    (b"\x00\x00\x00", "binary"),
-    (b"Rar!", "binary"),
-    (b"7z\xbc\xaf", "binary"),
-    (b"BZh", "binary"),
-    (b"\xfd7zXZ", "binary"),
-    (b"RIFF", "binary"),
-    (b"wOFF", "binary"),
-    (b"wOF2", "binary"),
+_DOCUMENT_STARTS = (b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"{\\rtf")
+_BINARY_STARTS = (
+    *(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"\x1f\x8b", b"\x7fELF", b"MZ\x90", b"ID3", b"OggS"),
+    *(b"\x00\x00\x00", b"Rar!", b"7z\xbc\xaf", b"BZh", b"\xfd7zXZ", b"RIFF", b"wOFF", b"wOF2"),
 )
 
 
@@ -208,32 +152,29 @@ def media_type(header: str) -> str:
 
 def detect(header: str, url: str, body: bytes) -> Kind:
     """Detect the kind of a body. `header` is the content type of the server, which may be empty or wrong."""
-    for magic, found in _MAGIC:
-        if body.startswith(magic):
-            return found
+    if body.startswith(_DOCUMENT_STARTS):
+        return "document"
+    if body.startswith(_BINARY_STARTS):
+        return "binary"
     kind = media_type(header)
     if kind in _TYPES:
-        return _refined(_TYPES[kind], body)
+        # Servers often send a page about an error in place of data.
+        if _TYPES[kind] in ("json", "csv", "yaml", "markdown") and _is_page(body):
+            return "html"
+        return _TYPES[kind]
     if kind.endswith("+json"):
         return "json"
     if kind.endswith("+xml"):
         return "xml"
     if kind.startswith(_DOCUMENTS):
         return "document"
+    # No ending of a document: its first bytes would have told.
     ending = _ENDINGS.get(PurePosixPath(urlsplit(url).path).suffix.lower())
-    # A document would have been known by its first bytes.
-    if ending is not None and ending != "document":
+    if ending is not None:
         return ending
     if kind.startswith(("image/", "audio/", "video/", "font/")):
         return "binary"
     return _looks(body)
-
-
-def _refined(kind: Kind, body: bytes) -> Kind:
-    """Return `html` for a page of errors that is sent in place of data, a common mistake of servers."""
-    if kind in ("json", "csv", "yaml", "markdown") and _is_page(body):
-        return "html"
-    return kind
 
 
 def _looks(body: bytes) -> Kind:

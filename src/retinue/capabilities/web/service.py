@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from retinue.capabilities.web.addresses import AllowedHosts, Target, follow, parse_target
 from retinue.capabilities.web.base import SECONDS, Result, Store
-from retinue.capabilities.web.connect import Pin, Resolver, check_target, pin, system_resolver
+from retinue.capabilities.web.connect import Connect, PageConnection, Pin, Resolver, check_target, pin, system_resolver
+from retinue.capabilities.web.connect import connect as connect_pinned
 from retinue.core.tool import ToolContext
 from retinue.http.fetched import ACCEPTED, Fetched, FetchError, Problem, Unpacker
 from retinue.http.transport import TransportError
 from retinue.models.retry import retry_after
 
 if TYPE_CHECKING:
-    from retinue.capabilities.web.connect import Connect, PageConnection
     from retinue.capabilities.web.search import Search
     from retinue.http.transport import Transport
     from retinue.settings.table import Settings
@@ -94,7 +94,7 @@ class Fetcher:
         politeness: Politeness | None = None,
         seconds: float = 20.0,
         resolve: Resolver = system_resolver,
-        connect: Connect | None = None,
+        connect: Connect = connect_pinned,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.allowed = allowed or AllowedHosts(())
@@ -156,10 +156,6 @@ class Fetcher:
                 connection.abort()
 
     async def _connected(self, place: Pin) -> PageConnection:
-        if self._connect is None:
-            from retinue.capabilities.web.connect import connect
-
-            self._connect = connect
         authority = place.target.authority
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -215,9 +211,12 @@ class Fetcher:
 
 
 def _head(target: Target, accept: str) -> bytes:
+    from retinue.core.version import __version__
+
     lines = {
         "host": target.authority,
-        "user-agent": user_agent(),
+        # An honest name, by which a site can recognise and refuse us.
+        "user-agent": f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)",
         "accept": accept or "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, */*;q=0.5",
         "accept-language": "en;q=0.9, *;q=0.5",
         "accept-encoding": ACCEPTED,
@@ -225,16 +224,6 @@ def _head(target: Target, accept: str) -> bytes:
     }
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"GET {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
-
-
-def user_agent() -> str:
-    """Return an honest name, by which a site can recognise and refuse us."""
-    from retinue.core.version import __version__
-
-    return f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)"
-
-
-MOST_URLS = 10
 
 
 class WebLimits(Struct, frozen=True):
@@ -262,7 +251,7 @@ class Web:
         transport: Callable[[], Transport],
         *,
         resolve: Resolver = system_resolver,
-        connect: Connect | None = None,
+        connect: Connect = connect_pinned,
         tls: ssl.SSLContext | None = None,
         limits: WebLimits | None = None,
     ) -> None:
