@@ -96,6 +96,34 @@ async def test_an_answer_that_differs_from_what_was_streamed_wins() -> None:
         await until(pilot, lambda: app.query(Answer) and app.query_one(Answer).source == "The whole answer")
 
 
+def cut_off(text: str) -> AssistantEnded:
+    return AssistantEnded(1, AssistantMessage((Text(text),), stop="length"))
+
+
+GO_ON = MessageAdded(user("Go on where it stopped.", "correction"))
+
+
+async def test_an_answer_that_goes_on_after_the_output_limit_is_one_paragraph() -> None:
+    app = Page()
+    async with app.run_test() as pilot:
+        app.push(TextDelta("Half of the sen"), cut_off("Half of the sen"), GO_ON)
+        app.push(TextDelta("tence "), TextDelta("here."), answered("tence here."), RunEnded(Outcome("completed")))
+        await until(pilot, lambda: "Half of the sentence here." in picture(app))
+        assert len(app.query(Answer)) == 1
+        app.push(MessageAdded(user("next")), TextDelta("Another"), answered("Another one."))
+        await until(pilot, lambda: "Another one." in picture(app))
+        assert [each.source for each in app.query(Answer)] == ["Half of the sentence here.", "Another one."]
+
+
+async def test_an_answer_that_went_on_is_one_paragraph_from_the_log_too() -> None:
+    app = Page()
+    async with app.run_test() as pilot:
+        bodies = [MessageAdded(user("hello")), cut_off("Half of the sen"), GO_ON, answered("tence here.")]
+        await app.chat.show([app.event(body) for body in bodies])
+        await until(pilot, lambda: "Half of the sentence here." in picture(app))
+        assert len(app.query(Answer)) == 1
+
+
 async def test_thinking_is_folded_and_opens_with_enter() -> None:
     app = Page()
     async with app.run_test() as pilot:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from retinue.core.events import MessageAdded
+from retinue.core.delegation import ChildView
+from retinue.core.events import Event, MessageAdded
+from retinue.core.messages import user
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
-from retinue.runs.notification_text import announced
+from retinue.runs.notification_text import announced, notification
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
 
@@ -21,6 +23,12 @@ async def told(app, run_id: str) -> int:
     await log.flush()
     added = [event.body for event in log.reader.events(app.session.main_id) if isinstance(event.body, MessageAdded)]
     return sum(announced(each.message.text).count(run_id) for each in added if each.message.origin == "notification")
+
+
+def ended(run_id: str, description: str) -> ChildView:
+    return ChildView(
+        id=run_id, agent="Explore", display_name="Explore", description=description, status="completed", text="Found."
+    )
 
 
 async def interrupted(scene, app, pilot):
@@ -61,6 +69,19 @@ async def test_without_the_setting_the_person_sees_it_at_once_and_the_model_hear
         await until(pilot, lambda: "So it was." in picture(app))
         assert await told(app, child.id) == 1
         assert len(app.query(NotificationBox)) == 1, "it is not shown twice"
+
+
+async def test_an_end_that_was_shown_is_not_shown_again_with_one_that_was_not(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
+        child = await interrupted(scene, app, pilot)
+        scene.desk("slow work").say("It was the cache.")
+        await until(pilot, lambda: "It was the cache." in picture(app))
+        told_both = notification([ended(child.id, "slow work"), ended("other", "new work")], group=True)
+        added = MessageAdded(user(told_both, "notification"))
+        app._chat.push(Event(app.session.main_id, None, app.session.main_id, 99, 0.0, added))
+        await until(pilot, lambda: "new work completed" in picture(app))
+        assert picture(app).count("slow work completed") == 1
+        assert "2 agents finished" not in picture(app)
 
 
 async def test_the_answer_to_a_mention_of_an_idle_conversation_is_shown_and_heard(tmp_path, monkeypatch) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rich.text import Text
 from textual import work
 from textual.containers import VerticalScroll
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Markdown, Static
 
 from retinue.core.delegation import ChildView
@@ -79,6 +79,8 @@ class Answer(Markdown):
         self._pieces: list[str] = []
         self._drawing: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        # What it said before the output limit cut it off, where it goes on after that.
+        self._before = ""
 
     def on_unmount(self) -> None:
         if self._drawing is not None:
@@ -89,13 +91,21 @@ class Answer(Markdown):
         if self._drawing is None or self._drawing.done():
             self._drawing = asyncio.create_task(self._draw(), name="streamed text")
 
+    def go_on(self) -> None:
+        """Expect the rest of an answer that was cut off."""
+        self._before = self.source
+        self._hurry.clear()
+
     async def finish(self, text: str | None = None) -> None:
         """Draw everything: `text` where it differs from what was streamed."""
         if self._drawing is not None:
             self._hurry.set()
             await asyncio.gather(self._drawing, return_exceptions=True)
-        if text is not None and clean(text) != self.source and self.is_attached:
-            await self.update(clean(text))
+        if text is None or not self.is_attached:
+            return
+        whole = self._before + clean(text)
+        if whole != self.source:
+            await self.update(whole)
 
     async def _draw(self) -> None:
         while self._pieces and self.is_attached:
@@ -121,6 +131,8 @@ class ChatLog(VerticalScroll, can_focus=False):
     def __init__(self) -> None:
         super().__init__(id="chat")
         self._answer: Answer | None = None
+        # The newest answer, where it was cut off at the output limit.
+        self._cut_off: Answer | None = None
         self._thinking: Thinking | None = None
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
@@ -178,10 +190,11 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._busy = True
             self._drain()
 
-    def add(self, block: Widget) -> None:
-        self.mount(block)
+    def add(self, block: Widget) -> AwaitMount:
+        mounted = self.mount(block)
         if len(self.children) > MOST_BLOCKS + CUT and not self._cutting:
             self._cut()
+        return mounted
 
     def tell_early(self, news: Sequence[ChildView], *, show_cost: bool) -> None:
         """Show completions that the main agent has yet to hear of, each once."""
@@ -203,7 +216,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         return self.unfolded
 
     async def empty(self) -> None:
-        self._answer, self._thinking = None, None
+        self._answer, self._cut_off, self._thinking = None, None, None
         self._tools.clear()
         self._early.clear()
         self._waiting.clear()
@@ -268,11 +281,19 @@ class ChatLog(VerticalScroll, can_focus=False):
         thought = "\n".join(part.text for part in message.content if isinstance(part, Thought) and part.text)
         if self._thinking is None and self._answer is None and thought:
             self._add_folded(Thinking(thought))
+        was_cut = message.stop == "length" and not message.tool_calls
+        if was_cut and self._answer is None:
+            # It is drawn by the time that its rest comes.
+            self._answer = Answer()
+            await self.add(self._answer)
+        answer = self._answer
         await self._close_answer(message.text)
+        if was_cut:
+            self._cut_off = answer
 
     async def _close_answer(self, text: str | None) -> None:
         """Finish the answer. `text` is the whole of it; where that is None, what was streamed stays."""
-        answer, self._answer, self._thinking = self._answer, None, None
+        answer, self._answer, self._thinking, self._cut_off = self._answer, None, None, None
         if answer is None and text and text.strip():
             self.add(Answer(text))
         elif answer is not None:
@@ -294,18 +315,24 @@ class ChatLog(VerticalScroll, can_focus=False):
                 block.asking(False)
 
     def _said(self, message: UserMessage) -> None:
-        if message.origin == "notification" and not self._was_early(message.text):
-            self.add(NotificationBox.from_text(message.text) or Notice(message.text))
+        if message.origin == "notification":
+            self._told(message.text)
+        elif message.origin == "correction" and self._cut_off is not None:
+            # The model is asked for the rest: both parts are one answer.
+            self._cut_off.go_on()
+            self._answer, self._cut_off = self._cut_off, None
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
 
-    def _was_early(self, text: str) -> bool:
-        """Return whether everything that a notification tells was shown before: then it is not shown
-        again. What it tells is no longer early."""
+    def _told(self, text: str) -> None:
+        """Show what a notification tells, without the ends that were shown before: those are no longer early."""
         told = set(announced(text))
         known = {each for each in self._early if each[0] in told}
         self._early -= known
-        return bool(told) and {run_id for run_id, _ in known} == told
+        shown = {run_id for run_id, _ in known}
+        if told and shown == told:
+            return
+        self.add(NotificationBox.from_text(text, without=shown) or Notice(text))
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.truncated:

@@ -9,7 +9,7 @@ Ended agents in the conversation, as a box that opens, and messages that still w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -202,11 +202,14 @@ class NotificationBox(Folded):
         self._told = told
 
     @classmethod
-    def from_text(cls, text: str) -> NotificationBox | None:
-        """Return a box for a message that tells of ended agents, None for any other."""
+    def from_text(cls, text: str, without: Collection[str] = ()) -> NotificationBox | None:
+        """Return a box for a message that tells of ended agents, except those `without`; None for any other."""
         told = announcement(text)
         if told is None:
             return None
+        endings = tuple(ending for ending in told.endings if ending.id not in without)
+        if len(endings) < len(told.endings):
+            told = Announcement(endings, len(endings) > 1, told.partial)
         return cls(told)
 
     def head(self) -> Text:
