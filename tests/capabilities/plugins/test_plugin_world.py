@@ -77,16 +77,16 @@ def test_a_file_that_names_a_plugin_means_its_servers_too(project):
 def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
     (project.cwd / "own.py").write_text(TOOL)
     tools = ToolPolicy(extensions=("./own.py",))
-    shop = project.project().part(PluginExtensions).workshop
-    (made,) = shop.brought(AgentSpec(name="a", source="plugin", tools=tools))
+    loader = project.project().part(PluginExtensions).loader
+    (made,) = loader.read_own(AgentSpec(name="a", source="plugin", tools=tools))
     assert isinstance(made, FailedPlugin)
     assert [
-        type(shop.brought(AgentSpec(name="a", source=source, tools=tools))[0]) for source in ("user", "project")
+        type(loader.read_own(AgentSpec(name="a", source=source, tools=tools))[0]) for source in ("user", "project")
     ] == [
         Plugin,
         Plugin,
     ]
-    assert [shop.brought(AgentSpec(name="a", source=s, tools=tools))[0].personal for s in ("user", "project")] == [
+    assert [loader.read_own(AgentSpec(name="a", source=s, tools=tools))[0].personal for s in ("user", "project")] == [
         True,
         False,
     ]
@@ -108,13 +108,14 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
     code = f"open({str(count)!r}, 'a').write('x')\n{TOOL}"
     file = project.write("kit/tools.py", code, user=True)
     world = project.project()
-    shop, plugins = world.part(PluginExtensions).workshop, list(world.part(PluginExtensions).plugins.found)
+    extensions = world.part(PluginExtensions)
+    loader, plugins = extensions.loader, [(each, each.names) for each in extensions.plugins.found]
     spec = AgentSpec(name="a")
-    made = await asyncio.gather(*(shop.extended(plugins, [], spec, []) for _ in range(20)))
+    made = await asyncio.gather(*(loader.load(plugins, spec, []) for _ in range(20)))
     assert all(list(each.tools) == ["forecast"] for each in made)
     assert count.read_text() == "x"
     file.write_text(code.replace("sunny", "rainy"))
-    again = await shop.extended(plugins, [], spec, [])
+    again = await loader.load(plugins, spec, [])
     assert again.tools["forecast"].function("Rome") == "Rome: rainy"
     assert count.read_text() == "xx"
 
@@ -124,10 +125,10 @@ async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
         project.write(f"{name}/tools.py", TOOL.replace("sunny", name), user=True)
     world = project.project()
     notes: list[str] = []
-    plugins = list(world.part(PluginExtensions).plugins.found)
-    made = await world.part(PluginExtensions).workshop.extended(plugins, [], AgentSpec(name="x"), notes)
+    plugins = [(each, each.names) for each in world.part(PluginExtensions).plugins.found]
+    made = await world.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), notes)
     assert made.tools["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
     own = project.project(tools=[made.tools["forecast"]])
-    made = await own.part(PluginExtensions).workshop.extended(plugins, [], AgentSpec(name="x"), [])
+    made = await own.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), [])
     assert made.tools == {}

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from retinue.capabilities.plugins.discover import find_plugins
-from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin, Plugins
+from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.runs.project import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
 from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.tools import Workshop
+    from retinue.capabilities.plugins.tools import PluginLoader
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.project import Project
@@ -41,12 +41,11 @@ def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -
 
 def agent_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
     """Return the folders with agents, each under the name of its plugin."""
-    return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.agents)
-
-
-def skill_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
-    """Return the folders with skills, each under the name of its plugin."""
-    return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.skills)
+    found: list[tuple[str, Path]] = []
+    for plugin in plugins.found:
+        for folder in plugin.agents:
+            found.append((plugin.name, folder))
+    return tuple(found)
 
 
 def _base(layer: Read, cwd: Path, environment: Mapping[str, str]) -> Path:
@@ -70,7 +69,7 @@ class PluginExtensions(Extensions):
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._workshop: Workshop | None = None
+        self._loader: PluginLoader | None = None
 
     @property
     def plugins(self) -> Plugins:
@@ -94,36 +93,40 @@ class PluginExtensions(Extensions):
     @property
     def skills(self) -> tuple[tuple[str, Path], ...]:
         """Folders of skills, each under the name of its plugin."""
-        return skill_folders(self.plugins)
+        found: list[tuple[str, Path]] = []
+        for plugin in self.plugins.found:
+            for folder in plugin.skills:
+                found.append((plugin.name, folder))
+        return tuple(found)
 
     @property
-    def workshop(self) -> Workshop:
+    def loader(self) -> PluginLoader:
         """Where tools of plugins are made; loaded when a run may have some."""
-        if self._workshop is None:
-            from retinue.capabilities.plugins.tools import Workshop
+        if self._loader is None:
+            from retinue.capabilities.plugins.tools import PluginLoader
 
-            self._workshop = Workshop(self._project)
-        return self._workshop
+            self._loader = PluginLoader(self._project)
+        return self._loader
 
     def why_not(self, plugin: Plugin) -> str | None:
         """Return why what a plugin runs has no effect; None if it has."""
         if plugin.personal or not plugin.acts or self._project.trust.everything:
             return None
-        round_, key = self._project.round, ("plugin", plugin.place)
+        round_, key = self._project.round, ("plugin", plugin.path)
         known: str | None = round_.get(key)
         if known is None:  # an empty text is kept as well: it says that there is consent
-            known = round_.keep(key, self._unconsented(plugin))
+            known = round_.keep(key, self._find_objection(plugin))
         return known or None
 
-    def _unconsented(self, plugin: Plugin) -> str:
+    def _find_objection(self, plugin: Plugin) -> str:
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
 
         try:
-            if self._project.trust.is_trusted(plugin.place, content_digest(plugin.place)):
+            if self._project.trust.is_trusted(plugin.path, content_digest(plugin.path)):
                 return ""
         except UnboundError as error:
             return f"nobody can consent to it: {error}"
-        return f"it is not trusted. Consent with: retinue trust add {plugin.place}"
+        return f"it is not trusted. Consent with: retinue trust add {plugin.path}"
 
     def notes(self) -> list[str]:
         """Return what a run that a person starts should say: plugins that are broken, or without effect."""
@@ -132,7 +135,9 @@ class PluginExtensions(Extensions):
         for plugin in plugins.found:
             why = self.why_not(plugin)
             if why is not None:
-                found.append(f"Plugin '{plugin.name}' runs without its {_acting(plugin)}: {why}")
+                parts = {"tools": plugin.code, "hooks": plugin.hooks, "servers": plugin.servers}
+                lost = ", ".join(name for name, part in parts.items() if part)
+                found.append(f"Plugin '{plugin.name}' runs without its {lost}: {why}")
         return found
 
     # Hooks and servers
@@ -153,7 +158,8 @@ class PluginExtensions(Extensions):
             roots = self._roots(plugin)
             folder = None if plugin.personal else self._project.cwd
             source = f"plugin '{plugin.name}'"
-            found += [ExtensionHooks(table.value, source, folder, roots) for table in plugin.hooks]
+            for table in plugin.hooks:
+                found.append(ExtensionHooks(table.value, source, folder, roots))
         return found
 
     @property
@@ -169,9 +175,9 @@ class PluginExtensions(Extensions):
                 continue
             roots = self._roots(plugin)
             for each in plugin.servers:
-                table = _with_variables(_filled(each.value, roots), roots)
+                table = _add_variables(_fill_in(each.value, roots), roots)
                 if not plugin.personal:
-                    table = _without_annotations(table)
+                    table = _drop_annotations(table)
                 found.append((f"plugin {plugin.where}", table))
         return found
 
@@ -185,19 +191,23 @@ class PluginExtensions(Extensions):
         for plugin in self.plugins.found:
             brought |= dict.fromkeys(plugin.names, sorted(plugin.server_names))
 
-        def more(names: tuple[str, ...]) -> tuple[str, ...]:
-            return (*names, *(server for name in names for server in brought.get(name.strip().lower(), ())))
+        def add_servers(names: tuple[str, ...]) -> tuple[str, ...]:
+            found = list(names)
+            for name in names:
+                found += brought.get(name.strip().lower(), ())
+            return tuple(found)
 
         selectors = list(tools.selectors)
         for selector in tools.selectors:
             name, slash, tool = selector.removeprefix("ext:").partition("/")
-            selectors += [f"ext:{server}{slash}{tool}" for server in brought.get(name.strip().lower(), ())]
+            for server in brought.get(name.strip().lower(), ()):
+                selectors.append(f"ext:{server}{slash}{tool}")
         if isinstance(extensions, tuple):
-            extensions = more(extensions)
+            extensions = add_servers(extensions)
         wider = replace(
             tools,
             extensions=extensions,
-            exclude_extensions=more(tools.exclude_extensions),
+            exclude_extensions=add_servers(tools.exclude_extensions),
             selectors=tuple(selectors),
         )
         return replace(spec, tools=wider)
@@ -206,7 +216,7 @@ class PluginExtensions(Extensions):
         """Return what programs of a plugin find in their environment. Python among them keeps its caches
         elsewhere: those in the folder are not part of what was consented to."""
         caches = self._project.home / "cache" / "python"
-        return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
+        return {**dict.fromkeys(ROOTS, str(plugin.path)), "PYTHONPYCACHEPREFIX": str(caches)}
 
     # Consent
 
@@ -217,18 +227,19 @@ class PluginExtensions(Extensions):
         from retinue.guard.trust_subjects import TrustSubject
 
         found: list[TrustSubject] = []
-        every: list[Plugin | FailedPlugin] = list(self.plugins.found)
+        by_path = {plugin.path: plugin for plugin in self.plugins.found}
         for spec in specs:
-            every += self.workshop.brought(spec)
-        by_place = {plugin.place: plugin for plugin in every if isinstance(plugin, Plugin)}
-        for plugin in by_place.values():
+            for made in self.loader.read_own(spec):
+                if isinstance(made, Plugin):
+                    by_path[made.path] = made
+        for plugin in by_path.values():
             if plugin.personal or not plugin.acts:
                 continue
             try:
-                digest = content_digest(plugin.place)
+                digest = content_digest(plugin.path)
             except UnboundError:
                 continue
-            found.append(TrustSubject(plugin.place, (digest,), tuple(what_runs(plugin))))
+            found.append(TrustSubject(plugin.path, (digest,), tuple(what_runs(plugin))))
         return found
 
 
@@ -246,11 +257,6 @@ def what_runs(plugin: Plugin) -> list[str]:
     return lines
 
 
-def _acting(plugin: Plugin) -> str:
-    parts = {"tools": plugin.code, "hooks": plugin.hooks, "servers": plugin.servers}
-    return ", ".join(name for name, part in parts.items() if part)
-
-
 def _brief(raw: Any) -> str:
     if not isinstance(raw, Mapping):
         return "?"
@@ -260,16 +266,17 @@ def _brief(raw: Any) -> str:
     return " ".join(map(str, words))[:160]
 
 
-def _without_annotations(table: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_annotations(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return servers of a project so that what they claim of their tools is not believed, consented to or not."""
     found = dict(table)
     for name, raw in table.items():
         if isinstance(raw, Mapping):
-            found[name] = {key: value for key, value in raw.items() if key != "trustAnnotations"}
+            found[name] = {**raw}
+            found[name].pop("trustAnnotations", None)
     return found
 
 
-def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+def _add_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the servers, those that are programs with `variables` in their environment."""
     found = dict(table)
     for name, raw in table.items():
@@ -281,14 +288,14 @@ def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> d
     return found
 
 
-def _filled(value: Any, roots: Mapping[str, str]) -> Any:
+def _fill_in(value: Any, roots: Mapping[str, str]) -> Any:
     """Fill `${CLAUDE_PLUGIN_ROOT}` into texts at any depth."""
     if isinstance(value, str):
         for name, folder in roots.items():
             value = value.replace(f"${{{name}}}", folder)
         return value
     if isinstance(value, Mapping):
-        return {key: _filled(each, roots) for key, each in value.items()}
+        return {key: _fill_in(each, roots) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_filled(each, roots) for each in value]
+        return [_fill_in(each, roots) for each in value]
     return value

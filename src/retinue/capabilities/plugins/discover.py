@@ -19,7 +19,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.plugins.plugin import FailedPlugin, Origin, Plugin, Plugins, PluginTable
+from msgspec.structs import replace
+
+from retinue.capabilities.plugins.plugin import (
+    EntryPoint,
+    FailedPlugin,
+    Origin,
+    Plugin,
+    Plugins,
+    PluginTable,
+    entry_points,
+)
 from retinue.settings.foreign import read_object
 from retinue.settings.places import repository_root, retinue_home
 
@@ -27,6 +37,7 @@ MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENTRY_VALUE = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?")
 _SHOWN = 300
 
 
@@ -37,7 +48,8 @@ def read_folder(
     found = _Folder(root)
     if found.reason:
         return FailedPlugin(str(root), found.reason)
-    called = name or found.text("name") or _named_after(root)
+    # The folder's name serves without what a name cannot hold.
+    called = name or found.text("name") or _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
     if not _NAME.fullmatch(called):
         return FailedPlugin(
             str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'"
@@ -64,11 +76,6 @@ def read_folder(
     if not found.manifest and not (plugin.agents or plugin.skills or plugin.acts):
         return FailedPlugin(str(root), "it has no manifest and nothing that a plugin can bring")
     return plugin
-
-
-def _named_after(root: Path) -> str:
-    """Return the folder's name, without what a name cannot hold."""
-    return _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
 
 
 def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
@@ -122,7 +129,9 @@ class _Folder:
         """Return tables of the usual file, of files the manifest names, and of the manifest itself."""
         said, found = self.manifest.get(key), []
         if isinstance(said, Mapping):
-            found.append(PluginTable(self._root, _inner(said, inner)))
+            table = _inner(said, inner)
+            if table:
+                found.append(PluginTable(self._root, table))
             said = None
         paths = dict.fromkeys([self._root / usual, *self._paths(key, said)])
         for path in paths:
@@ -135,9 +144,9 @@ class _Folder:
                 self.problems.append(f"{path.relative_to(self._root)} {read.problem}; it is ignored")
             elif not isinstance(read.data.get(inner, {}), Mapping):
                 self.problems.append(f"'{inner}' in {path.relative_to(self._root)} must be an object; it is ignored")
-            else:
-                found.append(PluginTable(path, _inner(read.data, inner)))
-        return tuple(table for table in found if table.value)
+            elif table := _inner(read.data, inner):
+                found.append(PluginTable(path, table))
+        return tuple(found)
 
     def modules(self) -> tuple[str, ...]:
         """Return the modules that hold tools, as names below the folder."""
@@ -159,7 +168,7 @@ class _Folder:
         if value is None:
             return []
         listed = value if isinstance(value, list) else [value]
-        if not all(isinstance(each, str) and each.strip() and "\0" not in each for each in listed):
+        if not all(map(_is_path, listed)):
             self.problems.append(f"'{key}' in its manifest must be a path or a list of paths; it is ignored")
             return []
         base, inside = self._root.resolve(), []
@@ -172,32 +181,41 @@ class _Folder:
         return inside
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value
+
+
 def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a table. Both forms are in use: the table itself, and an object that holds it under its name."""
     found = data.get(key)
     if isinstance(found, Mapping):
         return found
-    # A table itself may have a description or a version beside its entries.
-    return {name: value for name, value in data.items() if isinstance(value, (Mapping, list))}
+    table = {}
+    for name, value in data.items():
+        # A table itself may have a description or a version beside its entries.
+        if isinstance(value, (Mapping, list)):
+            table[name] = value
+    return table
 
 
 FOLDER = "plugins"
 
 
-def plugin_places(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, bool]]:
+def plugin_folders(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, bool]]:
     """Return the folders that hold plugins, with whether only the user can have put them there."""
     own = retinue_home(environment) / FOLDER
-    places = []
+    folders = []
     if own.is_dir():
-        places.append((own, True))
+        folders.append((own, True))
     top = repository_root(cwd) or cwd
-    for folder in (cwd, *cwd.parents):
-        place = folder / ".retinue" / FOLDER
-        if place.is_dir() and not (own.is_dir() and place.samefile(own)):
-            places.append((place, False))
-        if folder == top:
+    for level in (cwd, *cwd.parents):
+        folder = level / ".retinue" / FOLDER
+        # In the user's home folder both are one, and personal.
+        if folder.is_dir() and not (own.is_dir() and folder.samefile(own)):
+            folders.append((folder, False))
+        if level == top:
             break
-    return places
+    return folders
 
 
 def find_plugins(
@@ -208,16 +226,20 @@ def find_plugins(
     disabled: Iterable[tuple[str, bool]] = (),
 ) -> Plugins:
     """Find all plugins. `listed` are paths of the settings, `disabled` names of plugins to leave out; each with
-    whether the user said so. What a project says switches off only what a project brings: it
-    must not take away what guards the user."""
+    whether the user said so."""
     found: dict[str, Plugin] = {}
     failed: list[FailedPlugin] = []
-    off = [(name.lower(), own) for name, own in disabled]
-    for made in _all(cwd, environment, listed):
+    off_by_user: set[str] = set()
+    off_by_project: set[str] = set()
+    for name, own in disabled:
+        said = off_by_user if own else off_by_project
+        said.add(name.lower())
+    for made in _read_all(cwd, environment, listed):
         if isinstance(made, FailedPlugin):
             failed.append(made)
             continue
-        if any(name in made.names and (own or not made.personal) for name, own in off):
+        # A project switches off only what a project brings: it must not take away what guards the user.
+        if made.names & off_by_user or (not made.personal and made.names & off_by_project):
             continue
         twin = found.setdefault(made.name.lower(), made)
         if twin.where != made.where:  # one that is found twice, as a setting and in a folder, is no problem
@@ -234,42 +256,79 @@ def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedP
     return FailedPlugin(str(path), "there is nothing at this path")
 
 
-def _all(
+def _read_all(
     cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]
 ) -> Iterator[Plugin | FailedPlugin]:
     """Read every plugin, the user's own first."""
-    places = plugin_places(cwd, environment)
+    folders = plugin_folders(cwd, environment)
     paths = list(listed)
-    for place, personal in places:
+    for folder, personal in folders:
         if personal:
-            yield from _inside(place, "user", personal=True)
+            yield from _read_inside(folder, "user", personal=True)
     for path, personal in paths:
         if personal:
             yield read_path(path, "setting", personal=True)
-    yield from _packages(cwd, environment)
+    for point in entry_points(retinue_home(environment), cwd):
+        yield _read_package(point)
     for path, personal in paths:
         if not personal:
             yield read_path(path, "setting", personal=False)
-    for place, personal in places:
+    for folder, personal in folders:
         if not personal:
-            yield from _inside(place, "project", personal=False)
+            yield from _read_inside(folder, "project", personal=False)
 
 
-def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | FailedPlugin]:
+def _read_inside(folder: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | FailedPlugin]:
     try:
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        yield FailedPlugin(str(place), f"it cannot be listed: {error.strerror or error}")
+        yield FailedPlugin(str(folder), f"it cannot be listed: {error.strerror or error}")
         return
     for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
-        path = place / entry.name
+        path = folder / entry.name
         if path.is_dir() or entry.name.endswith(".py"):
             yield read_path(path, origin, personal=personal)
 
 
-def _packages(cwd: Path, environment: Mapping[str, str]) -> Iterator[Plugin | FailedPlugin]:
-    from retinue.capabilities.plugins.plugin import entry_points, packaged
+def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
+    """Return the plugin behind an entry point, as far as its files tell."""
+    where = f"{point.distribution} ({point.name} = {point.value})"
+    if not _ENTRY_VALUE.fullmatch(point.value):
+        return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
+    module, _, _ = point.value.partition(":")
+    folder = _find_folder(module)
+    if folder is None:
+        short = (point.distribution,) if point.distribution != point.name else ()
+        return Plugin(
+            point.name,
+            "package",
+            where,
+            personal=True,
+            entry=point.value,
+            version=point.version,
+            aliases=short,
+            code=(point.value,),
+        )
+    made = read_folder(
+        folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
+    )
+    if isinstance(made, FailedPlugin) or made.version:
+        return made
+    return replace(made, version=point.version)
 
-    return map(packaged, entry_points(retinue_home(environment), cwd))
+
+def _find_folder(module: str) -> Path | None:
+    """Return the folder of a package, found without importing it; None for a plain module or nothing."""
+    import importlib.util
+
+    first, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
+    return folder if folder.is_dir() else None

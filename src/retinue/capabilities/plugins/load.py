@@ -59,7 +59,7 @@ def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
             continue
         for tool in value:
             name = tool.spec.name
-            why = _unfit(tool.spec)
+            why = _find_fault(tool.spec)
             if not why and name in tools:
                 why = "there are two tools of that name"
             if why:
@@ -87,18 +87,18 @@ def _run_bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[T
 
 
 def _describe(error: BaseException) -> str:
-    """Return the last line of what went wrong, with its place in the plugin."""
+    """Return the last line of what went wrong, with its line in the plugin."""
     text = " ".join(str(error).split())[:300]
     if text:
         text = f": {text}"
     frame = error.__traceback__
-    place = ""
+    position = ""
     while frame is not None:
         module = frame.tb_frame.f_globals.get("__name__", "")
         if module.startswith(_PACKAGE):
-            place = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})"
+            position = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})"
         frame = frame.tb_next
-    return f"{type(error).__name__}{text}{place}"
+    return f"{type(error).__name__}{text}{position}"
 
 
 def _import_tools(plugin: Plugin, code: str) -> list[Tool]:
@@ -108,7 +108,8 @@ def _import_tools(plugin: Plugin, code: str) -> list[Tool]:
         for name in filter(None, attribute.split(".")):
             found = getattr(found, name)
         return _tools_of(found)
-    _install()
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)  # before Python's own, which would use its caches
     base = _package(plugin)
     name = base if plugin.file is not None else f"{base}.{code}"
     return _tools_of(importlib.import_module(name))
@@ -122,7 +123,10 @@ def _tools_of(found: Any) -> list[Tool]:
     if isinstance(found, ModuleType):
         listed = found.__dict__.get("tools")
         if not isinstance(listed, (list, tuple)):
-            own = {id(value): value for name, value in vars(found).items() if _is_tool(value)}
+            own: dict[int, Tool] = {}
+            for value in vars(found).values():
+                if _is_tool(value):
+                    own[id(value)] = value  # one tool may have two names in its module
             return list(own.values())
         found = listed
     elif not isinstance(found, Sequence) and callable(found):
@@ -140,7 +144,7 @@ def _is_tool(value: Any) -> bool:
     return isinstance(getattr(value, "spec", None), ToolSpec) and callable(getattr(value, "run", None))
 
 
-def _unfit(spec: ToolSpec) -> str:
+def _find_fault(spec: ToolSpec) -> str:
     """Return why no model can be offered a tool with this spec; empty if one can."""
     name = spec.name
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
@@ -165,8 +169,7 @@ def _unfit(spec: ToolSpec) -> str:
 
 def _package(plugin: Plugin) -> str:
     """Return the name under which a folder or a file is imported: different for each path."""
-    place = str(plugin.place)
-    mark = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    mark = hashlib.sha256(str(plugin.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     name = f"{_PACKAGE}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
     _roots[name] = plugin
     return name
@@ -177,11 +180,6 @@ def _forget(package: str) -> None:
     for module in list(sys.modules):
         if module == package or module.startswith(f"{package}."):
             del sys.modules[module]
-
-
-def _install() -> None:
-    if not any(isinstance(each, _Finder) for each in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())  # before Python's own, which would use its caches
 
 
 class _Finder(MetaPathFinder):
@@ -208,6 +206,9 @@ class _Finder(MetaPathFinder):
         spec = ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
         return spec
+
+
+_FINDER = _Finder()
 
 
 def _spec(name: str, file: Path, below: list[str] | None = None) -> ModuleSpec | None:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from retinue.settings.foreign import read_object
 
@@ -67,13 +67,16 @@ class Plugin(Struct, frozen=True):
         return bool(self.code or self.hooks or self.servers)
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """What consent to it is about."""
         return self.root or self.file or Path(self.where)
 
     @property
     def server_names(self) -> frozenset[str]:
-        return frozenset().union(*(table.value for table in self.servers))
+        names: set[str] = set()
+        for table in self.servers:
+            names.update(table.value)
+        return frozenset(names)
 
 
 class FailedPlugin(Struct, frozen=True):
@@ -103,15 +106,16 @@ class Plugins(Struct, frozen=True):
         """Only what a project brings."""
         return Plugins(tuple(plugin for plugin in self.found if not plugin.personal))
 
-    def named(self, name: str) -> Plugin | None:
-        wanted = name.lower()
-        return next((plugin for plugin in self.found if wanted in plugin.names), None)
+    def find(self, name: str) -> Plugin | None:
+        for plugin in self.found:
+            if name.lower() in plugin.names:
+                return plugin
+        return None
 
 
 GROUP = "retinue.plugins"
 _MARK = GROUP.encode()
 _DISTRIBUTION = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)?.*\.(?:dist|egg)-info")
-_VALUE = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?")
 
 
 class EntryPoint(NamedTuple):
@@ -157,76 +161,28 @@ class _Memory:
         entry = self._data.get(folder)
         if not isinstance(entry, Mapping) or entry.get("changed") != changed:
             return None
-        points = entry.get("points")
-        if not isinstance(points, list):
+        try:
+            return msgspec.convert(entry.get("points"), tuple[EntryPoint, ...])
+        except msgspec.ValidationError:  # the file is a cache, and may hold anything
             return None
-        with suppress(TypeError):  # entries of another shape: the file is a cache, and may be anything
-            made = tuple(EntryPoint(*point) for point in points)
-            if all(isinstance(text, str) for point in made for text in point):
-                return made
-        return None
 
     def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
         if self._data is not None:
-            self._data[folder] = {"changed": changed, "points": [list(point) for point in points]}
+            self._data[folder] = {"changed": changed, "points": points}
             self._changed = True
 
     def save(self) -> None:
         if not self._changed or self._data is None or not self._home.is_dir():
             return
-        import orjson
-
         from retinue.settings.places import private_folder
         from retinue.settings.write import replace_file
 
-        there = {folder: entry for folder, entry in self._data.items() if os.path.isdir(folder)}  # noqa: PTH112
+        for folder in list(self._data):
+            if not os.path.isdir(folder):  # noqa: PTH112
+                del self._data[folder]
         with suppress(OSError):
             private_folder(self._file.parent)
-            replace_file(self._file, orjson.dumps(there), new_mode=0o600)
-
-
-def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
-    """Return the plugin behind an entry point, as far as its files tell."""
-    where = f"{point.distribution} ({point.name} = {point.value})"
-    if not _VALUE.fullmatch(point.value):
-        return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
-    module, _, _ = point.value.partition(":")
-    folder = _folder_of(module)
-    if folder is None:
-        short = (point.distribution,) if point.distribution != point.name else ()
-        return Plugin(
-            point.name,
-            "package",
-            where,
-            personal=True,
-            entry=point.value,
-            version=point.version,
-            aliases=short,
-            code=(point.value,),
-        )
-    from retinue.capabilities.plugins.discover import read_folder
-
-    made = read_folder(
-        folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
-    )
-    if isinstance(made, FailedPlugin) or made.version:
-        return made
-    return replace(made, version=point.version)
-
-
-def _folder_of(module: str) -> Path | None:
-    """Return the folder of a package, found without importing it; None for a plain module or nothing."""
-    import importlib.util
-
-    first, *rest = module.split(".")
-    try:
-        spec = importlib.util.find_spec(first)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
-    return folder if folder.is_dir() else None
+            replace_file(self._file, msgspec.json.encode(self._data), new_mode=0o600)
 
 
 def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
@@ -245,9 +201,9 @@ def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
 
 
 def _read(folder: str) -> Iterator[EntryPoint]:
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
-    for name in sorted(names):
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208 (asked for every folder of `sys.path`)
+        if not name.endswith((".dist-info", ".egg-info")):
+            continue
         try:
             text = (Path(folder) / name / "entry_points.txt").read_bytes()
         except OSError:
@@ -255,10 +211,10 @@ def _read(folder: str) -> Iterator[EntryPoint]:
         match = _DISTRIBUTION.fullmatch(name)
         if _MARK in text and match is not None:
             distribution = match["name"].replace("_", "-")
-            yield from _parsed(text.decode(errors="replace"), distribution, match["version"] or "")
+            yield from _parse_entry_points(text.decode(errors="replace"), distribution, match["version"] or "")
 
 
-def _parsed(text: str, distribution: str, version: str) -> Iterator[EntryPoint]:
+def _parse_entry_points(text: str, distribution: str, version: str) -> Iterator[EntryPoint]:
     ours = False
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):

@@ -88,16 +88,22 @@ def scope_extensions(
         return Scoped(plain, frozenset())
     names = _Names(spec, extensions, frozenset(others))
     loaded = list(filter(names.loads, extensions))
-    tools = _selected(policy.selectors, loaded, names)
-    if tools is None:
-        tools = [name for each in loaded for name in each.tools]
-    if policy.allow is not None and _implied(spec):
-        listed = tuple(entry for entry in policy.allow if entry.strip().lower() != "none")
-        plain = replace(plain, allow=(*listed, *tools))
+    tools: list[str] = []
+    if policy.selectors:
+        tools = _select(policy.selectors, loaded, names)
+    else:
+        for extension in loaded:
+            tools += extension.tools
+    if policy.allow is not None and _adds_to_list(spec):
+        allow: list[str] = []
+        for entry in policy.allow:
+            if entry.strip().lower() != "none":
+                allow.append(entry)
+        plain = replace(plain, allow=(*allow, *tools))
     return Scoped(plain, frozenset(tools), tuple(dict.fromkeys(names.notes)))
 
 
-def _implied(spec: AgentSpec) -> bool:
+def _adds_to_list(spec: AgentSpec) -> bool:
     """Return whether tools of extensions come on top of a list of tools that does not name them."""
     return bool(spec.dialect in _LISTS_BUILTINS or spec.tools.selectors or spec.tools.extensions)
 
@@ -107,8 +113,10 @@ class _Names:
 
     def __init__(self, spec: AgentSpec, extensions: Sequence[Extension], others: frozenset[str]) -> None:
         self._agent = spec.name
-        self.known = frozenset().union(others, *(each.names for each in extensions))
         self.others = others
+        self.known = set(others)
+        for extension in extensions:
+            self.known |= extension.names
         said = spec.tools.extensions
         listed: list[str] = []
         self._only: set[str] | None = None
@@ -119,13 +127,15 @@ class _Names:
         self._off = said is False
         self._excluded = {each.strip().lower() for each in spec.tools.exclude_extensions}
         self.notes: list[str] = []
-        self._check([each for each in listed if each != _EVERY and not is_path(each)], spec)
+        self._check(listed, spec)
 
     def _check(self, listed: Sequence[str], spec: AgentSpec) -> None:
         if self._off and self._excluded:
             self.warn("exclude_extensions has no effect, because extensions is false")
             return
         for name in listed:
+            if name == _EVERY or is_path(name):
+                continue
             if name.lower() in self._excluded:
                 self.warn(f'"{name}" is in extensions and in exclude_extensions: exclude wins')
             elif name.lower() not in self.known:
@@ -139,38 +149,37 @@ class _Names:
             return False
         return self._only is None or bool(extension.names & self._only)
 
-    def is_other(self, name: str) -> bool:
-        """Return whether a selector is about an extension that is dealt with elsewhere."""
-        return name in self.others
-
     def warn(self, text: str) -> None:
         self.notes.append(f'{PREFIX}{text} (agent "{self._agent}")')
 
 
-def _selected(selectors: Sequence[str], loaded: Sequence[Extension], names: _Names) -> list[str] | None:
-    """Return the tools that the `ext:` selectors leave; None without selectors."""
-    if not selectors:
-        return None
+def _select(selectors: Sequence[str], loaded: Sequence[Extension], names: _Names) -> list[str]:
+    """Return the tools that the `ext:` selectors leave."""
     wanted: dict[str, list[str]] = {}
     for selector in selectors:
         extension, _, tool = selector.removeprefix("ext:").partition("/")
         if extension.strip():
-            wanted.setdefault(extension.strip().lower(), []).extend(filter(None, [tool.strip()]))
-    found: list[str] = []
+            only = wanted.setdefault(extension.strip().lower(), [])
+            if tool.strip():
+                only.append(tool.strip())
+    found: dict[str, None] = {}
     for name, only in wanted.items():
         matching = [each for each in loaded if name in each.names]
-        if not matching and not names.is_other(name):
+        if not matching and name not in names.others:
             names.warn(f"ext:{name} selects from an extension that is not loaded")
-        tools = _by_name(matching)
+        tools: list[str] = []
+        serves = False
+        for each in matching:
+            tools += each.tools
+            serves = serves or each.serves
         for tool in only:
-            if matching and tool not in tools and not any(each.serves for each in matching):
+            # Which tools a server has is known to the capability that starts it.
+            if matching and tool not in tools and not serves:
                 names.warn(f'ext:{name}/{tool}: extension "{matching[0].title}" has no tool of that name')
-        found += [tool for tool in tools if tool in only or not only]
-    return list(dict.fromkeys(found))
-
-
-def _by_name(extensions: Sequence[Extension]) -> Mapping[str, Extension]:
-    return {tool: each for each in extensions for tool in each.tools}
+        for tool in tools:
+            if tool in only or not only:
+                found[tool] = None
+    return list(found)
 
 
 MOST_FILES = 5_000
@@ -187,21 +196,21 @@ class UnboundError(Exception):
 _known: dict[str, tuple[object, str]] = {}
 
 
-def content_digest(place: Path) -> str:
-    """Return a digest over names, modes and contents of all files at `place`. Raise UnboundError for
+def content_digest(root: Path) -> str:
+    """Return a digest over names, modes and contents of all files at `root`. Raise UnboundError for
     a folder that is too large, cannot be read, or leads out of itself by a link."""
     try:
-        files = list(_files(place))
+        files = list(_files(root))
         signature = tuple((name, *_signature(status)) for name, _, status in files)
-        known = _known.get(str(place))
+        known = _known.get(str(root))
         if known is None or known[0] != signature:
             now = time.time_ns()
             known = (signature, _digest(files))
             # A file that has just changed could change again and keep its times: then it is read every time.
             if all(status.st_ctime_ns < now - _SETTLED for _, _, status in files):
-                _known[str(place)] = known
+                _known[str(root)] = known
     except OSError as error:
-        raise UnboundError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
+        raise UnboundError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
     return known[1]
 
 
@@ -210,31 +219,33 @@ def _signature(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _files(place: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+def _files(root: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
     """Yield every file below, in an order that does not depend on the file system."""
-    base = place.resolve()
-    if not place.is_dir():
-        yield place.name, place, place.stat()
+    base = root.resolve()
+    if not root.is_dir():
+        yield root.name, root, root.stat()
         return
     number = size = 0
-    for folder, folders, names in os.walk(place):
+    for folder, folders, names in os.walk(root):
         folders[:] = sorted(set(folders) - _CACHES)
         here = Path(folder)
         # Links to folders are not walked, but one that leads out must be found.
-        names += [each for each in folders if (here / each).is_symlink()]
+        for each in folders:
+            if (here / each).is_symlink():
+                names.append(each)
         for name in sorted(names):
             path = here / name
             if path.is_symlink() and base not in path.resolve().parents:
-                raise UnboundError(f"{path.relative_to(place)} is a link that leads out of the plugin")
+                raise UnboundError(f"{path.relative_to(root)} is a link that leads out of the plugin")
             status = path.stat()
             if path.is_symlink() and not stat.S_ISREG(status.st_mode):
                 continue  # a folder of its own, which is walked where it lies
             if not stat.S_ISREG(status.st_mode):
-                raise UnboundError(f"{path.relative_to(place)} is no file")
+                raise UnboundError(f"{path.relative_to(root)} is no file")
             number, size = number + 1, size + status.st_size
             if number > MOST_FILES or size > MOST_BYTES:
                 raise UnboundError(f"it has more than {MOST_FILES} files or {MOST_BYTES // 1024 // 1024} MiB")
-            yield str(path.relative_to(place)), path, status
+            yield str(path.relative_to(root)), path, status
 
 
 def _digest(files: list[tuple[str, Path, os.stat_result]]) -> str:
@@ -273,27 +284,29 @@ async def _extend(plan: LaunchPlan) -> Extended:
     from retinue.capabilities.plugins.attach import PluginExtensions
 
     spec, extensions = plan.spec, plan.project.part(PluginExtensions)
-    shop = extensions.workshop
-    brought: list[tuple[Plugin, str]] = []
-    for path, made in zip(own_paths(spec), shop.brought(spec), strict=True):
+    loader = extensions.loader
+    usable: list[tuple[Plugin, frozenset[str]]] = []
+    for plugin in extensions.plugins.found:
+        if extensions.why_not(plugin) is None:
+            usable.append((plugin, plugin.names))
+    for path, made in zip(own_paths(spec), loader.read_own(spec), strict=True):
         why = made.reason if isinstance(made, FailedPlugin) else extensions.why_not(made)
         if isinstance(made, Plugin) and why is None:
-            brought.append((made, path.lower()))
+            usable.append((made, made.names | {path.lower()}))
         else:
             plan.note(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
-    usable = [plugin for plugin in extensions.plugins.found if extensions.why_not(plugin) is None]
     notes = plan.notes if plan.request.parent_id is None else []
-    return await shop.extended(usable, brought, spec, notes)
+    return await loader.load(usable, spec, notes)
 
 
-class Workshop:
+class PluginLoader:
     """Imports each plugin once, and again when its files have changed."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._loaded: dict[str, tuple[str, asyncio.Future[PluginTools]]] = {}
 
-    def brought(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
+    def read_own(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
         """Return the extensions that an agent's file names by path, in its order. An agent of a plugin
         may bring nothing that runs."""
         from retinue.capabilities.plugins.discover import read_path
@@ -308,25 +321,25 @@ class Workshop:
                 made.append(read_path(whole, "agent", personal=personal))
         return made
 
-    async def extended(
-        self, plugins: list[Plugin], brought: list[tuple[Plugin, str]], spec: AgentSpec, notes: list[str]
-    ) -> Extended:
-        every = [(plugin, plugin.names) for plugin in plugins]
-        every += [(plugin, plugin.names | {path}) for plugin, path in brought]
-        wanted = [plugin for plugin, _ in every if plugin.code and spec.tools.extensions is not False]
+    async def load(self, plugins: list[tuple[Plugin, frozenset[str]]], spec: AgentSpec, notes: list[str]) -> Extended:
+        """Import what has tools. Each plugin comes with the names by which the agent's file may mean it."""
+        wanted: list[Plugin] = []
+        for plugin, _ in plugins:
+            if plugin.code and spec.tools.extensions is not False:
+                wanted.append(plugin)
         imported = await asyncio.gather(*map(self._load, wanted))
         loaded = {each.plugin.where: each for each in imported}
         tools: dict[str, Tool] = {}
         extensions: list[Extension] = []
-        for plugin, names in every:
+        for plugin, names in plugins:
             mine: dict[str, Tool] = {}
             if plugin.where in loaded:
-                mine = self._free(loaded[plugin.where], tools, notes)
+                mine = self._pick_free(loaded[plugin.where], tools, notes)
             tools |= mine
             extensions.append(Extension(plugin.name, names, tuple(mine), serves=bool(plugin.servers)))
         return Extended(tuple(extensions), tools, self._servers(spec))
 
-    def _free(self, loaded: PluginTools, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
+    def _pick_free(self, loaded: PluginTools, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
         """Return the tools of a plugin whose names are free."""
         title = f"Plugin '{loaded.plugin.name}'"
         notes += [f"{title}: {problem}" for problem in loaded.problems]
@@ -373,6 +386,6 @@ def _content(plugin: Plugin) -> str:
     if plugin.entry:
         return ""
     try:
-        return content_digest(plugin.place)
+        return content_digest(plugin.path)
     except UnboundError:
         return ""

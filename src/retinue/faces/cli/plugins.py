@@ -128,7 +128,7 @@ def execute_check(args: argparse.Namespace) -> int:
     found = project.part(PluginExtensions).plugins
     chosen = found.found
     if args.name:
-        one = found.named(args.name)
+        one = found.find(args.name)
         if one is None:
             known = ", ".join(each.name for each in found.found) or "none"
             raise UsageError(f"There is no plugin '{args.name}'.", remedy=f"Plugins here: {known}.")
