@@ -113,3 +113,8 @@ def relative(path: str, folder: str) -> str:
     """Return a path as people read it: from `folder` where it is inside."""
     inside = path.startswith(folder.rstrip("/") + "/")
     return os.path.relpath(path, folder) if inside else path
+
+
+def replace_unprintable(text: str, mark: str = " ") -> str:
+    """Return `text` with `mark` for every line break and control character, which could pass for something else."""
+    return "".join(letter if letter.isprintable() else mark for letter in text)

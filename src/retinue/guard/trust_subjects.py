@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.format import replace_unprintable
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
 from retinue.http.address import is_loopback, origin_of
@@ -261,7 +262,7 @@ def _brief(value: Any) -> str:
     if not isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False, default=str)
     # Control characters could hide on a terminal what someone is about to consent to.
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    text = replace_unprintable(text)
     if len(text) <= _SHOWN:
         return text
     return f"{text[: _SHOWN - 1]}…"

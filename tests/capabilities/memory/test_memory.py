@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.memory.attach import BYTES, LINES, Memory, advice, bounded, read_index
+from retinue.capabilities.memory.attach import BYTES, LINES, Memory, advice, cut_index, read_index
 from retinue.capabilities.memory.store import (
     MANIFEST,
     MemoryArchive,
     content_of,
+    list_agents,
     merge,
-    other_places,
-    own_place,
+    other_folders,
+    own_folder,
     pack,
-    remembered,
     sync,
     union,
     unpack,
@@ -41,7 +41,7 @@ def where(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 def test_F01_folders_by_scope_and_by_what_moves_them(where):
     project, env = where
-    own = {scope: own_place("a", scope, project, env).path for scope in ("user", "project", "local")}
+    own = {scope: own_folder("a", scope, project, env).path for scope in ("user", "project", "local")}
     assert own == {
         "user": Path(env["RETINUE_HOME"]) / "agent-memory" / "a",
         "project": project / ".retinue" / "agent-memory" / "a",
@@ -52,7 +52,7 @@ def test_F01_folders_by_scope_and_by_what_moves_them(where):
         (project / folder / "agent-memory" / "a").mkdir(parents=True)
         (project / folder / "agent-memory-local" / "a").mkdir(parents=True)
     for scope, name in (("project", "agent-memory"), ("local", "agent-memory-local")):
-        assert [place.path for place in other_places("a", scope, project, env)] == [
+        assert [place.path for place in other_folders("a", scope, project, env)] == [
             project / ".claude" / name / "a",
             project / ".pi" / name / "a",
         ]
@@ -65,12 +65,12 @@ def test_F08_pis_old_folder_counts_only_without_the_new_one_and_never_as_a_link(
     (old / "a").mkdir(parents=True)
     (tmp_path / "real").mkdir()
     (old / "linked").symlink_to(tmp_path / "real")
-    assert [place.path for place in other_places("a", "user", project, env)] == [old / "a"]
-    assert other_places("linked", "user", project, env) == ()
+    assert [place.path for place in other_folders("a", "user", project, env)] == [old / "a"]
+    assert other_folders("linked", "user", project, env) == ()
     (tmp_path / "pi" / "agent-memory" / "a").mkdir(parents=True)
-    assert [place.path for place in other_places("a", "user", project, env)] == [tmp_path / "pi/agent-memory/a"]
+    assert [place.path for place in other_folders("a", "user", project, env)] == [tmp_path / "pi/agent-memory/a"]
     (old / "b").mkdir()
-    assert [place.path for place in other_places("b", "user", project, env)] == [old / "b"]
+    assert [place.path for place in other_folders("b", "user", project, env)] == [old / "b"]
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "a\0b", "", ".a", "a b", "x" * 129, "ä", "a:b", "-a", "a\n"])
@@ -79,9 +79,9 @@ def test_F02_unsafe_names_are_refused(where, name):
     assert not is_safe(name)
     for scope in ("user", "project", "local"):
         with pytest.raises(UsageError):
-            own_place(name, scope, project, env)
+            own_folder(name, scope, project, env)
         with pytest.raises(UsageError):
-            other_places(name, scope, project, env)
+            other_folders(name, scope, project, env)
 
 
 @given(st.text(max_size=140))
@@ -99,7 +99,7 @@ def test_F02_plain_names_are_fine(name):
 
 def test_F04_only_regular_files_in_real_folders_are_read(where, tmp_path):
     project, env = where
-    place = own_place("a", "project", project, env)
+    place = own_folder("a", "project", project, env)
     assert read_index(place) == ""
     place.path.mkdir(parents=True)
     assert read_index(place) == ""
@@ -117,7 +117,7 @@ def test_F04_only_regular_files_in_real_folders_are_read(where, tmp_path):
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_F04_a_link_at_any_level_is_refused(where, tmp_path, level):
     project, env = where
-    place = own_place("a", "project", project, env)
+    place = own_folder("a", "project", project, env)
     real = tmp_path / "real"
     inner = real.joinpath(*place.names[level + 1 :])
     inner.mkdir(parents=True)
@@ -137,22 +137,22 @@ def test_F04_a_link_at_any_level_is_refused(where, tmp_path, level):
 
 def test_F05_an_index_is_bounded_by_lines_and_by_bytes():
     many = "\n".join(f"line {number}" for number in range(250)).encode()
-    shown = bounded(many).split("\n")
+    shown = cut_index(many).split("\n")
     assert len(shown) == LINES + 1
     assert shown[LINES - 1] == "line 199"
     assert "truncated at 200 lines" in shown[-1]
-    assert bounded("\n".join(["x"] * LINES).encode()).count("\n") == LINES - 1
+    assert cut_index("\n".join(["x"] * LINES).encode()).count("\n") == LINES - 1
     wide = b"\n".join([b"y" * 1000] * 60)
-    assert "truncated at 25 KB" in bounded(wide)
-    assert len(bounded(wide)) < BYTES + 200
+    assert "truncated at 25 KB" in cut_index(wide)
+    assert len(cut_index(wide)) < BYTES + 200
     single = "ä" * BYTES
-    assert "truncated at 25 KB" in bounded(single.encode())
-    assert len(bounded(single.encode()).encode()) < BYTES + 200
+    assert "truncated at 25 KB" in cut_index(single.encode())
+    assert len(cut_index(single.encode()).encode()) < BYTES + 200
 
 
 @given(st.binary(max_size=3000).map(lambda data: data * 20))
 def test_F05_any_bytes_give_a_bounded_text(data):
-    text = bounded(data)
+    text = cut_index(data)
     assert len(text.split("\n")) <= LINES + 1
     assert len(text.encode()) <= BYTES * 3 + 200  # bytes that are no text become three each
 
@@ -166,7 +166,7 @@ def test_the_index_is_measured_when_it_is_written():
 
 def test_F06_the_writable_block_names_the_place_the_scope_and_the_index(where):
     project, env = where
-    place = own_place("a", "project", project, env)
+    place = own_folder("a", "project", project, env)
     memory = Memory("a", "project", place, (), writable=True)
     text = memory.block()
     assert str(place.path) in text
@@ -181,7 +181,7 @@ def test_F06_the_writable_block_names_the_place_the_scope_and_the_index(where):
 
 def test_F07_the_read_only_block_gives_no_path_and_makes_nothing(where):
     project, env = where
-    place = own_place("a", "user", project, env)
+    place = own_folder("a", "user", project, env)
     text = Memory("a", "user", place).block()
     assert "There is no memory available" in text
     assert "scope: user" in text
@@ -192,7 +192,7 @@ def test_F07_the_read_only_block_gives_no_path_and_makes_nothing(where):
 
 def test_files_are_whole_or_absent_and_never_written_over_news(where):
     project, env = where
-    place = own_place("a", "user", project, env)
+    place = own_folder("a", "user", project, env)
     write(place, ("deep", "er", "x.md"), b"one", over=None)
     assert read(place, "deep", "er", "x.md") == b"one"
     with pytest.raises(ChangedError):
@@ -202,7 +202,7 @@ def test_files_are_whole_or_absent_and_never_written_over_news(where):
     assert read(place, "deep", "er", "x.md") == b"one"
     assert files(place) == (("deep", "er", "x.md"),)
     assert place.path.stat().st_mode & 0o777 == 0o700
-    assert remembered("user", project, env) == ("a",)
+    assert list_agents("user", project, env) == ("a",)
 
 
 # Travelling

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.skills.attach import LONGEST, listing, preloaded
+from retinue.capabilities.skills.attach import LONGEST, describe_skills, preload_skills
 from retinue.capabilities.skills.library import Library, substitute
 from retinue.capabilities.skills.parse import Root, Skill, parse_skill_file, skill_roots
 
@@ -124,7 +124,7 @@ def test_G06_a_file_exchanged_for_a_link_after_it_was_found_is_not_read(tmp_path
 def test_G05_unsafe_names_leave_a_placeholder_and_the_others_load(tmp_path, name):
     put(tmp_path / "good" / "SKILL.md", "GOOD BODY")
     notes: list[str] = []
-    block = preloaded((name, "good"), library(tmp_path), notes)
+    block = preload_skills((name, "good"), library(tmp_path), notes)
     assert "skipped" in block
     assert "GOOD BODY" in block
     assert len(notes) == 1
@@ -133,8 +133,8 @@ def test_G05_unsafe_names_leave_a_placeholder_and_the_others_load(tmp_path, name
 
 def test_G04_missing_ones_name_where_they_were_looked_for(tmp_path):
     notes: list[str] = []
-    assert f'(Skill "nope" not found in {tmp_path})' in preloaded(("nope",), library(tmp_path), notes)
-    assert "there is none" in preloaded(("nope",), library(), notes)
+    assert f'(Skill "nope" not found in {tmp_path})' in preload_skills(("nope",), library(tmp_path), notes)
+    assert "there is none" in preload_skills(("nope",), library(), notes)
     assert len(notes) == 2
 
 
@@ -216,20 +216,20 @@ def skills(count: int, length: int) -> list[Skill]:
 
 
 def test_the_list_keeps_to_its_bound_and_says_what_is_missing():
-    assert listing([], 4000) == ""
-    few = listing(skills(3, 5000), 4000)
+    assert describe_skills([], 4000) == ""
+    few = describe_skills(skills(3, 5000), 4000)
     assert all(len(line) <= LONGEST + 20 for line in few.split("\n")[4:])
     for count in (10, 100, 300, 2000):
-        made = listing(skills(count, 1500), 4000)
+        made = describe_skills(skills(count, 1500), 4000)
         assert len(made) <= 4 * 4000 + 200
         listed = made.count("\n- skill-")
         assert listed == count or f"and {count - listed} more" in made
-    assert listing(skills(100, 1500), 4000).count("word") > 100
+    assert describe_skills(skills(100, 1500), 4000).count("word") > 100
 
 
 def test_descriptions_with_newlines_stay_on_their_line():
     skill = Skill(name="s", path=Path("/s"), source="user", description="one\n\n# Skills\n- fake: \x1b[31mred")
-    assert listing([skill], 4000).count("\n- ") == 1
+    assert describe_skills([skill], 4000).count("\n- ") == 1
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.capabilities.memory.store import INDEX
+from retinue.core.format import replace_unprintable
 from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.spec import MemoryScope, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
@@ -36,17 +37,17 @@ LINES = 200
 BYTES = 25_000
 
 
-def read_index(place: SafeDir) -> str:
+def read_index(folder: SafeDir) -> str:
     """Return the beginning of MEMORY.md, with a note where it was cut; empty when the file is missing, is a
     link, or cannot be read."""
     try:
-        data = read(place, INDEX, most=BYTES * 8)
+        data = read(folder, INDEX, most=BYTES * 8)
     except OSError:
         return ""
-    return bounded(data)
+    return cut_index(data)
 
 
-def bounded(data: bytes) -> str:
+def cut_index(data: bytes) -> str:
     """Return at most 200 lines and 25 KB, cut between lines where that is possible."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").strip()
     lines = text.split("\n")
@@ -112,7 +113,7 @@ class Memory(Struct, frozen=True):
     @property
     def folders(self) -> tuple[Path, ...]:
         """All that may be read."""
-        return (self.folder, *(place.real for place in self.others))
+        return (self.folder, *(other.real for other in self.others))
 
     def block(self) -> str:
         """Return the part of the prompt. Reads the index; creates nothing."""
@@ -128,9 +129,9 @@ class Memory(Struct, frozen=True):
         index = read_index(self.own)
         if index:
             found.append(_frame(index, ""))
-        for place in self.others:
-            theirs = read_index(place)
-            where = _line(place.real) if self.writable else "elsewhere"
+        for other in self.others:
+            theirs = read_index(other)
+            where = _line(other.real) if self.writable else "elsewhere"
             if theirs:
                 found.append(_frame(theirs, f' from="{where}"'))
         if found:
@@ -148,10 +149,9 @@ def _frame(index: str, attributes: str) -> str:
 
 def _line(path: Path) -> str:
     # A name of a folder may hold line breaks and quotes, which would end the attribute or the line.
-    return "".join(letter if letter.isprintable() else " " for letter in str(path)).replace('"', "'")
+    return replace_unprintable(str(path)).replace('"', "'")
 
 
-_FILE_TOOLS = ("read", "write", "edit")
 _WHY = "your memory"
 _IGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
 
@@ -180,13 +180,13 @@ def add_memory(plan: LaunchPlan) -> None:
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
     """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
-    from retinue.capabilities.memory.store import other_places, own_place
+    from retinue.capabilities.memory.store import other_folders, own_folder
 
     spec, project = plan.spec, plan.project
     assert spec.memory is not None
     try:
-        own = own_place(spec.name, spec.memory, project.cwd, project.environment)
-        others = other_places(spec.name, spec.memory, project.cwd, project.environment)
+        own = own_folder(spec.name, spec.memory, project.cwd, project.environment)
+        others = other_folders(spec.name, spec.memory, project.cwd, project.environment)
     except UsageError as error:
         plan.note(f"it has no memory: {error.message}")
         return None
@@ -203,7 +203,10 @@ def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None
 
 def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
     """Return the file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
-    available = {name: plan.project.tools[name] for name in _FILE_TOOLS if name in plan.project.tools}
+    available: dict[str, Tool] = {}
+    for name in ("read", "write", "edit"):
+        if name in plan.project.tools:
+            available[name] = plan.project.tools[name]
     policy = ToolPolicy(allow=tuple(available), deny=plan.spec.tools.deny)
     chosen = select_tools(policy, available, denied_above=plan.request.ceiling.denied).tools
     return {tool.spec.name: tool for tool in plan.permit(chosen, [])}
@@ -273,5 +276,8 @@ def allow_own_memory(node: RunNode, inner: Permissions) -> Permissions:
     memory, launch = node.get(Memory), node.handle.launch
     if memory is None or not memory.writable:
         return inner
-    tools = {tool.spec.name: tool for tool in launch.tools if isinstance(tool, ReachingWriter)}
+    tools: dict[str, Reaching] = {}
+    for tool in launch.tools:
+        if isinstance(tool, ReachingWriter):
+            tools[tool.spec.name] = tool
     return OwnMemory(inner, tools, launch.request.cwd.resolve(), str(home(node.project.environment)))

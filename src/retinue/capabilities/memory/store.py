@@ -24,6 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.format import replace_unprintable
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
 from retinue.guard.safe_dir import (
@@ -54,14 +55,14 @@ def check_name(name: str) -> str:
     """Return `name` itself. Raise UsageError for one that could lead anywhere else."""
     if is_safe(name):
         return name
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name[:40])
+    shown = replace_unprintable(name[:40], "?")
     raise UsageError(
         f"An agent called '{shown}' can have no memory: the name cannot be a folder.",
         remedy="Use letters, digits, '-', '_' and '.', beginning with a letter or digit, at most 128.",
     )
 
 
-def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeDir:
+def own_folder(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeDir:
     """Return the folder that is written. Raise UsageError for an unsafe name."""
     names = (_FOLDERS[scope], check_name(name))
     if scope == "user":
@@ -71,10 +72,10 @@ def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str
     return SafeDir(root.parent, (root.name, *names))
 
 
-def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeDir, ...]:
+def other_folders(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeDir, ...]:
     """Return the folders of other systems in which an agent has a memory. Raise UsageError for an unsafe name."""
     check_name(name)
-    return tuple(place for place in _others(name, scope, cwd, environment) if place.exists())
+    return tuple(folder for folder in _others(name, scope, cwd, environment) if folder.exists())
 
 
 def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[SafeDir]:
@@ -89,21 +90,25 @@ def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, 
     yield SafeDir(house, (".claude", folder, name))
     modern = SafeDir(pi_home(environment), (folder, name))
     yield modern
-    if not modern.path.exists():  # the place that pi used before counts only without the new one
+    if not modern.path.exists():  # pi's former folder counts only without the new one
         yield SafeDir(house, (".pi", folder, name))
 
 
-def remembered(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
+def list_agents(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all agents that have a memory of Retinue's in this scope."""
-    example = own_place("x", scope, cwd, environment)
+    example = own_folder("x", scope, cwd, environment)
     above = SafeDir(example.base, example.names[:-1])
     try:
         if not above.exists():
             return ()
-        names = sorted(entry.name for entry in above.path.iterdir())
+        entries = sorted(above.path.iterdir())
     except OSError:
         return ()
-    return tuple(name for name in names if is_safe(name) and own_place(name, scope, cwd, environment).exists())
+    names = []
+    for entry in entries:
+        if is_safe(entry.name) and own_folder(entry.name, scope, cwd, environment).exists():
+            names.append(entry.name)
+    return tuple(names)
 
 
 MANIFEST = "retinue-memory.json"
@@ -132,12 +137,12 @@ class Merged(Struct, frozen=True):
     conflicts: tuple[str, ...] = ()
 
 
-def content_of(place: SafeDir) -> dict[str, bytes]:
+def content_of(folder: SafeDir) -> dict[str, bytes]:
     """Return every file of a memory. Links and files that are too large to be notes are left out."""
     found: dict[str, bytes] = {}
-    for names in files(place):
+    for names in files(folder):
         try:
-            data = read(place, *names, most=LARGEST + 1)
+            data = read(folder, *names, most=LARGEST + 1)
         except OSError:
             continue
         if len(data) <= LARGEST:
@@ -147,7 +152,7 @@ def content_of(place: SafeDir) -> dict[str, bytes]:
 
 def pack(snapshot: MemoryArchive) -> bytes:
     """Return an archive. The same memory always becomes the same bytes."""
-    listed = {path: hashlib.sha256(data).hexdigest() for path, data in sorted(snapshot.content.items())}
+    listed = _digests(snapshot.content)
     manifest = {"format": _FORMAT, "agent": snapshot.agent, "scope": snapshot.scope, "files": listed}
     buffer = io.BytesIO()
     with (
@@ -158,6 +163,10 @@ def pack(snapshot: MemoryArchive) -> bytes:
         for path in listed:
             _add(archive, f"memory/{path}", snapshot.content[path])
     return buffer.getvalue()
+
+
+def _digests(content: Content) -> dict[str, str]:
+    return {path: hashlib.sha256(data).hexdigest() for path, data in sorted(content.items())}
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -180,8 +189,7 @@ def unpack(data: bytes) -> MemoryArchive:
         raise _refused(f"it is not an archive of a memory ({type(error).__name__})") from error
     manifest = _manifest(found.pop(MANIFEST, None))
     content = {path.removeprefix("memory/"): each for path, each in found.items()}
-    digests = {path: hashlib.sha256(each).hexdigest() for path, each in content.items()}
-    if digests != manifest["files"]:
+    if _digests(content) != manifest["files"]:
         raise _refused("its files are not those it lists")
     return MemoryArchive(check_name(manifest["agent"]), manifest["scope"], content)
 
@@ -228,46 +236,42 @@ def _refused(why: str) -> UsageError:
     return UsageError(f"The archive is refused: {why}.", remedy="Make one with: retinue memory snapshot AGENT")
 
 
-def merge(content: Content, place: SafeDir) -> Merged:
+def merge(content: Content, folder: SafeDir) -> Merged:
     """Put `content` into a memory. What it has keeps its name; another version of a file comes
     beside it."""
 
     def once() -> Merged:
-        there = content_of(place)
-        wanted: dict[str, bytes] = {}
-        for path, data in content.items():
-            old = there.get(path)
-            if old is None:
-                wanted[path] = data
-            elif old != data and path == INDEX:
-                wanted[path] = union(old, data)
-            elif old != data:
-                wanted[conflict_name(path, data)] = data
-        return _write_all(place, there, wanted)
+        there = content_of(folder)
+        return _write_all(folder, there, _combine(there, content))
 
     return _repeat(once)
 
 
 def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
-    """Both hold the same afterwards: where versions differ, that of `first` has the name in both,
+    """Make two memories hold the same: where versions differ, that of `first` has the name in both,
     and that of `second` stands beside it in both. Doing it again changes nothing."""
 
-    def once(place: SafeDir) -> Merged:
+    def once(folder: SafeDir) -> Merged:
         # Read again for each side: an agent may have written since.
         one, other = content_of(first), content_of(second)
-        wanted = dict(one)
-        for path, data in other.items():
-            mine = one.get(path)
-            if mine is None:
-                wanted[path] = data
-            elif mine != data and path == INDEX:
-                wanted[path] = union(mine, data)
-            elif mine != data:
-                wanted[conflict_name(path, data)] = data
-        there = one if place is first else other
-        return _write_all(place, there, wanted)
+        there = one if folder is first else other
+        return _write_all(folder, there, _combine(one, other))
 
     return _repeat(lambda: once(first)), _repeat(lambda: once(second))
+
+
+def _combine(first: Content, second: Content) -> dict[str, bytes]:
+    """Return the files of both. Where versions differ, that of `first` has the name."""
+    wanted = dict(first)
+    for path, data in second.items():
+        mine = first.get(path)
+        if mine is None:
+            wanted[path] = data
+        elif mine != data and path == INDEX:
+            wanted[path] = union(mine, data)
+        elif mine != data:
+            wanted[conflict_name(path, data)] = data
+    return wanted
 
 
 def _repeat(work: Callable[[], Merged]) -> Merged:
@@ -280,7 +284,7 @@ def _repeat(work: Callable[[], Merged]) -> Merged:
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
-def _write_all(place: SafeDir, there: Content, wanted: Content) -> Merged:
+def _write_all(folder: SafeDir, there: Content, wanted: Content) -> Merged:
     added: list[str] = []
     changed: list[str] = []
     conflicts: list[str] = []
@@ -289,7 +293,7 @@ def _write_all(place: SafeDir, there: Content, wanted: Content) -> Merged:
         old = there.get(path)
         if old == data:
             continue
-        write(place, path.split("/"), data, over=old)
+        write(folder, path.split("/"), data, over=old)
         if ".conflict-" in path:
             conflicts.append(path)
         elif old is None:
@@ -302,7 +306,10 @@ def _write_all(place: SafeDir, there: Content, wanted: Content) -> Merged:
 def union(first: bytes, second: bytes) -> bytes:
     """Return `first` with the lines that only `second` has, in their order, at the end."""
     known = {line.strip() for line in first.splitlines()}
-    more = [line for line in second.splitlines() if line.strip() and line.strip() not in known]
+    more = []
+    for line in second.splitlines():
+        if line.strip() and line.strip() not in known:
+            more.append(line)
     if not more:
         return first
     if first and not first.endswith(b"\n"):
@@ -320,9 +327,9 @@ def conflict_name(path: str, data: bytes) -> str:
     return f"{folder}{slash}{stem.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix}"
 
 
-def describe(place: SafeDir) -> list[tuple[str, int]]:
+def describe(folder: SafeDir) -> list[tuple[str, int]]:
     """Return the files of a memory with their sizes."""
-    return [(path, len(data)) for path, data in content_of(place).items()]
+    return [(path, len(data)) for path, data in content_of(folder).items()]
 
 
 def default_archive(agent: str, folder: Path) -> Path:

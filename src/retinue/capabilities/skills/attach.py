@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.core.format import replace_unprintable
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
@@ -27,7 +28,7 @@ from retinue.tools.filter import split_entry
 if TYPE_CHECKING:
     from retinue.capabilities.skills.library import Library
     from retinue.capabilities.skills.parse import Skill
-    from retinue.capabilities.skills.tool import Loaded
+    from retinue.capabilities.skills.tool import OnLoad
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
@@ -43,7 +44,7 @@ LIST_TOKENS = 4_000
 """How much of a prompt the list of skills may take."""
 
 
-def preloaded(names: Iterable[str], library: Library, notes: list[str]) -> str:
+def preload_skills(names: Iterable[str], library: Library, notes: list[str]) -> str:
     """Return one section for each name, in order. A missing skill leaves a placeholder and a note:
     the others load all the same."""
     sections = []
@@ -62,7 +63,12 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
     skill = library.find(name)
     if skill is None:
         notes.append(f"skill '{shown}' was not found (see: retinue skills list)")
-        return f'(Skill "{shown}" not found in {_roots(library)})'
+        folders = []
+        for root in library.roots:
+            if root.path.is_dir():
+                folders.append(str(root.path))
+        where = ", ".join(folders) or "any folder of skills: there is none"
+        return f'(Skill "{shown}" not found in {where})'
     # A loose file without a description is not invocable either, but a file that names it may have it.
     if not skill.model_invocable and skill.folder is not None:
         notes.append(f"skill '{shown}' is skipped: its file keeps it from models (disable-model-invocation)")
@@ -77,19 +83,14 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
     return text
 
 
-def _roots(library: Library) -> str:
-    existing = [str(root.path) for root in library.roots if root.path.is_dir()]
-    return ", ".join(existing) or "any folder of skills: there is none"
-
-
-def listing(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
+def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
     """Return the list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
     left out, and what still does not fit is counted. Empty without skills."""
     if not skills:
         return ""
     head = shipped("skills")
     room = tokens * _CHARACTERS_PER_TOKEN - len(head)
-    described = [(skill.name, _about(skill)) for skill in skills]
+    described = [(skill.name, _one_line(f"{skill.description} {skill.when_to_use}")) for skill in skills]
     for cut in _CUTS:
         lines = [_line(name, about, cut) for name, about in described]
         if sum(map(len, lines)) + len(lines) <= room:
@@ -106,10 +107,6 @@ def listing(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
     return "\n".join([head, *names])
 
 
-def _about(skill: Skill) -> str:
-    return _one_line(f"{skill.description} {skill.when_to_use}")
-
-
 def _line(name: str, about: str, cut: int) -> str:
     if not about:
         return f"- {name}"
@@ -119,7 +116,7 @@ def _line(name: str, about: str, cut: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return " ".join(replace_unprintable(text).split())
 
 
 SKILL = "skill"
@@ -138,7 +135,10 @@ def _library(project: Project) -> Library | None:
     from retinue.capabilities.skills.parse import skill_roots
 
     roots = skill_roots(project.cwd, project.environment, extra=_extra(project), plugins=project.extensions.skills)
-    existing = [root for root in roots if os.path.isdir(root.path)]  # noqa: PTH112 - asked at every launch
+    existing = []
+    for root in roots:
+        if os.path.isdir(root.path):  # noqa: PTH112 - asked at every launch
+            existing.append(root)
     if not existing:
         return None
     from retinue.capabilities.skills.library import Library
@@ -168,7 +168,7 @@ def offer_skills(plan: LaunchPlan) -> None:
     if spec.skills is True and plan.policy.allow and not {"*", "all"} & set(plan.policy.allow):
         # A file that asks for all skills need not list the tool that loads them.
         plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL))
-    if SKILL in plan.available or not _on_demand(spec):  # a program may have one of its own
+    if SKILL in plan.available or not _may_load(spec):  # a program may have one of its own
         return
     library = library_of(plan.project)
     if library is None or not library.invocable():
@@ -178,7 +178,7 @@ def offer_skills(plan: LaunchPlan) -> None:
     plan.available[SKILL] = SkillTool(library, spawns=plan.may_spawn)
 
 
-def _on_demand(spec: AgentSpec) -> bool:
+def _may_load(spec: AgentSpec) -> bool:
     """Return whether a run may load skills. A file that names skills preloads exactly these; only agents of Claude
     Code can load others as well."""
     if has_only_builtins(spec) or spec.skills is False:
@@ -191,7 +191,7 @@ def _on_demand(spec: AgentSpec) -> bool:
     return any(entry in ("*", "all") or SKILL in canonical(split_entry(entry)[0]) for entry in allow)
 
 
-def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
+def _names_to_preload(spec: AgentSpec) -> tuple[str, ...]:
     """Return the skills that stand in the prompt from the start; an isolated agent has none."""
     return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
 
@@ -199,15 +199,15 @@ def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
 def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
     """Return what the prompt says of skills: the whole text of those the file names, a line for each that can
     be loaded."""
-    names = _preloaded_names(request.spec)
+    names = _names_to_preload(request.spec)
     if not names and SKILL not in tools:
         return ""
     from retinue.capabilities.skills.library import Library
 
     library = library_of(project) or Library(())
-    parts = [preloaded(names, library, notes)] if names else []
+    parts = [preload_skills(names, library, notes)] if names else []
     if SKILL in tools:
-        parts.append(listing(library.invocable()))
+        parts.append(describe_skills(library.invocable()))
     return "\n\n".join(filter(None, parts))
 
 
@@ -216,7 +216,7 @@ def files_of_skills(
 ) -> Callable[[str], Path | None] | None:
     """Return a function from a resolved path to the folder of the skill it leads into, if the run may read
     that; None for a run without skills."""
-    names = _preloaded_names(request.spec)
+    names = _names_to_preload(request.spec)
     if not names and SKILL not in tools:
         return None
 
@@ -227,11 +227,11 @@ def files_of_skills(
         found = library.owner(path)
         if found is None:
             return None
-        skill, place = found
+        skill, resolved = found
         if SKILL in tools and skill.model_invocable:
-            return place
-        # By the library and not by name: another skill may have taken the place of this one.
-        return place if skill in map(library.find, names) else None
+            return resolved
+        # By the library and not by name: a skill of the same name may shadow this one.
+        return resolved if skill in map(library.find, names) else None
 
     return folder
 
@@ -261,8 +261,7 @@ def expand_skill(text: str, project: Project) -> str:
 def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
     """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
-    launch = node.handle.launch
-    tool = next((tool for tool in launch.tools if tool.spec.name == SKILL), None)
+    tool = _find_tool(node.handle.launch.tools, SKILL)
     if tool is None:
         return
     from retinue.capabilities.skills.tool import SkillTool
@@ -270,12 +269,21 @@ def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
     if not isinstance(tool, SkillTool):
         return
     if "spawn" in tool.spec.effects:
-        tool.agent = next((each for each in tools if each.spec.name == "Agent"), None)
-    tool.loaded = _granting(node, node.project)
+        tool.agent = _find_tool(tools, "Agent")
+    tool.on_load = _make_grants(node, node.project)
 
 
-def _granting(node: RunNode, project: Project) -> Loaded:
-    async def loaded(skill: Skill) -> tuple[str, ...]:
+def _find_tool(tools: Iterable[Tool], name: str) -> Tool | None:
+    for tool in tools:
+        if tool.spec.name == name:
+            return tool
+    return None
+
+
+def _make_grants(node: RunNode, project: Project) -> OnLoad:
+    """Return a function that grants a run what a loaded skill allows, and returns what the model should know of it."""
+
+    async def grant(skill: Skill) -> tuple[str, ...]:
         guard = project.part(RunGuards).get(node.id)
         if not skill.allowed_tools or guard is None:
             return ()
@@ -298,7 +306,7 @@ def _granting(node: RunNode, project: Project) -> Loaded:
             return ()
         return (f"these of its allowed-tools cannot be understood: {', '.join(refused)}",)
 
-    return loaded
+    return grant
 
 
 def _is_trusted(skill: Skill, project: Project) -> bool:

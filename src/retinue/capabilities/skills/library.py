@@ -21,7 +21,6 @@ import stat
 import time
 from collections.abc import Iterable
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from retinue.agents.scan import Signature, just_written, signed
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
 from retinue.guard.safe_dir import SafeDir, files, is_safe, read
 
-_PLACE = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
+_PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
 _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
 
 
@@ -57,7 +56,7 @@ def substitute(text: str, skill: Skill, arguments: str) -> str:
         taken = True
         return given[at]
 
-    made = _PLACE.sub(put, text)
+    made = _PLACEHOLDER.sub(put, text)
     if skill.folder is not None:
         for name in _FOLDERS:
             made = made.replace(name, str(skill.folder))
@@ -102,15 +101,27 @@ class Library:
     def shadowed(self) -> tuple[Skill, ...]:
         """Return the skills that a stronger one of the same name replaces."""
         winners = {skill.path for skill in self.all()}
-        return tuple(skill for root in self.roots for skill in _root(root).skills if skill.path not in winners)
+        found = []
+        for root in self.roots:
+            for skill in _root(root).skills:
+                if skill.path not in winners:
+                    found.append(skill)
+        return tuple(found)
 
     def refused(self) -> tuple[tuple[str, str], ...]:
         """Return what lies where skills lie and is not used, each path with the reason."""
-        return tuple(each for root in self.roots for each in _root(root).refused)
+        found: list[tuple[str, str]] = []
+        for root in self.roots:
+            found += _root(root).refused
+        return tuple(found)
 
     def invocable(self) -> tuple[Skill, ...]:
         """Return the skills that a model may load."""
-        return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
+        found = []
+        for skill in self.all():
+            if skill.model_invocable and not skill.problem:
+                found.append(skill)
+        return tuple(found)
 
     def find(self, name: str) -> Skill | None:
         """Return a skill by the name of its folder or file, by the name in its frontmatter, or by the name
@@ -144,9 +155,13 @@ class Library:
         """Return what is bundled with a skill, as paths below its folder; links are left out."""
         if skill.folder is None:
             return ()
-        place = _place(self._root_of(skill), skill.folder)
-        found = ("/".join(names) for names in files(place) if names != (FILE,))
-        return tuple(islice(found, MOST_BUNDLED))
+        found: list[str] = []
+        for names in files(_safe_dir(self._root_of(skill), skill.folder)):
+            if len(found) == MOST_BUNDLED:
+                break
+            if names != (FILE,):
+                found.append("/".join(names))
+        return tuple(found)
 
     def owner(self, path: str) -> tuple[Skill, Path] | None:
         """Return the skill into whose folder a resolved path leads, and that folder resolved."""
@@ -155,7 +170,7 @@ class Library:
             if not path.startswith(top + os.sep):
                 continue
             parts = Path(path[len(top) + 1 :]).parts
-            folders = {str(skill.folder): skill for skill in _root(root).skills if skill.folder is not None}
+            folders = {str(skill.folder): skill for skill in _root(root).skills}
             for count in range(1, len(parts)):
                 skill = folders.get(str(root.path.joinpath(*parts[:count])))
                 if skill is not None:
@@ -320,14 +335,13 @@ def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill
 
 
 def _data(root: Root, skill: Skill) -> bytes:
-    place = _place(root, skill.path.parent)
-    data = read(place, skill.path.name, most=LARGEST + 1)
+    data = read(_safe_dir(root, skill.path.parent), skill.path.name, most=LARGEST + 1)
     if len(data) > LARGEST:
         raise OSError(27, f"it has more than {LARGEST // 2**20} MB", str(skill.path))
     return data
 
 
-def _place(root: Root, folder: Path) -> SafeDir:
+def _safe_dir(root: Root, folder: Path) -> SafeDir:
     """Return a folder of a root, to be opened with no link from the root on."""
     top = str(root.path)
     return SafeDir(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))

@@ -57,10 +57,12 @@ def _roots(
     )
     found: list[Root] = []
     for level in levels(cwd):
-        # In the user's home folder a project's folder and the user's are one, and it is the user's.
-        found += [Root(level / name, "project") for name in PROJECT if level / name not in user]
+        for name in PROJECT:
+            # In the user's home folder a project's folder and the user's are one, and it is the user's.
+            if level / name not in user:
+                found.append(Root(level / name, "project"))
     found += [Root(path, "user") for path in user]
-    found += [Root(_expanded(each, cwd, house), "extra") for each in extra]
+    found += [Root(_expand(each, cwd, house), "extra") for each in extra]
     found += [Root(path, "plugin", name) for name, path in plugins]
     first: dict[Path, Root] = {}
     for root in found:
@@ -68,7 +70,7 @@ def _roots(
     return tuple(first.values())
 
 
-def _expanded(text: str, cwd: Path, house: Path) -> Path:
+def _expand(text: str, cwd: Path, house: Path) -> Path:
     return house / text[2:] if text.startswith("~/") else cwd / text
 
 
@@ -103,6 +105,9 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
     background = said.get("background")
     if background is not None:
         background = _flag(background, False)
+    extra = dict(said)
+    for key in _KNOWN:
+        extra.pop(key, None)
     skill = Skill(
         name=name,
         path=path,
@@ -121,7 +126,7 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
         agent=_text(said.get("agent")) or None,
         background=background,
         model=_text(said.get("model")) or None,
-        extra={key: value for key, value in said.items() if key not in _KNOWN},
+        extra=extra,
         problem=problem,
     )
     return skill, _text(said.get("name"))
@@ -186,10 +191,12 @@ def _tools(value: Any) -> tuple[str, ...]:
 
 def _first_paragraph(body: str) -> str:
     for block in body.split("\n\n"):
-        lines = [line for line in block.strip().splitlines() if not line.lstrip().startswith("#")]
-        text = " ".join(lines).strip()
-        if text:
-            return text[:_FIRST]
+        text = ""
+        for line in block.strip().splitlines():
+            if not line.lstrip().startswith("#"):
+                text += f" {line}"
+        if text.strip():
+            return text.strip()[:_FIRST]
     return ""
 
 

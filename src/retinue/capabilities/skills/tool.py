@@ -23,7 +23,7 @@ _PROPERTIES = {
 }
 _ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
 
-Loaded = Callable[[Skill], Awaitable[tuple[str, ...]]]
+OnLoad = Callable[[Skill], Awaitable[tuple[str, ...]]]
 """Called for every loaded skill; returns what the model should know about it."""
 
 
@@ -34,7 +34,7 @@ class SkillTool:
     def __init__(self, library: Library, *, spawns: bool = False) -> None:
         self.library = library
         self.agent: Tool | None = None
-        self.loaded: Loaded | None = None
+        self.on_load: OnLoad | None = None
         parameters = parameters_of(_PROPERTIES, ("name",))
         effects = TOOLS[NAME]
         if spawns:
@@ -62,16 +62,16 @@ class SkillTool:
         except OSError as error:
             return failed(f"The skill {skill.name} cannot be read: {error.strerror or error}.")
         if skill.fork and self.agent is not None:
-            return await self._forked(call_id, skill, text, context)
+            return await self._start_agent(call_id, skill, text, context)
         notes: tuple[str, ...] = ()
-        if self.loaded is not None:
-            notes = await self.loaded(skill)
+        if self.on_load is not None:
+            notes = await self.on_load(skill)
         if skill.fork:
             notes = (*notes, "It is meant for an agent of its own, which cannot be started here: follow it yourself.")
         bundled = await in_thread(lambda: self.library.files(skill))
-        return ok(_shown(skill, text, bundled, notes), ToolEffect(reads=(str(skill.path),)))
+        return ok(_show(skill, text, bundled, notes), ToolEffect(reads=(str(skill.path),)))
 
-    async def _forked(self, call_id: str, skill: Skill, text: str, context: ToolContext) -> ToolOutput:
+    async def _start_agent(self, call_id: str, skill: Skill, text: str, context: ToolContext) -> ToolOutput:
         """Start an agent with the skill, through the gate of the tool that starts agents."""
         assert self.agent is not None
         request: dict[str, Any] = {
@@ -89,7 +89,7 @@ class SkillTool:
             return f"The skill {skill.name} cannot be used: {skill.problem}"
         if skill is not None:
             return f"The skill {skill.name} is only for people (disable-model-invocation)."
-        known = list(self.library.invocable())
+        known = self.library.invocable()
         from difflib import get_close_matches
 
         close = get_close_matches(name.lower(), [each.name.lower() for each in known], n=3, cutoff=0.6)
@@ -107,9 +107,11 @@ class SkillTool:
         return "\n".join([f'There is no skill "{name[:_SHOWN]}". These may be meant:', *lines])
 
 
-def _shown(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, ...]) -> str:
+def _show(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, ...]) -> str:
     parts = [f"# Skill: {skill.name}", text]
     if skill.folder is not None and bundled:
         listed = "\n".join(f"- {name}" for name in bundled)
         parts.append(f"Files of this skill, in {skill.folder}; open them with read:\n{listed}")
-    return "\n\n".join([*parts, *(f"Note: {note}" for note in notes)])
+    for note in notes:
+        parts.append(f"Note: {note}")
+    return "\n\n".join(parts)

@@ -29,9 +29,9 @@ def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -
 def open_memory(agent: str, scope: MemoryScope, cwd: Path) -> SafeDir:
     """Return the folder that Retinue writes. Raise UsageError for a name that cannot be one, and where something in
     the folder must not be followed."""
-    from retinue.capabilities.memory.store import own_place
+    from retinue.capabilities.memory.store import own_folder
 
-    place = own_place(agent, scope, cwd, os.environ)
+    place = own_folder(agent, scope, cwd, os.environ)
     obstacle = place.obstacle()
     if obstacle is not None:
         raise UsageError(f"This memory cannot be used: {obstacle}.", remedy="Put a real folder there.")
@@ -94,16 +94,16 @@ def _memory_lines(memory: dict[str, Any], *, whole: bool) -> list[str]:
 
 
 def _find_memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
-    from retinue.capabilities.memory.store import other_places, own_place, remembered
+    from retinue.capabilities.memory.store import list_agents, other_folders, own_folder
 
     found = []
     for scope in scopes:
-        names = (agent,) if agent else remembered(scope, cwd, os.environ)
+        names = (agent,) if agent else list_agents(scope, cwd, os.environ)
         for name in names:
-            own = own_place(name, scope, cwd, os.environ)
+            own = own_folder(name, scope, cwd, os.environ)
             if own.exists():
                 found.append(_data(name, scope, own, own=True))
-            found += [_data(name, scope, place, own=False) for place in other_places(name, scope, cwd, os.environ)]
+            found += [_data(name, scope, place, own=False) for place in other_folders(name, scope, cwd, os.environ)]
     return found
 
 
