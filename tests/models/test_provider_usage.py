@@ -7,10 +7,19 @@ from typing import Any
 import pytest
 
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.models.protocol import Prices
-from tests.models.scripts import anthropic_events, chat_events, gemini_events, request, responses_events, responses_text
+from retinue.http.transport import Transport
+from retinue.models.protocol import Noted, Prices
+from tests.models.scripts import (
+    anthropic_events,
+    chat_events,
+    collect,
+    gemini_events,
+    request,
+    responses_events,
+    responses_text,
+)
 from tests.models.servers import Reply, Server, sse
-from tests.models.test_provider_quirks import ask, refusal
+from tests.models.test_provider_quirks import ask, preset_model, refusal
 
 
 async def test_the_thinking_of_grok_is_counted() -> None:
@@ -53,6 +62,16 @@ async def test_an_answer_without_usage_costs_an_unknown_amount(format: str) -> N
         (message,) = await ask(provider, id, server, request())
         assert message.text == "ok"
     assert message.usage.cost_usd is None, "unknown is not free"
+
+
+async def test_an_answer_without_usage_is_said_once() -> None:
+    silent = Reply(sse({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}, done=True))
+    transport = Transport()
+    async with Server(silent, silent) as server:
+        made = preset_model("moonshot", "kimi-k3", server.url, transport)
+        notes = [part for _ in range(2) for part in (await collect(made, request()))[1] if isinstance(part, Noted)]
+    await transport.close()
+    assert [note.text for note in notes] == ["moonshot/kimi-k3 sent no usage: tokens and cost are not known."]
 
 
 async def test_an_answer_without_usage_of_a_free_model_is_free() -> None:

@@ -190,6 +190,9 @@ def test_a_request_whose_cost_turns_out_unknown_is_the_last() -> None:
     account.charge(tokens(10, cost=None), turns=1)
     verdict = account.verdict()
     assert verdict is not None and not verdict.wrap_up and account.usage.cost_usd is None
+    uncounted = Account(Budget(usd=5.0))
+    uncounted.charge(Usage(cost_usd=None), turns=1)
+    assert uncounted.verdict() is not None, "a turn whose server sent no usage was not free"
     allowed = Account(Budget(usd=5.0), allow_unpriced=True)
     allowed.charge(tokens(10, cost=None), turns=1)
     assert allowed.verdict() is None

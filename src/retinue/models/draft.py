@@ -251,6 +251,11 @@ class MessageDraft:
     def calls(self) -> list[CallDraft]:
         return [part for part in self.parts if isinstance(part, CallDraft)]
 
+    @property
+    def uncounted(self) -> bool:
+        """Return whether this is an answer that costs something and came without usage."""
+        return self.failure is None and not self.usage.context_tokens and not _is_free(self.info.prices)
+
     def finished(self) -> Finished:
         """Return the whole message. A failed one keeps its text and thinking and loses its calls: they
         may be incomplete, and no call without an answer may enter a conversation."""
@@ -260,7 +265,7 @@ class MessageDraft:
         if usage.cost_usd is None and self.usage.cost_usd:
             # The server itself said what it charges.
             usage = self.usage
-        elif self.failure is None and not usage.context_tokens and not _is_free(self.info.prices):
+        elif self.uncounted:
             # An answer that was not counted is not free.
             usage = replace(usage, cost_usd=None)
         if self.failure is not None and self.failure.kind != "refused":

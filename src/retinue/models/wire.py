@@ -90,6 +90,7 @@ class WireModel:
         self._keyed: tuple[object, str, str] | None = None
         # Signatures that the provider no longer accepts.
         self._stale: set[str] = set()
+        self._uncounted_said = False
 
     @property
     def info(self) -> ModelInfo:
@@ -172,7 +173,11 @@ class WireModel:
                 response.close()
         for part in draft.shown():
             yield part
-        yield draft.finished()
+        finished = draft.finished()
+        if draft.uncounted and not self._uncounted_said:
+            self._uncounted_said = True
+            yield Noted("model-usage", f"{self._info.full_name} sent no usage: tokens and cost are not known.")
+        yield finished
 
     async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
         """Return a response that succeeded, or None with the failure in the draft. A parameter that

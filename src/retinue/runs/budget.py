@@ -174,7 +174,8 @@ class Account:
         while account is not None and usage is not NOTHING:
             account.usage += usage
             account = account._parent
-        if usage.cost_usd is None and usage.context_tokens:
+        # A turn whose server sent no usage has no tokens either, and was not free.
+        if usage.cost_usd is None and (usage.context_tokens or turns):
             self._unpriced = True
         if self._pots:
             self._pay_all(usage, turns, tool_calls)
@@ -195,7 +196,9 @@ class Account:
         if not self._pots and self._deadline == math.inf:
             return None  # nothing limits it
         if self._unpriced and not self._allow_unpriced and "usd" in self._pots:
-            return Verdict("cost", "The price of the model is not known, so the cost budget cannot be kept.")
+            why = "the model has no known price, or its server sent no usage"
+            told = f"What the last answer cost is not known ({why}), so the cost budget cannot be kept. "
+            return Verdict("cost", told + "The setting budget.allowUnpriced lets such runs go on.")
         near: Verdict | None = None
         for kind in ("tokens", "usd", "turns"):
             if kind in self._pots:

@@ -115,8 +115,11 @@ def execute_cost(args: argparse.Namespace) -> int:
     if everything.unpriced_runs:
         tokens = format_count(everything.unpriced_tokens)
         runs = plural(everything.unpriced_runs, "run")
-        print(f"Not in the sum: {runs} with {tokens} tokens on models without a known price. ", end="")
-        print("The setting `models` can name it.")
+        print(
+            f"Not in the sum: {runs} with {tokens} tokens, on models without a known price or from servers that ",
+            end="",
+        )
+        print("sent no usage. The setting `models` can name a price.")
     return 0
 
 
