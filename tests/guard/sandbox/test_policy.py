@@ -138,6 +138,19 @@ async def test_a_workspace_can_be_changed_and_nothing_else(scene: Scene, box: Ma
     assert scene.heard == []
 
 
+@pytest.mark.parametrize("writable", [False, True])
+async def test_a_workspace_that_must_stay_as_a_whole_is_seen_and_not_changed(
+    scene: Scene, box: Make, writable: bool
+) -> None:
+    """A rule about every write asks or denies for the whole root."""
+    roots = (scene.workspace,) if writable else ()
+    made = box(reach="system", shown=(scene.workspace,), writable=roots, readonly=(scene.workspace,))
+    before = scene.traces()
+    output = await scene.shell("cat a.txt; git log --oneline; echo x > a.txt; touch sub/new; rm sub/c.txt", made)
+    assert "alpha" in output.text and "first" in output.text
+    assert scene.traces() == before
+
+
 async def test_hooks_and_settings_in_a_workspace_stay(scene: Scene, box: Make, walls: str):
     if walls == "never":
         pytest.skip("Landlock alone cannot take a part out of a writable folder; the doctor says so")

@@ -43,9 +43,12 @@ class View:
     def __init__(self, policy: SandboxPolicy, scratch: Path, void: Path) -> None:
         self._void = void
         self.scratch = os.path.realpath(scratch)
-        self.writable = _real(policy.writable)
         self.readonly = _real(policy.readonly)
         self.shown = _real(policy.shown)
+        # What must stay as it is as a whole is shown, not writable: rules can be about a whole root.
+        writable = _real(policy.writable)
+        self.writable = [path for path in writable if path not in self.readonly]
+        self.shown += [path for path in writable if path not in (*self.writable, *self.shown)]
         self.hidden = _real([*policy.hidden, *(secret_places(policy.home) if policy.home else ())])
         self.narrow = policy.reach == "system" and "/" not in self.shown
         self.tools: list[str] = []
@@ -67,7 +70,7 @@ class View:
         wanted.update(_of_kind("shown", (*self.shown, *self._visible())))
         wanted.update(_of_kind("pin", self._pinned()))
         wanted.update(_of_kind("rw", self.writable))
-        wanted.update(_of_kind("ro", self.readonly))
+        wanted.update(_of_kind("ro", self._kept()))
         wanted.update(self._covers())
         wanted[self.scratch] = (self.scratch, "rw")
         wanted.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
@@ -100,6 +103,11 @@ class View:
         if self.narrow:
             return [*system_roots(), *self.tools]
         return []
+
+    def _kept(self) -> list[str]:
+        """Return what must be made read-only: what is only shown is so, and "ro" would leave it covered."""
+        shown = [path for path in self.shown if not any(_below(path, top) for top in self.writable)]
+        return [path for path in self.readonly if path not in shown]
 
     def _pinned(self) -> list[str]:
         """Return folders on the way to something that must stay: as mounts of their own they can be
