@@ -97,6 +97,36 @@ def test_a_bad_entry_of_the_agents_option_is_named(project: Project) -> None:
     assert "The agent 'lost' is not an object." in done.stderr
 
 
+def test_an_agents_option_that_says_a_key_twice_is_refused(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    twice = '{"lost": {"description": "d", "prompt": "p", "tools": ["Read"], "tools": ["Bash"]}}'
+    done = project.retinue("run", "--agents", twice, "lost", "go")
+    assert done.returncode == 2
+    assert "'tools' stands twice" in done.stderr
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("folder", [".claude", ".retinue"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"permisions": {"deny": ["Bash"]}}', "permisions is not a setting; did you mean permissions?"),
+        ('{"permissions": {"dney": ["Bash"]}}', "permissions.dney is not a setting; did you mean permissions.deny?"),
+        ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', "permissions stands twice in one object"),
+        ('{"permissions": {"deny": ["Bash"], "deny": []}}', "deny stands twice in one object"),
+    ],
+)
+def test_a_run_says_that_rules_do_not_count_in_whichever_settings_file_they_are(
+    project: Project, serve: Any, folder: str, text: str, said: str
+) -> None:
+    serve(lambda request: Reply(text="done"))
+    settings = project.cwd / folder / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(text)
+    assert f"{settings}: {said}" in project.retinue("run", "Explore", "go").stderr
+    assert f"{settings}: {said}" in project.retinue("doctor").stdout
+
+
 WARNED = "name: warned\ndescription: d\nmemory: everything\ndisallowedTools: NoSuchTool\ncolour: red"
 
 
@@ -171,6 +201,14 @@ def test_an_edit_that_the_map_wants_asked_is_not_made_unasked(project: Project, 
     (result,) = server.requests[-1].results
     assert result["is_error"]
     assert not (project.cwd / "made.txt").exists()
+
+
+def test_a_shell_still_sees_the_project_where_the_map_wants_every_edit_asked(project: Project, serve: Any) -> None:
+    server = serve(call("bash", command="cat f0.txt"))
+    agent(project, ".opencode/agent/perm.md", "description: d\npermission:\n  edit: ask")
+    project.retinue("run", "perm", "go", env={"RETINUE_PERMISSIONS_DEFAULT_MODE": "default"})
+    (result,) = server.requests[-1].results
+    assert "alpha 0" in result["content"]
 
 
 def test_children_are_bound_by_the_permission_map_above_them(project: Project, serve: Any) -> None:

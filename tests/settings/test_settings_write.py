@@ -87,6 +87,14 @@ def test_a_damaged_file_is_not_overwritten(place: Home) -> None:
     assert save(place, {"maxConcurrent": 8}).persisted
 
 
+def test_a_file_that_says_a_name_twice_is_not_overwritten(place: Home) -> None:
+    text = '{"permissions": {"deny": ["Bash"], "deny": []}}'
+    place.write(place.project_file, text)
+    saved = save(place, {"maxConcurrent": 8})
+    assert not saved.persisted and "has twice: deny" in str(saved.problem)
+    assert place.project_file.read_text() == text
+
+
 def test_the_mode_is_kept_and_the_users_file_is_private(place: Home) -> None:
     place.write(place.project_file, {}).chmod(0o640)
     save(place, {"maxConcurrent": 8})

@@ -34,13 +34,23 @@ def read_flag(text: str) -> FolderContents:
     """Return the agents of the option. Raise UsageError when it is not an object at all; a single
     agent that is wrong is a failure like a broken file."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The value of {FLAG} is not valid JSON: {error}.", remedy=_SHAPE) from None
     if not isinstance(data, dict) or too_deep(data):
         raise UsageError(f"The value of {FLAG} is not a JSON object.", remedy=_SHAPE)
     files = tuple(_agent(name, fields) for name, fields in data.items())
     return FolderContents(Folder(FLAG, "flag", "claude"), files)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raise ValueError for a key that stands twice: the one that JSON drops could be the narrower."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} stands twice in one object")
+        found[key] = value
+    return found
 
 
 def _agent(name: str, fields: Any) -> Parsed:

@@ -21,15 +21,17 @@ MAX_BYTES = 4 * 1024 * 1024
 
 class JsonObject(NamedTuple):
     """`data` is {} when there is no usable file; `problem` says why, and is None when the file
-    is simply not there. `signature` changes whenever the file does."""
+    is simply not there. `signature` changes whenever the file does. `repeated` are names that stand
+    twice in one object, of which the last counts; only an exact reading knows them."""
 
     data: dict[str, Any]
     problem: str | None = None
     signature: tuple[int, int, int] | None = None
+    repeated: tuple[str, ...] = ()
 
 
 def read_object(path: Path, *, exact: bool = False) -> JsonObject:
-    """`exact` keeps numbers of any size as they are, for callers that write the file back."""
+    """`exact` keeps numbers of any size as they are and notices repeated names: for files that people write."""
     try:
         # Non-blocking, so that a FIFO in the file's place cannot hang the program.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -45,8 +47,12 @@ def read_object(path: Path, *, exact: bool = False) -> JsonObject:
         if status.st_size > MAX_BYTES:
             return JsonObject({}, f"is larger than {MAX_BYTES // 1024 // 1024} MiB", signature)
         with os.fdopen(os.dup(handle), "rb") as stream:
-            data, problem = parse_object(stream.read(MAX_BYTES), exact=exact)
-        return JsonObject(data, problem, signature)
+            text = stream.read(MAX_BYTES)
+        data, problem = parse_object(text, exact=exact)
+        repeated: tuple[str, ...] = ()
+        if exact and problem is None:
+            repeated = _repeated_names(text)
+        return JsonObject(data, problem, signature, repeated)
     except OSError as error:
         return JsonObject({}, f"cannot be read: {error.strerror or error}")
     finally:
@@ -61,6 +67,32 @@ def parse_object(text: bytes, *, exact: bool = False) -> tuple[dict[str, Any], s
     if problem is not None:
         return {}, problem
     return (data, None) if isinstance(data, dict) else ({}, "does not hold a JSON object")
+
+
+def _repeated_names(text: bytes) -> tuple[str, ...]:
+    """Return the names that stand twice in one object of a JSON text that can be read."""
+    import json
+
+    repeated: dict[str, None] = {}
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                repeated[name] = None
+            found[name] = value
+        return found
+
+    json.loads(text.decode("utf-8-sig"), object_pairs_hook=note)
+    return tuple(repeated)
+
+
+def explain_repeated(name: str) -> str:
+    """Return the sentence about a name that stands twice in one object of a file."""
+    lost = ""
+    if name in ("permissions", "deny", "ask"):
+        lost = " Rules in the first one do NOT protect anything."
+    return f"stands twice in one object, and only the last one counts: keep one of the two.{lost}"
 
 
 def _parse(text: bytes) -> tuple[Any, str | None]:

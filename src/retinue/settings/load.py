@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.settings.field import Alias, Field, Layer, Origin
-from retinue.settings.foreign import ForeignFile, JsonObject, foreign_files, opened, read_object
+from retinue.settings.foreign import (
+    ForeignFile,
+    JsonObject,
+    explain_repeated,
+    foreign_files,
+    opened,
+    read_object,
+)
 from retinue.settings.kinds import DROPPED, Choice, Flag, Text, Texts
 from retinue.settings.places import project_levels, retinue_home
 from retinue.settings.table import Settings, fields, find, groups, spellings
@@ -162,7 +169,8 @@ def load_settings(
         if os.path.exists(foreign.path):  # noqa: PTH110 (seven times at every start)
             layers += _read_foreign(foreign, problems, unused)
     for layer, path in settings_files(Path(cwd), env):
-        file = read_object(path)
+        file = read_object(path, exact=True)
+        problems += (SettingsProblem(str(path), name, explain_repeated(name)) for name in file.repeated)
         if file.problem is not None:
             problems.append(SettingsProblem(str(path), "", f"{file.problem}; it is ignored"))
         elif file.data:

@@ -91,6 +91,9 @@ def _edit_file(
             file = read_object(real, exact=True)
             if file.problem not in (None, EMPTY):
                 return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
+            if file.repeated:
+                names = ", ".join(file.repeated)
+                return Saved(path, False, f"{path} has twice: {names}; keep one of each first, so that nothing is lost")
             edit(file.data)
             # A file of the project may be shared with others; the umask has the last word.
             mode = 0o600 if target == "user" else 0o666

@@ -22,7 +22,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule
-from retinue.settings.foreign import EMPTY, read_object
+from retinue.settings.foreign import EMPTY, explain_repeated, read_object
 from retinue.settings.places import home, repository_root
 
 _MODES: Mapping[str, PermissionMode] = {
@@ -35,6 +35,7 @@ _MODES: Mapping[str, PermissionMode] = {
     "bypassPermissions": "bypassPermissions",
 }
 _KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
+_RULE_NAMES = ("permissions", *(f"permissions.{kind}" for kind in _KINDS))
 _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.json"}
 POLICY_FILE = "/etc/retinue/settings.json"
 
@@ -137,16 +138,31 @@ def policy_blocks(notes: list[str]) -> Iterator[Block]:
 
 
 def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[Block]:
-    file = read_object(path)
+    file = read_object(path, exact=True)
     if file.problem is not None:
         if file.problem != EMPTY:
             notes.append(f"{path} {file.problem}: deny rules in it do NOT protect anything until it is corrected")
         return
+    notes += (f"{path}: {name} {explain_repeated(name)}" for name in file.repeated)
+    notes += (f"{path}: {slip}" for slip in _slips(file.data))
     content = file.data.get("permissions")
     if isinstance(content, dict):
         yield Block(str(path), str(base), content, shared)
     elif content is not None:
         notes.append(f"{path}: permissions must be an object: deny rules in it do NOT protect anything")
+
+
+def _slips(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each name that was probably meant to hold rules. Other names of Claude
+    Code's files are not Retinue's to judge."""
+    from difflib import get_close_matches
+
+    content = data.get("permissions")
+    inner = content if isinstance(content, dict) else {}
+    for name in (*data, *(f"permissions.{each}" for each in inner)):
+        for meant in get_close_matches(name.lower(), _RULE_NAMES, n=1, cutoff=0.8):
+            if name != meant:
+                yield f"{name} is not a setting; did you mean {meant}? Rules in it do NOT protect anything."
 
 
 QUIET = frozenset({"read", "ask", "spawn"})
