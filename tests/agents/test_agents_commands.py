@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import run_program
 
 AGENT = "---\nname: critic\ndescription: Reviews\ntools: Read, Grep\nmodel: opus\nvibe: calm\n---\nYou review.\n"
 
@@ -28,16 +28,7 @@ class Shell:
 
     def run(self, *words: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {"HOME": str(self.home), "PATH": os.environ["PATH"], **environment}
-        done = subprocess.run(
-            [sys.executable, "-m", "retinue", "agents", *words],
-            cwd=self.project,
-            env=env,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
+        done = run_program(("agents", *words), self.project, env)
         assert done.returncode == code, done.stderr
         return done
 

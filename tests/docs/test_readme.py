@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fork_server import run_program
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -55,7 +56,7 @@ def test_every_command_of_the_readme_exists_with_its_options(line):
     from retinue.faces.cli.main import COMMANDS, Group
 
     verbs = words[:2] if isinstance(COMMANDS.get(words[0]), Group) else words[:1]
-    done = subprocess.run([sys.executable, "-m", "retinue", *verbs, "--help"], capture_output=True, text=True)
+    done = run_program((*verbs, "--help"), ROOT, os.environ)
     assert done.returncode == 0
     for option in (word for word in words if word.startswith("--")):
         assert option in done.stdout

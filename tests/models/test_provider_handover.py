@@ -10,13 +10,13 @@ import asyncio
 import base64
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retinue.models.presets import BUILT_IN, PRESETS
+from tests.fork_server import run_program
 from tests.models.servers import Reply
 from tests.models.zoo import Animal, Keeper, called, neighbours, spoken
 
@@ -85,17 +85,9 @@ def make_project(folder: Path, *hosts: Host) -> dict[str, str]:
 
 
 async def retinue(folder: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "retinue", *words),
-        cwd=folder / "project",
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, complaints = await program.communicate()
-    assert program.returncode == 0, (out.decode(), complaints.decode())
-    document: dict[str, Any] = json.loads(out)
+    done = await asyncio.to_thread(run_program, words, folder / "project", environment)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    document: dict[str, Any] = json.loads(done.stdout)
     return document
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import run_program
 from tests.program.model_server import ModelServer
 
 
@@ -58,12 +59,9 @@ class Project:
         )
 
     def retinue(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        given = options.pop("input", None)
-        if given is not None:
-            options["stdin"] = subprocess.PIPE
-        process = self.start(*arguments, **options)
-        out, err = process.communicate(given, timeout=120)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        """Run the program to its end, in a process that is forked from one that has imported it."""
+        environment = self.environment | options.pop("env", {})
+        return run_program(arguments, self.cwd, environment, **options)
 
     def json(self, *arguments: str) -> Any:
         done = self.retinue(*arguments)

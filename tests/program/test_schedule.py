@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import run_program
+
 pytestmark = pytest.mark.slow
 
 
@@ -26,8 +28,7 @@ def project(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 def retinue(project: tuple[Path, dict[str, str]], *argv: str) -> subprocess.CompletedProcess[str]:
     folder, environment = project
-    command = [sys.executable, "-m", "retinue", *argv]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return run_program(argv, folder, environment)
 
 
 def daemon(project: tuple[Path, dict[str, str]]) -> subprocess.Popen[str]:

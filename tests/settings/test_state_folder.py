@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fork_server import run_program
 
 from retinue.settings.places import encode_folder, state_folder
 
@@ -28,14 +29,8 @@ class Place:
         }
 
     def retinue(self, project: Path, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "retinue", *arguments],
-            cwd=project,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_program(arguments, project, self.environment)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def runs(self, project: Path) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import run_program
 
 from retinue.faces.cli.main import run
 
@@ -36,9 +37,7 @@ def write(root: Path, path: str, text: str) -> Path:
 
 def retinue(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The program itself, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "retinue", *arguments], cwd=cwd, capture_output=True, text=True, env=dict(os.environ)
-    )
+    return run_program(arguments, cwd, os.environ)
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

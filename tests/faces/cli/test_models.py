@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import run_program
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SECRET = "sk-ant-REAL-SECRET-000000000000"
@@ -23,14 +23,8 @@ def run(tmp_path: Path) -> Run:
     (tmp_path / "project" / ".git").mkdir(parents=True)
 
     def execute(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "retinue", "models", *words],
-            cwd=tmp_path / "project",
-            env={"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **environment}
+        return run_program(("models", *words), tmp_path / "project", environment)
 
     return execute
 
