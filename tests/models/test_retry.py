@@ -173,6 +173,12 @@ async def test_after_the_last_failure_the_longest_text_stays() -> None:
     assert message.failure is not None and "tried 5 times" in message.failure.message and inner.closed == 5
 
 
+async def test_a_server_that_has_never_answered_is_tried_four_times() -> None:
+    inner = Scripted(*[("", Failure("dropped", "no answer"))] * 15)
+    await run(inner, Time())
+    assert inner.closed == 4
+
+
 @pytest.mark.parametrize("kind", ALL_KINDS)
 async def test_only_passing_failures_are_retried(kind: FailureKind) -> None:
     time = Time()
