@@ -9,6 +9,7 @@ from pathlib import Path
 import retinue
 
 SOURCE = Path(retinue.__file__).parent
+TESTS = Path(__file__).parent
 
 
 def test_the_public_names_are_these_and_all_of_them_load():
@@ -76,6 +77,17 @@ def test_no_file_is_longer_than_400_lines():
         if (count := len(path.read_text("utf-8").splitlines())) > 400
     }
     assert long == {}
+
+
+def test_the_folders_of_tests_mirror_the_folders_of_the_source():
+    """`docs`, `golden` and `program` are about the whole; a folder of Markdown or of one function needs no tests."""
+    whole = {"docs", "golden", "program"}
+    tests = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")} - {"."}
+    sources = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")}
+    assert {folder for folder in tests if folder not in sources} == whole
+    packages = {folder for folder in sources if folder.count("/") == folder.startswith("capabilities/")} - {"."}
+    tested = tests | {Path(folder).parts[0] for folder in tests}
+    assert packages - tested == {"builtin", "capabilities/trust", "engine"}
 
 
 def test_every_exception_of_the_tree_has_a_code_and_is_drawn_in_the_docstring():

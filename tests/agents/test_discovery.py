@@ -15,7 +15,7 @@ from retinue.agents.report import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
 
-class World:
+class AgentFolders:
     """A project in a repository, and a home, both empty."""
 
     def __init__(self, folder: Path) -> None:
@@ -42,109 +42,109 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def folders(tmp_path: Path) -> AgentFolders:
+    return AgentFolders(tmp_path)
 
 
-def test_A01_no_folders_no_agents_no_error(world: World) -> None:
-    catalog = world.load()
+def test_A01_no_folders_no_agents_no_error(folders: AgentFolders) -> None:
+    catalog = folders.load()
     assert (catalog.entries, catalog.failed, catalog.problems) == ((), (), ())
 
 
-def test_A02_workspace_agents(world: World) -> None:
-    world.agent(".agents/agents/x.md", None)
-    entry = world.load().find("x")
+def test_A02_workspace_agents(folders: AgentFolders) -> None:
+    folders.agent(".agents/agents/x.md", None)
+    entry = folders.load().find("x")
     assert (entry.source, entry.spec.source, entry.parsed.dialect) == ("project", "project", "pi")
 
 
-def test_A03_pi_agents_win_over_workspace_agents(world: World) -> None:
-    world.agent(".agents/agents/x.md")
-    winner = world.agent(".pi/agents/x.md")
-    assert world.load().find("x").path == str(winner)
+def test_A03_pi_agents_win_over_workspace_agents(folders: AgentFolders) -> None:
+    folders.agent(".agents/agents/x.md")
+    winner = folders.agent(".pi/agents/x.md")
+    assert folders.load().find("x").path == str(winner)
 
 
-def test_A04_workspace_agents_win_over_the_users(world: World) -> None:
-    world.agent(".pi/agent/agents/x.md", base=world.home)
-    winner = world.agent(".agents/agents/x.md")
-    catalog = world.load()
+def test_A04_workspace_agents_win_over_the_users(folders: AgentFolders) -> None:
+    folders.agent(".pi/agent/agents/x.md", base=folders.home)
+    winner = folders.agent(".agents/agents/x.md")
+    catalog = folders.load()
     assert catalog.find("x").path == str(winner)
     assert [entry.shadowed_by for entry in catalog.entries] == [None, str(winner)]
 
 
-def test_A20_all_files_load_and_other_suffixes_do_not(world: World) -> None:
-    world.agent(".pi/agents/a.md", "a")
-    world.agent(".pi/agents/b.markdown", "b")
-    world.file(".pi/agents/notes.txt", "notes")
-    catalog = world.load()
+def test_A20_all_files_load_and_other_suffixes_do_not(folders: AgentFolders) -> None:
+    folders.agent(".pi/agents/a.md", "a")
+    folders.agent(".pi/agents/b.markdown", "b")
+    folders.file(".pi/agents/notes.txt", "notes")
+    catalog = folders.load()
     assert set(catalog.names) == {"a", "b"}
     assert catalog.failed == ()
 
 
-def test_A21_a_file_named_like_a_built_in_agent_replaces_it(world: World) -> None:
-    world.agent(".pi/agents/Explore.md", None)
-    catalog = world.load(builtins=True)
+def test_A21_a_file_named_like_a_built_in_agent_replaces_it(folders: AgentFolders) -> None:
+    folders.agent(".pi/agents/Explore.md", None)
+    catalog = folders.load(builtins=True)
     assert catalog.find("Explore").source == "project"
     replaced = [entry for entry in catalog.entries if entry.name == "Explore" and entry.source == "builtin"]
     assert [entry.shadowed_by for entry in replaced] == [catalog.find("Explore").path]
 
 
-def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported(world: World) -> None:
-    loser = world.agent(".pi/agents/a.md", "same")
-    winner = world.agent(".pi/agents/b.md", "same")
-    catalog = world.load()
+def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported(folders: AgentFolders) -> None:
+    loser = folders.agent(".pi/agents/a.md", "same")
+    winner = folders.agent(".pi/agents/b.md", "same")
+    catalog = folders.load()
     assert catalog.find("same").path == str(winner)
     (other,) = [entry for entry in catalog.entries if entry.path == str(loser)]
     assert (other.shadowed_by, other.duplicate_of) == (str(winner), str(winner))
     assert [problem.code for problem in other.problems] == ["duplicate-name"]
 
 
-def test_A31_a_broken_file_is_news_once_until_it_was_fixed(world: World) -> None:
-    world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
-    first = world.load()
+def test_A31_a_broken_file_is_news_once_until_it_was_fixed(folders: AgentFolders) -> None:
+    folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+    first = folders.load()
     assert [failed.line for failed in first.newly_failed(None)] == [2]
-    second = world.load()
+    second = folders.load()
     assert second.newly_failed(first) == ()
-    world.agent(".pi/agents/x.md", "ab")
-    third = world.load()
+    folders.agent(".pi/agents/x.md", "ab")
+    third = folders.load()
     assert third.newly_failed(second) == ()
-    world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
-    assert len(world.load().newly_failed(third)) == 1
+    folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+    assert len(folders.load().newly_failed(third)) == 1
 
 
-def test_A32_strict_callers_can_refuse_to_start(world: World) -> None:
-    path = world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+def test_A32_strict_callers_can_refuse_to_start(folders: AgentFolders) -> None:
+    path = folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
     with pytest.raises(DefinitionError, match=str(path)):
-        world.load().require_readable()
-    world.agent(".pi/agents/x.md")
-    world.file(".claude/agents/README.md", "# Only documentation\n")
-    world.load().require_readable()
+        folders.load().require_readable()
+    folders.agent(".pi/agents/x.md")
+    folders.file(".claude/agents/README.md", "# Only documentation\n")
+    folders.load().require_readable()
 
 
-def test_A33_pis_user_folder_can_be_moved(world: World, tmp_path: Path) -> None:
-    world.agent("agents/x.md", base=tmp_path / "elsewhere")
-    world.environment["PI_CODING_AGENT_DIR"] = str(tmp_path / "elsewhere")
-    assert world.load().find("x").source == "user"
+def test_A33_pis_user_folder_can_be_moved(folders: AgentFolders, tmp_path: Path) -> None:
+    folders.agent("agents/x.md", base=tmp_path / "elsewhere")
+    folders.environment["PI_CODING_AGENT_DIR"] = str(tmp_path / "elsewhere")
+    assert folders.load().find("x").source == "user"
 
 
-def test_A34_devkit_finds_the_nearest_folder_upward(world: World) -> None:
+def test_A34_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> None:
     far = "name: far\ndescription: d\nreadonly: true\n"
-    world.file(".pi/agents/far.md", f"---\n{far}---\n")
-    world.file("sub/.agents/near.markdown", "---\nname: near\nreadonly: 1\ntools: read, grep\n---\nBody\n")
-    (world.project / "sub" / "deep").mkdir(parents=True)
-    catalog = world.load("sub/deep")
+    folders.file(".pi/agents/far.md", f"---\n{far}---\n")
+    folders.file("sub/.agents/near.markdown", "---\nname: near\nreadonly: 1\ntools: read, grep\n---\nBody\n")
+    (folders.project / "sub" / "deep").mkdir(parents=True)
+    catalog = folders.load("sub/deep")
     assert catalog.names == ("near",)
     assert catalog.find("near").spec.readonly is True
-    (world.project / "other").mkdir()
-    assert world.load("other").names == ("far",)
+    (folders.project / "other").mkdir()
+    assert folders.load("other").names == ("far",)
 
 
-def test_A34_user_agents_of_devkit(world: World) -> None:
-    world.file(".pi/agent/agents/u.md", "---\nname: u\nreadonly: true\npackage: x\n---\n", base=world.home)
-    assert world.load().find("u").source == "user"
+def test_A34_user_agents_of_devkit(folders: AgentFolders) -> None:
+    folders.file(".pi/agent/agents/u.md", "---\nname: u\nreadonly: true\npackage: x\n---\n", base=folders.home)
+    assert folders.load().find("u").source == "user"
 
 
-def test_A35_the_five_of_devkit_are_built_in_and_read_only(world: World) -> None:
-    catalog = world.load(builtins=True)
+def test_A35_the_five_of_devkit_are_built_in_and_read_only(folders: AgentFolders) -> None:
+    catalog = folders.load(builtins=True)
     tools = {}
     for name in ("explorer", "researcher", "reviewer", "implementer", "tester"):
         entry = catalog.find(name)
@@ -161,25 +161,25 @@ def test_A35_the_five_of_devkit_are_built_in_and_read_only(world: World) -> None
             catalog.find(legacy)
 
 
-def test_B01_names_are_found_without_regard_to_case(world: World) -> None:
-    catalog = world.load(builtins=True)
+def test_B01_names_are_found_without_regard_to_case(folders: AgentFolders) -> None:
+    catalog = folders.load(builtins=True)
     assert catalog.find("explore").name == "Explore"
     assert catalog.find("GENERAL-PURPOSE").name == "general-purpose"
     with pytest.raises(UnknownAgentError, match="Explore"):
         catalog.find("nobody")
 
 
-def test_B01_an_inexact_name_that_fits_two_agents_fits_none(world: World) -> None:
-    world.agent(".pi/agents/a.md", "Twin")
-    world.agent(".pi/agents/b.md", "twin")
-    catalog = world.load()
+def test_B01_an_inexact_name_that_fits_two_agents_fits_none(folders: AgentFolders) -> None:
+    folders.agent(".pi/agents/a.md", "Twin")
+    folders.agent(".pi/agents/b.md", "twin")
+    catalog = folders.load()
     assert catalog.find("twin").name == "twin"
     with pytest.raises(UnknownAgentError, match="Twin, twin"):
         catalog.find("TWIN")
 
 
-def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
-    catalog = world.load(builtins=True)
+def test_B02_built_in_agents_leave_the_caller_its_choices(folders: AgentFolders) -> None:
+    catalog = folders.load(builtins=True)
     for entry in catalog.entries:
         assert entry.parsed.problems == (), entry.path
         assert (entry.spec.background, entry.spec.inherit_context, entry.spec.isolated) == (None, None, None)
@@ -187,59 +187,59 @@ def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
         assert not {"write", "edit"} & set(catalog.find(name).spec.tools.allow or ("write",))
 
 
-def test_the_files_of_the_built_in_agents_have_no_problem(world: World) -> None:
-    entries = world.load(builtins=True).entries
+def test_the_files_of_the_built_in_agents_have_no_problem(folders: AgentFolders) -> None:
+    entries = folders.load(builtins=True).entries
     assert [(entry.name, entry.problems) for entry in entries if entry.source == "builtin" and entry.problems] == []
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_B03_built_in_agents_can_be_switched_off_by_the_environment(world: World, switch: str) -> None:
-    world.agent(".pi/agents/mine.md", "mine")
-    world.environment[switch] = "1"
-    catalog = world.load(builtins=True)
+def test_B03_built_in_agents_can_be_switched_off_by_the_environment(folders: AgentFolders, switch: str) -> None:
+    folders.agent(".pi/agents/mine.md", "mine")
+    folders.environment[switch] = "1"
+    catalog = folders.load(builtins=True)
     assert catalog.names == ("mine",)
     assert catalog.general_purpose().name == "general-purpose"
-    world.environment[switch] = "0"
-    assert "Explore" in world.load(builtins=True).names
+    folders.environment[switch] = "0"
+    assert "Explore" in folders.load(builtins=True).names
 
 
-def test_B03_and_by_the_setting_where_the_nearest_file_wins(world: World) -> None:
-    world.file(".retinue/settings.json", '{"disableDefaultAgents": true}', base=world.home)
-    assert world.load(builtins=True).names == ()
-    world.file(".retinue/settings.json", '{"disableDefaultAgents": false}')
-    assert "Explore" in world.load(builtins=True).names
-    world.file(".retinue/settings.local.json", '{"disableDefaultAgents": true}')
-    assert world.load(builtins=True).names == ()
-    world.file(".retinue/settings.local.json", "not json")
-    assert "Explore" in world.load(builtins=True).names
+def test_B03_and_by_the_setting_where_the_nearest_file_wins(folders: AgentFolders) -> None:
+    folders.file(".retinue/settings.json", '{"disableDefaultAgents": true}', base=folders.home)
+    assert folders.load(builtins=True).names == ()
+    folders.file(".retinue/settings.json", '{"disableDefaultAgents": false}')
+    assert "Explore" in folders.load(builtins=True).names
+    folders.file(".retinue/settings.local.json", '{"disableDefaultAgents": true}')
+    assert folders.load(builtins=True).names == ()
+    folders.file(".retinue/settings.local.json", "not json")
+    assert "Explore" in folders.load(builtins=True).names
 
 
-def test_B04_disabled_agents_are_found_but_not_offered(world: World) -> None:
-    world.agent(".pi/agents/Explore.md", None, text="enabled: false\n")
-    catalog = world.load(builtins=True)
+def test_B04_disabled_agents_are_found_but_not_offered(folders: AgentFolders) -> None:
+    folders.agent(".pi/agents/Explore.md", None, text="enabled: false\n")
+    catalog = folders.load(builtins=True)
     assert not catalog.find("Explore").enabled
     assert "Explore" not in catalog.names
     assert "Explore" in {entry.name for entry in catalog.winners}
     assert "Plan" in catalog.names
 
 
-def test_precedence_from_policy_to_builtin(world: World, tmp_path: Path) -> None:
+def test_precedence_from_policy_to_builtin(folders: AgentFolders, tmp_path: Path) -> None:
     flag = '{"general-purpose": {"description": "d", "prompt": "p"}}'
     policy, plugin = tmp_path / "policy", tmp_path / "plugin"
     order: list[tuple[str, Callable[[], object]]] = [
-        ("plugin", lambda: world.agent("agents/g.md", "general-purpose", base=plugin)),
-        ("user", lambda: world.agent(".claude/agents/g.md", "general-purpose", base=world.home)),
-        ("project", lambda: world.agent(".claude/agents/g.md", "general-purpose")),
-        ("policy", lambda: world.agent("g.md", "general-purpose", base=policy)),
+        ("plugin", lambda: folders.agent("agents/g.md", "general-purpose", base=plugin)),
+        ("user", lambda: folders.agent(".claude/agents/g.md", "general-purpose", base=folders.home)),
+        ("project", lambda: folders.agent(".claude/agents/g.md", "general-purpose")),
+        ("policy", lambda: folders.agent("g.md", "general-purpose", base=policy)),
     ]
     places = {"plugin_folders": [plugin], "policy_folders": [policy], "builtins": True}
-    assert world.load(**places).find("general-purpose").source == "builtin"
+    assert folders.load(**places).find("general-purpose").source == "builtin"
     for source, write in order:
         if source == "policy":
-            assert world.load(**places, agents_json=flag).find("general-purpose").source == "flag"
+            assert folders.load(**places, agents_json=flag).find("general-purpose").source == "flag"
         write()
-        assert world.load(**places).find("general-purpose").source == source
-    catalog = world.load(**places, agents_json=flag)
+        assert folders.load(**places).find("general-purpose").source == source
+    catalog = folders.load(**places, agents_json=flag)
     assert [entry.source for entry in catalog.entries if entry.name == "general-purpose"] == [
         "policy",
         "flag",
@@ -250,7 +250,7 @@ def test_precedence_from_policy_to_builtin(world: World, tmp_path: Path) -> None
     ]
 
 
-def test_within_one_folder_of_the_project_the_homes_have_an_order(world: World) -> None:
+def test_within_one_folder_of_the_project_the_homes_have_an_order(folders: AgentFolders) -> None:
     homes = [
         ".cursor/agents/x.md",
         ".github/agents/x.agent.md",
@@ -264,65 +264,65 @@ def test_within_one_folder_of_the_project_the_homes_have_an_order(world: World) 
         ".retinue/agents/x.md",
     ]
     for home in homes:
-        path = world.agent(home)
-        assert world.load().find("x").path == str(path)
-    assert len(world.load().entries) == len(homes)
+        path = folders.agent(home)
+        assert folders.load().find("x").path == str(path)
+    assert len(folders.load().entries) == len(homes)
 
 
-def test_the_nearest_folder_wins_and_all_up_to_the_repository_are_read(world: World) -> None:
-    outside = world.agent(".claude/agents/outside.md", "outside", base=world.project.parent)
-    world.agent(".claude/agents/x.md")
-    world.agent(".claude/agents/top.md", "top")
-    near = world.agent("a/.claude/agents/x.md")
-    (world.project / "a" / "b").mkdir()
-    catalog = world.load("a/b")
+def test_the_nearest_folder_wins_and_all_up_to_the_repository_are_read(folders: AgentFolders) -> None:
+    outside = folders.agent(".claude/agents/outside.md", "outside", base=folders.project.parent)
+    folders.agent(".claude/agents/x.md")
+    folders.agent(".claude/agents/top.md", "top")
+    near = folders.agent("a/.claude/agents/x.md")
+    (folders.project / "a" / "b").mkdir()
+    catalog = folders.load("a/b")
     assert catalog.find("x").path == str(near)
     assert set(catalog.names) == {"x", "top"}
     assert str(outside) not in {entry.path for entry in catalog.entries}
 
 
 def test_without_a_repository_the_walk_goes_up_but_not_through_folders_others_can_write_to(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    (world.project / ".git").rmdir()
-    world.agent(".claude/agents/top.md", "top", base=world.project.parent)
-    assert world.load().names == ("top",)
-    world.project.parent.chmod(0o1777)
-    assert world.load().names == ()
+    folders = AgentFolders(tmp_path)
+    (folders.project / ".git").rmdir()
+    folders.agent(".claude/agents/top.md", "top", base=folders.project.parent)
+    assert folders.load().names == ("top",)
+    folders.project.parent.chmod(0o1777)
+    assert folders.load().names == ()
 
 
-def test_the_users_folder_is_the_users_even_when_the_walk_meets_it(world: World) -> None:
-    world.agent(".claude/agents/x.md", base=world.home)
-    (world.home / "code").mkdir()
-    catalog = Catalog.load(world.home / "code", environment=world.environment, builtins=False, cache=FileCache())
+def test_the_users_folder_is_the_users_even_when_the_walk_meets_it(folders: AgentFolders) -> None:
+    folders.agent(".claude/agents/x.md", base=folders.home)
+    (folders.home / "code").mkdir()
+    catalog = Catalog.load(folders.home / "code", environment=folders.environment, builtins=False, cache=FileCache())
     assert [entry.source for entry in catalog.entries] == ["user"]
 
 
-def test_claude_and_retinue_folders_are_recursive_and_pi_is_not(world: World) -> None:
-    world.agent(".claude/agents/team/deep/a.md", "a")
-    world.agent(".retinue/agents/team/b.md", "b")
-    world.agent(".pi/agents/team/c.md", "c")
-    world.agent(".claude/agents/.hidden/d.md", "d")
-    assert set(world.load().names) == {"a", "b"}
+def test_claude_and_retinue_folders_are_recursive_and_pi_is_not(folders: AgentFolders) -> None:
+    folders.agent(".claude/agents/team/deep/a.md", "a")
+    folders.agent(".retinue/agents/team/b.md", "b")
+    folders.agent(".pi/agents/team/c.md", "c")
+    folders.agent(".claude/agents/.hidden/d.md", "d")
+    assert set(folders.load().names) == {"a", "b"}
 
 
-def test_copilot_reads_only_its_own_suffix(world: World) -> None:
-    world.agent(".github/agents/deep/a.agent.md", None)
-    world.agent(".github/agents/README.md", "readme")
-    assert world.load().names == ("a",)
+def test_copilot_reads_only_its_own_suffix(folders: AgentFolders) -> None:
+    folders.agent(".github/agents/deep/a.agent.md", None)
+    folders.agent(".github/agents/README.md", "readme")
+    assert folders.load().names == ("a",)
 
 
-def test_plugins_are_found_by_their_scoped_name_too(world: World, tmp_path: Path) -> None:
-    world.agent("agents/review/deep.md", None, base=tmp_path / "kit")
-    catalog = world.load(plugin_folders=[tmp_path / "kit"])
+def test_plugins_are_found_by_their_scoped_name_too(folders: AgentFolders, tmp_path: Path) -> None:
+    folders.agent("agents/review/deep.md", None, base=tmp_path / "kit")
+    catalog = folders.load(plugin_folders=[tmp_path / "kit"])
     assert catalog.find("deep").source == "plugin"
     assert catalog.find("kit:review:deep").name == "deep"
 
 
-def test_agents_on_the_command_line(world: World) -> None:
+def test_agents_on_the_command_line(folders: AgentFolders) -> None:
     text = (
         '{"a": {"description": "d", "prompt": " P ", "tools": ["Read"], "maxTurns": 3}, "b": {"prompt": "p"}, "c": 5}'
     )
-    catalog = world.load(agents_json=text)
+    catalog = folders.load(agents_json=text)
     assert catalog.names == ("a",)
     found = catalog.find("a").spec
     assert (found.prompt, found.tools.allow, found.max_turns, found.source) == ("P", ("Read",), 3, "flag")
@@ -330,43 +330,43 @@ def test_agents_on_the_command_line(world: World) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '"x"', "{", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])
-def test_agents_on_the_command_line_that_are_no_object(world: World, text: str) -> None:
+def test_agents_on_the_command_line_that_are_no_object(folders: AgentFolders, text: str) -> None:
     with pytest.raises(UsageError):
-        world.load(agents_json=text)
+        folders.load(agents_json=text)
 
 
-def test_odd_characters_on_the_command_line(world: World) -> None:
+def test_odd_characters_on_the_command_line(folders: AgentFolders) -> None:
     text = '{"a": {"description": "\\ud800", "prompt": "p", "x": 123456789012345678901234567890}}'
-    assert len(world.load(agents_json=text).find("a").spec.hash) == 64
+    assert len(folders.load(agents_json=text).find("a").spec.hash) == 64
 
 
-def test_a_broken_file_hides_nothing_and_says_what_loads_instead(world: World) -> None:
-    user = world.agent(".claude/agents/x.md", base=world.home)
-    world.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
-    world.agent(".claude/agents/y.md", "y")
-    catalog = world.load()
+def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentFolders) -> None:
+    user = folders.agent(".claude/agents/x.md", base=folders.home)
+    folders.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
+    folders.agent(".claude/agents/y.md", "y")
+    catalog = folders.load()
     assert set(catalog.names) == {"x", "y"}
     (failed,) = catalog.failed
     assert failed.instead == str(user)
     assert str(user) in failed.reason
 
 
-def test_an_unknown_name_whose_file_is_broken_is_explained(world: World) -> None:
-    path = world.file(".claude/agents/x.md", "---\nname: x\n---\n")
+def test_an_unknown_name_whose_file_is_broken_is_explained(folders: AgentFolders) -> None:
+    path = folders.file(".claude/agents/x.md", "---\nname: x\n---\n")
     with pytest.raises(UnknownAgentError, match=str(path)):
-        world.load().find("x")
+        folders.load().find("x")
 
 
-def test_strange_things_in_a_folder_are_reported_and_never_fatal(world: World) -> None:
-    world.agent(".claude/agents/good.md", "good")
-    folder = world.project / ".claude" / "agents"
+def test_strange_things_in_a_folder_are_reported_and_never_fatal(folders: AgentFolders) -> None:
+    folders.agent(".claude/agents/good.md", "good")
+    folder = folders.project / ".claude" / "agents"
     os.mkfifo(folder / "pipe.md")
     (folder / "broken.md").symlink_to(folder / "nowhere.md")
     (folder / "loop").symlink_to(folder)
     (folder / "self.md").symlink_to(folder / "self.md")
     (folder / "folder.md").mkdir()
-    world.file(".claude/agents/big.md", b"---\nname: big\n---\n" + b"x" * (10 * 1024 * 1024))
-    world.file(".claude/agents/binary.md", b"\x00\x01\x02")
+    folders.file(".claude/agents/big.md", b"---\nname: big\n---\n" + b"x" * (10 * 1024 * 1024))
+    folders.file(".claude/agents/binary.md", b"\x00\x01\x02")
     server = socket.socket(socket.AF_UNIX)
     here = Path.cwd()
     try:
@@ -375,7 +375,7 @@ def test_strange_things_in_a_folder_are_reported_and_never_fatal(world: World) -
     finally:
         os.chdir(here)
         server.close()
-    catalog = world.load()
+    catalog = folders.load()
     assert catalog.names == ("good",)
     assert {Path(failed.path).name: failed.problem.code for failed in catalog.failed} == {
         "pipe.md": "not-a-file",
@@ -388,25 +388,25 @@ def test_strange_things_in_a_folder_are_reported_and_never_fatal(world: World) -
     assert all(failed.reason for failed in catalog.failed)
 
 
-def test_linked_files_and_folders_are_read_once(world: World, tmp_path: Path) -> None:
-    shared = world.agent("team/x.md", base=tmp_path / "shared")
-    folder = world.project / ".claude" / "agents"
+def test_linked_files_and_folders_are_read_once(folders: AgentFolders, tmp_path: Path) -> None:
+    shared = folders.agent("team/x.md", base=tmp_path / "shared")
+    folder = folders.project / ".claude" / "agents"
     folder.mkdir(parents=True)
     (folder / "team").symlink_to(shared.parent)
     (folder / "again").symlink_to(shared.parent)
-    assert world.load().names == ("x",)
-    assert len(world.load().entries) == 1
+    assert folders.load().names == ("x",)
+    assert len(folders.load().entries) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_files_and_folders_are_reported(world: World) -> None:
-    secret = world.agent(".claude/agents/secret.md", "secret")
-    closed = world.agent(".claude/agents/closed/a.md", "a").parent
-    world.agent(".claude/agents/good.md", "good")
+def test_unreadable_files_and_folders_are_reported(folders: AgentFolders) -> None:
+    secret = folders.agent(".claude/agents/secret.md", "secret")
+    closed = folders.agent(".claude/agents/closed/a.md", "a").parent
+    folders.agent(".claude/agents/good.md", "good")
     secret.chmod(0)
     closed.chmod(0)
     try:
-        catalog = world.load()
+        catalog = folders.load()
     finally:
         secret.chmod(0o600)
         closed.chmod(0o700)
@@ -414,19 +414,19 @@ def test_unreadable_files_and_folders_are_reported(world: World) -> None:
     assert {failed.path for failed in catalog.failed} == {str(secret), str(closed)}
 
 
-def test_a_folder_that_is_a_file_is_no_folder(world: World) -> None:
-    world.file(".claude", "not a folder")
-    world.file(".pi/agents", "not a folder")
-    assert world.load().entries == ()
+def test_a_folder_that_is_a_file_is_no_folder(folders: AgentFolders) -> None:
+    folders.file(".claude", "not a folder")
+    folders.file(".pi/agents", "not a folder")
+    assert folders.load().entries == ()
 
 
 SOUND = "---\nname: x\ndescription: sound\n---\nBody\n"
 
 
-def test_a_file_that_was_only_recovered_hides_no_sound_one(world: World) -> None:
-    recovered = world.file(".claude/agents/x.md", "---\nname: x\ndescription: d\n  tools: a: [b\n @c\n---\nBody\n")
-    sound = world.file(".claude/agents/x.md", SOUND, base=world.home)
-    catalog = world.load()
+def test_a_file_that_was_only_recovered_hides_no_sound_one(folders: AgentFolders) -> None:
+    recovered = folders.file(".claude/agents/x.md", "---\nname: x\ndescription: d\n  tools: a: [b\n @c\n---\nBody\n")
+    sound = folders.file(".claude/agents/x.md", SOUND, base=folders.home)
+    catalog = folders.load()
     found = catalog.find("x")
     assert found.path == str(sound)
     (loser,) = [entry for entry in catalog.entries if entry.path == str(recovered)]
@@ -435,40 +435,40 @@ def test_a_file_that_was_only_recovered_hides_no_sound_one(world: World) -> None
     assert str(sound) in note
 
 
-def test_agents_that_are_left_out_beside_the_folder_of_pi_are_named(world: World) -> None:
-    world.file(".pi/agents/near.md", SOUND)
-    left = world.file(".agents/left.md", "---\nname: left\nreadonly: true\n---\nBody\n")
-    world.file(".agents/notes.md", "Only notes.\n")
-    catalog = world.load()
+def test_agents_that_are_left_out_beside_the_folder_of_pi_are_named(folders: AgentFolders) -> None:
+    folders.file(".pi/agents/near.md", SOUND)
+    left = folders.file(".agents/left.md", "---\nname: left\nreadonly: true\n---\nBody\n")
+    folders.file(".agents/notes.md", "Only notes.\n")
+    catalog = folders.load()
     (failed,) = [each for each in catalog.failed if each.problem.severity != "info"]
     assert failed.path == str(left)
-    assert str(world.project / ".pi/agents") in failed.reason
+    assert str(folders.project / ".pi/agents") in failed.reason
     with pytest.raises(UnknownAgentError, match=str(left)):
         catalog.find("left")
 
 
-def test_a_codingcode_user_file_does_not_replace_a_built_in_agent(world: World) -> None:
+def test_a_codingcode_user_file_does_not_replace_a_built_in_agent(folders: AgentFolders) -> None:
     text = "---\nname: Plan\ndescription: mine\n---\nBody\n"
-    user = world.file(".codingcode/agents/Plan.md", text, base=world.home)
-    catalog = world.load(builtins=True)
+    user = folders.file(".codingcode/agents/Plan.md", text, base=folders.home)
+    catalog = folders.load(builtins=True)
     assert catalog.find("Plan").source == "builtin"
     (loser,) = [entry for entry in catalog.entries if entry.path == str(user)]
     assert loser.shadowed_by is not None
-    project = world.file(".codingcode/agents/Plan.md", text)
-    assert world.load(builtins=True).find("Plan").path == str(project)
+    project = folders.file(".codingcode/agents/Plan.md", text)
+    assert folders.load(builtins=True).find("Plan").path == str(project)
 
 
-def test_a_pi_agent_is_found_by_its_name_and_by_its_files_name(world: World) -> None:
-    path = world.file(".pi/agents/helper.md", "---\nname: friend\ndescription: d\n---\nBody\n")
-    assert [world.load().find(name).path for name in ("friend", "helper")] == [str(path)] * 2
-    world.file(".claude/agents/b.md", "---\nname: helper\ndescription: d\n---\nBody\n")
-    assert world.load().find("helper").path.endswith("b.md")
+def test_a_pi_agent_is_found_by_its_name_and_by_its_files_name(folders: AgentFolders) -> None:
+    path = folders.file(".pi/agents/helper.md", "---\nname: friend\ndescription: d\n---\nBody\n")
+    assert [folders.load().find(name).path for name in ("friend", "helper")] == [str(path)] * 2
+    folders.file(".claude/agents/b.md", "---\nname: helper\ndescription: d\n---\nBody\n")
+    assert folders.load().find("helper").path.endswith("b.md")
 
 
 @pytest.mark.parametrize("line", ["mode: primary", "hidden: true"])
-def test_an_opencode_agent_for_people_is_not_offered_to_agents(world: World, line: str) -> None:
-    world.file(".opencode/agent/chief.md", f"---\ndescription: d\n{line}\n---\nBody\n")
-    world.file(".opencode/agent/hand.md", "---\ndescription: d\nmode: subagent\n---\nBody\n")
-    catalog = world.load()
+def test_an_opencode_agent_for_people_is_not_offered_to_agents(folders: AgentFolders, line: str) -> None:
+    folders.file(".opencode/agent/chief.md", f"---\ndescription: d\n{line}\n---\nBody\n")
+    folders.file(".opencode/agent/hand.md", "---\ndescription: d\nmode: subagent\n---\nBody\n")
+    catalog = folders.load()
     assert [entry.name for entry in catalog.offered("claude")] == ["hand"]
     assert catalog.find("chief").startable

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.runs.system_prompt import documentation_folder
@@ -45,13 +45,13 @@ async def test_the_guide_is_told_where_the_documentation_is_and_may_read_it(
     async with Scene(tmp_path, monkeypatch, permissions_default_mode=mode) as scene:
         main = await scene.main()
         guide = await scene.child(main, "How are agents listed?", agent="retinue-guide")
-        desk = scene.desk("How are agents listed?")
-        assert str(folder / "commands.md") in desk.requests[0].system
-        desk.call("read", path=str(folder / "commands.md"), limit=5)
-        await desk.asked()
-        desk.call("read", path=str(folder / "generate.py"))
-        await desk.asked()
-        desk.say("With: retinue agents list")
+        model = scene.model("How are agents listed?")
+        assert str(folder / "commands.md") in model.requests[0].system
+        model.call("read", path=str(folder / "commands.md"), limit=5)
+        await model.asked()
+        model.call("read", path=str(folder / "generate.py"))
+        await model.asked()
+        model.say("With: retinue agents list")
         await until(lambda: not guide.live)
         bodies = [event.body for event in scene.supervisor.project.log.reader.events(guide.id)]
         page, other = [body.result for body in bodies if isinstance(body, ToolEnded)]

@@ -1,4 +1,4 @@
-"""A run that asks, with a real log: the gate and the desk without a model."""
+"""A run that asks, with a real log: the gate and the inbox without a model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Noted:
 
 
 class Asking:
-    """Use with `async with`. A log with one run in it, and a desk."""
+    """Use with `async with`. A log with one run in it, and an inbox."""
 
     def __init__(self, folder: Path, *, policy: InboxPolicy | None = None, redact: Redactor | None = None) -> None:
         self.folder = folder
@@ -85,16 +85,16 @@ class Asking:
 
     async def __aenter__(self) -> Asking:
         self.log = Log.open(self.folder, redact=self._redact)
-        self.desk = InboxService(
+        self.inbox = InboxService(
             self.log, policy=lambda: self.policy, redact=(self._redact or Redactor()).data, clock=self.clock
         )
-        self.asker = self.new_party("run-1")
+        self.asker = self.new_asker("run-1")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.log.close()
 
-    def new_party(self, run_id: str, controls: Controls | None = None) -> Asker:
+    def new_asker(self, run_id: str, controls: Controls | None = None) -> Asker:
         place = RunPlace(run_id)
         self.log.append(place, RunCreated("writer", "task", {}, "", "m", str(self.folder)))
         self.log.append(place, RunStarted("m", (), str(self.folder)))

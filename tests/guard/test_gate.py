@@ -23,10 +23,10 @@ def make(scene: Asking, rules: Rules, hooks: Spoken | None = None, tool: Noted |
     async def on_grant(rule, answer):
         granted.append(f"{answer.choice} {rule}")
         rules.grant(rule)
-        await scene.desk.rejudge()
+        await scene.inbox.rejudge()
 
     tool = tool or Noted()
-    gate = PermissionGate(rules, hooks or Spoken(), scene.asker, lambda: scene.desk, on_grant, **options)
+    gate = PermissionGate(rules, hooks or Spoken(), scene.asker, lambda: scene.inbox, on_grant, **options)
     return tool, guard_tools((tool,), gate)[0], granted
 
 
@@ -136,7 +136,7 @@ async def test_a_guard_that_raises_denies(tmp_path):
 
 async def test_a_log_that_cannot_be_written_denies(tmp_path):
     async with Asking(tmp_path) as scene:
-        scene.desk.attended = 1
+        scene.inbox.attended = 1
         tool, guarded, _ = make(scene, Rules())
         await scene.log.close()
         output = await guarded.run("c1", {"path": "a"}, scene.context())
@@ -151,7 +151,7 @@ async def test_a_persons_answer_decides_and_grants_what_it_says(tmp_path, choice
             assert item.payload == {"tool": "change", "arguments": {"path": "a"}, "call_id": "c1"}
             return InboxAnswer(choice, "Not like that.", "test")
 
-        scene.desk.approvers.append(approver)
+        scene.inbox.approvers.append(approver)
         tool, guarded, granted = make(scene, Rules())
         output = await guarded.run("c1", {"path": "a"}, scene.context())
         assert bool(tool.calls) == (choice != "deny")
@@ -167,7 +167,7 @@ async def test_a_grant_lets_go_on_what_it_covers(tmp_path):
         tool, guarded, _ = make(scene, Rules())
         calls = [asyncio.create_task(guarded.run(f"c{n}", {"path": f"{n}"}, scene.context())) for n in range(3)]
         items = await scene.waiting(3)
-        await scene.desk.answer(items[0], InboxAnswer("allow-run", by="test"))
+        await scene.inbox.answer(items[0], InboxAnswer("allow-run", by="test"))
         outputs = await asyncio.gather(*calls)
         assert len(tool.calls) == 3
         assert sorted(output.effect.allowed for output in outputs)[0] == "person: an earlier answer allowed it once"
@@ -181,15 +181,15 @@ async def test_what_a_hook_wants_asked_no_rule_recollection_or_model_answers(tmp
 
         hooks = Spoken(PreToolUse=HookResult(verdict="ask", handlers=("careful",)))
         for rules in (Rules(change=ALLOW), Rules()):
-            scene.asker = scene.new_party(f"run {len(rules.verdicts)}")
+            scene.asker = scene.new_asker(f"run {len(rules.verdicts)}")
             tool, guarded, _ = make(
                 scene, rules, hooks, recall=lambda rules=rules: rules.grant("change(*)") or True, classify=easy
             )
             call = asyncio.create_task(guarded.run("c1", {"path": "a"}, scene.context()))
             item = next(each for each in await scene.waiting() if each.state == "waiting")
-            await scene.desk.rejudge()
+            await scene.inbox.rejudge()
             assert tool.calls == [] and item.options == ("allow", "deny")
-            await scene.desk.answer(item, InboxAnswer("allow", by="test"))
+            await scene.inbox.answer(item, InboxAnswer("allow", by="test"))
             await call
             assert len(tool.calls) == 1
 
@@ -202,7 +202,7 @@ async def test_where_no_rule_may_allow_it_only_once_and_no_are_offered(tmp_path)
             offered.append((item.options, item.rule))
             return InboxAnswer("allow", by="test")
 
-        scene.desk.approvers.append(approver)
+        scene.inbox.approvers.append(approver)
         for rules, options in ((Rules(change=ASKS["critical"]), {}), (Rules(), {"redact": lambda text: text + "!"})):
             _, guarded, _ = make(scene, rules, **options)
             await guarded.run("c1", {"path": f"{len(offered)}"}, scene.context())

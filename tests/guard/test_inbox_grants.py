@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.capabilities.permissions.gatekeeper import grant
 from retinue.core.permission import InboxAnswer, ToolUse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.core.delegation import ChildView, Refusal, SpawnCall
 from retinue.core.permission import InboxAnswer

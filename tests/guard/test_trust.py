@@ -179,12 +179,12 @@ def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -
 
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".retinue").mkdir(parents=True)
-    world = open_project(project, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(home)})
+    opened = open_project(project, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(home)})
     file = project / ".retinue" / "settings.local.json"
-    with consent_stays(world, file):
+    with consent_stays(opened, file):
         file.write_text('{"permissions": {"allow": ["Bash(ls)"]}}')
-    assert world.trust.is_trusted(file, file.read_bytes())
+    assert opened.trust.is_trusted(file, file.read_bytes())
     file.write_text('{"permissions": {"allow": ["Bash"]}}')  # someone else, behind our back
-    with consent_stays(world, file):
+    with consent_stays(opened, file):
         file.write_text('{"permissions": {"allow": ["Bash", "Edit"]}}')
-    assert not world.trust.is_trusted(file, file.read_bytes())
+    assert not opened.trust.is_trusted(file, file.read_bytes())

@@ -12,6 +12,7 @@ from retinue.core.messages import AssistantMessage
 from retinue.http.transport import Events
 from retinue.models.draft import MessageDraft
 from retinue.models.wire import absorb, absorb_rest
+from tests.http.test_sse import cut
 from tests.models.scripts import (
     FORMATS,
     anthropic_events,
@@ -26,7 +27,6 @@ from tests.models.scripts import (
     responses_text,
 )
 from tests.models.servers import sse
-from tests.models.test_sse import cut
 
 WORDS = "Grüße aus Köln 🎉 — 日本語 \u202e e\u0301"
 ANSWERS: dict[str, list[bytes]] = {

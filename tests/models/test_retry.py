@@ -156,7 +156,7 @@ async def test_retry_after_is_honoured_with_jitter_on_top() -> None:
     assert time.slept == [10.5]
 
 
-async def test_a_wait_beyond_patience_ends_at_once() -> None:
+async def test_a_wait_beyond_the_limit_ends_at_once() -> None:
     time = Time()
     parts = await run(Scripted(("", Failure("rate_limit", "slow", retry_after=3600.0))), time)
     assert time.slept == [] and final(parts).failure is not None

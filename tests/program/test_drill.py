@@ -30,7 +30,7 @@ PRICE = (IN * 3 + OUT * 15) / 1e6
 MARKER = "RETINUE_DRILL_MARKER"
 RESTARTS = 40
 FREELY = ("--permission-mode", "bypassPermissions")
-LEGS = {"run.created": "c", "run.resumed": "r", "run.ended": "e"}
+ATTEMPT_EVENTS = {"run.created": "c", "run.resumed": "r", "run.ended": "e"}
 
 
 class Supervised:
@@ -101,11 +101,11 @@ def check(supervised: Supervised, name: str) -> list[dict]:
             told = BLOCK.findall(event.body.message.text)
             heard.update(run_id for run_id, status in told if status != "Interrupted")
     for row in rows:
-        legs = "".join(LEGS.get(event.body.type, "") for event in story[row["id"]])
-        assert "ee" not in legs, f"{row['id']}: {legs}"
-        assert legs.endswith("e"), f"{row['id']}: {legs}"
+        attempts = "".join(ATTEMPT_EVENTS.get(event.body.type, "") for event in story[row["id"]])
+        assert "ee" not in attempts, f"{row['id']}: {attempts}"
+        assert attempts.endswith("e"), f"{row['id']}: {attempts}"
         if row["depth"]:
-            assert heard[row["id"]] == legs.count("e"), f"{row['id']}: {legs}, heard {heard[row['id']]}"
+            assert heard[row["id"]] == attempts.count("e"), f"{row['id']}: {attempts}, heard {heard[row['id']]}"
     assert sum(row["depth"] == 1 for row in rows) == AGENTS
     assert marked(name) == []
     return rows

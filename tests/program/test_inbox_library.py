@@ -1,4 +1,4 @@
-"""Approvals for programs: `approve`, `crew.inbox`, and the terminal's understanding of a line."""
+"""Approvals for programs: `approve`, `retinue.inbox`, and the terminal's understanding of a line."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def configure(project: Project, servers: dict[str, Any], **settings: Any) -> Non
     folder = project.home / ".retinue"
     folder.mkdir(exist_ok=True)
     allow = [f"mcp__{name}" for name in servers] + ["mcp__sdk"]
-    patience = {"startTimeoutSeconds": 60}
-    data = {"mcpServers": servers, "mcp": patience, "permissions": {"allow": allow}, **settings}
+    timeouts = {"startTimeoutSeconds": 60}
+    data = {"mcpServers": servers, "mcp": timeouts, "permissions": {"allow": allow}, **settings}
     (folder / "settings.json").write_text(json.dumps(data))
 
 

@@ -34,7 +34,7 @@ async def test_fifty_agents_share_one_server(project: Project, serve: Any) -> No
         assert alive(starts(log)[0]), "it is kept a while for whoever comes next"
     said = [text_of(request.results[0]) for request in server.requests if request.results]
     assert said == [str(starts(log)[0])] * FLEET
-    assert gone(*starts(log)), "nothing outlives the crew"
+    assert gone(*starts(log)), "nothing outlives the object"
 
 
 async def test_what_a_server_asks_goes_to_the_inbox(project: Project, serve: Any) -> None:

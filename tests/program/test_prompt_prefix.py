@@ -39,7 +39,7 @@ def _parts(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def test_requests_extend_each_other_in_a_run_and_when_it_is_resumed(project: Project, serve: Any) -> None:
-    """Memory, skills, instructions and the catalog change between the two legs."""
+    """Memory, skills, instructions and the catalog change between the two attempts."""
     agent(project, "tools: Read, Write, Skill\nmemory: project\nskills: [pdf]")
     folder = skill(project.cwd / ".claude" / "skills", "pdf", body="PDF BODY")
     write = ("write", {"path": str(own(project) / "MEMORY.md"), "content": "- noted\n"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec, ToolPolicy
@@ -20,8 +20,8 @@ def scene(tmp_path, monkeypatch):
 
 async def refused(scene, node, task):
     """Whether a command outside of the bounds is denied."""
-    scene.desk(task).call("bash", command="touch made.txt")
-    await scene.desk(task).asked()
+    scene.model(task).call("bash", command="touch made.txt")
+    await scene.model(task).asked()
     await scene.supervisor.project.log.flush()
     events = scene.supervisor.project.log.reader.events(node.id)
     last = [event.body for event in events if isinstance(event.body, ToolEnded)][-1]
@@ -41,10 +41,10 @@ async def test_a_child_that_is_resumed_without_its_parent_keeps_the_bounds_of_it
     async with scene:
         for run, task in ((child, "child"), (nested, "nested")):
             again = await scene.supervisor.resume(run.id, "Go on.")
-            await scene.desk(task).asked()
+            await scene.model(task).asked()
             assert again.parent is None or again.parent.id == child.id
             assert await refused(scene, again, task)
-            scene.desk(task).say("done")
+            scene.model(task).say("done")
             await again.handle.wait()
 
 
@@ -56,8 +56,8 @@ async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
         second = scene.supervisor.members[view.id]
         scene.supervisor.stop(main, "Enough.")
         await main.handle.wait()
-        scene.desk("first").say("done")
-        await scene.desk("second").asked()
+        scene.model("first").say("done")
+        await scene.model("second").asked()
         await until(lambda: main.id not in scene.supervisor.project.part(RunGuards))
         assert await refused(scene, second, "second")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
@@ -48,8 +48,8 @@ async def test_explore_and_plan_have_a_shell_that_can_look_and_cannot_write(
         main = await scene.main()
         child = await scene.child(main, "look", agent=name)
         assert set(await tools(scene, child)) == {"read", "bash", "grep", "find", "ls"}
-        scene.desk("look").call("bash", command="cat a.txt; echo x > a.txt; touch new")
-        await scene.desk("look").asked()
+        scene.model("look").call("bash", command="cat a.txt; echo x > a.txt; touch new")
+        await scene.model("look").asked()
         (ended,) = await events(scene, child.id, ToolEnded)
         assert "alpha" in ended.result.text
         assert (tmp_path / "project" / "a.txt").read_text() == "alpha\n"
@@ -61,7 +61,7 @@ async def test_where_nothing_can_confine_a_shell_explore_has_none_and_says_so(tm
         main = await scene.main()
         child = await scene.child(main, "look", agent="Explore")
         assert set(await tools(scene, child)) == {"read", "grep", "find", "ls"}
-        scene.desk("look").say("found")
+        scene.model("look").say("found")
         await until(lambda: not child.live)
         notes = (await outcome(scene, child.id)).notes
     assert "bash is withheld: the agent is read-only, and no sandbox here can keep a shell from writing" in notes

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import Compacted
 from retinue.core.messages import user
@@ -39,9 +39,9 @@ async def test_the_life_of_an_agent_in_order_with_the_fields_of_the_seed(scene):
         child = await scene.child(main, "child", description="a look", call_id="c1")
         await until(lambda: "started" in heard.names())
         assert child.handle.steerer("only src")
-        scene.desk("child").call("ls")
-        await scene.desk("child").asked()
-        scene.desk("child").say("the finding", Usage(100, 20, 7, 3, 0.5))
+        scene.model("child").call("ls")
+        await scene.model("child").asked()
+        scene.model("child").say("the finding", Usage(100, 20, 7, 3, 0.5))
         await child.handle.wait()
         await until(lambda: "completed" in heard.names())
     assert heard.names(child.id) == ["created", "started", "steered", "completed"]
@@ -67,7 +67,7 @@ async def test_errors_and_stops_are_failures_and_a_queued_agent_says_so(scene):
         first = await scene.child(main, "first")
         queued = await scene.spawn(main, "second", background=True)
         scene.supervisor.stop(scene.supervisor.members[queued.id], "Not needed.")
-        scene.desk("first").fail("no more")
+        scene.model("first").fail("no more")
         await first.handle.wait()
         await until(lambda: heard.names().count("failed") == 2)
     assert [data["status"] for data in heard.data("created")] == ["running", "queued"]
@@ -88,12 +88,12 @@ async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what
         await until(lambda: "started" in below.names())
         grandchild.handle.steerer("psst")
         child.handle.steerer("hello")
-        scene.desk("grandchild").call("ls")
-        await scene.desk("grandchild").asked()
+        scene.model("grandchild").call("ls")
+        await scene.model("grandchild").asked()
         compacted = Compacted("manual", "pruned", 100, 50, (user("x"),))
         scene.supervisor.project.log.append(grandchild.handle.place, compacted)
         grandchild.observe(compacted)
-        scene.desk("grandchild").say("deep")
+        scene.model("grandchild").say("deep")
         await grandchild.handle.wait()
         await until(lambda: "completed" in heard.names(grandchild.id))
         assert heard.names(grandchild.id) == ["created", "started", "compacted", "completed"]
@@ -138,7 +138,7 @@ async def test_raising_the_limit_live_starts_what_waits(tmp_path, monkeypatch):
         assert scene.supervisor.queue.waiting
         (folder / "settings.json").write_text('{"maxConcurrent": 2}')
         scene.supervisor.reload_settings()
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
 
 
 async def test_a_handler_that_fails_harms_nobody(scene, caplog):
@@ -159,7 +159,7 @@ async def test_a_handler_that_fails_harms_nobody(scene, caplog):
         async with scene:
             main = await scene.main()
             child = await scene.child(main, "child")
-            scene.desk("child").say("done")
+            scene.model("child").say("done")
             assert (await child.handle.wait()).ended == "completed"
             await until(lambda: told)
             await until(lambda: len(caplog.records) == 2)

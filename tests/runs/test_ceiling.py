@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from crew_scene import Scene
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.runs.run_scene import Scene
 
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.events import ToolEnded
@@ -49,8 +49,8 @@ async def test_a_coordinator_starts_the_agents_it_names_with_the_tools_of_their_
         assert not explore.handle.launch.tools[0].spec.effects - READ_ONLY
         assert {"read", "write", "edit", "bash"} <= tools_of(general)
         assert not general.handle.launch.readonly
-        scene.desk("build").call("write", path="made.txt", content="made")
-        await scene.desk("build").asked()
+        scene.model("build").call("write", path="made.txt", content="made")
+        await scene.model("build").asked()
         assert (scene.folder / "project" / "made.txt").read_text() == "made"
 
 
@@ -99,13 +99,13 @@ async def test_plan_mode_starts_agents_and_they_can_change_nothing(scene):
     async with scene:
         main = await scene.main(permission_mode="plan")
         assert "Agent" in tools_of(main)
-        scene.desk("main").call("Agent", prompt="child", description="d", subagent_type="general-purpose")
-        await scene.desk("child").asked()
+        scene.model("main").call("Agent", prompt="child", description="d", subagent_type="general-purpose")
+        await scene.model("child").asked()
         (child,) = main.children
         assert child.handle.launch.readonly
         assert child.handle.launch.mode == "plan"
-        scene.desk("child").call("bash", command="touch made.txt")
-        await scene.desk("child").asked()
+        scene.model("child").call("bash", command="touch made.txt")
+        await scene.model("child").asked()
         assert not (scene.folder / "project" / "made.txt").exists()
         explore = await scene.child(main, "look", agent="Explore")
         assert {"read", "grep"} <= tools_of(explore)
@@ -131,7 +131,7 @@ async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_pa
         assert view.status == "queued"
     async with scene.again():
         again = await scene.supervisor.resume(view.id, "go on")
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
         assert again.handle.launch.readonly
         assert not WRITING & tools_of(again)
 
@@ -231,7 +231,7 @@ async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSp
             _compare_spending(left, below, model)
             if below.account.verdict() is not None:
                 return  # it wraps up at once: nothing is left to compare
-            await scene.desk(f"run {depth}").asked()
+            await scene.model(f"run {depth}").asked()
             _compare(scene, above, below)
             above = below
 
@@ -286,8 +286,8 @@ async def test_a_denial_of_a_rule_holds_for_the_agents_of_a_coordinator(scene):
     async with scene:
         main = await scene.main(spec=limited)
         child = await scene.child(main, "child")
-        scene.desk("child").call("bash", command="touch made.txt")
-        await scene.desk("child").asked()
+        scene.model("child").call("bash", command="touch made.txt")
+        await scene.model("child").asked()
         await scene.supervisor.project.log.flush()
         events = scene.supervisor.project.log.reader.events(child.id)
         (ended,) = [event.body for event in events if isinstance(event.body, ToolEnded)]

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.log.commands import RunCommand, send
 from retinue.log.database import connect
@@ -31,8 +31,8 @@ async def test_messages_from_another_process_are_heard_in_order_and_once(scene):
         answers = await told(scene, RunCommand(main.id, "steer", "one"), RunCommand(main.id[:8], "steer", "two"))
         assert [answer.accepted for answer in answers] == [True, True]
         assert "after its current tool calls" in answers[0].text
-        scene.desk("main").call("ls")
-        await scene.desk("main").asked()
+        scene.model("main").call("ls")
+        await scene.model("main").asked()
         assert [text for origin, text in await scene.said(main.id) if origin == "steer"] == ["one", "two"]
 
 
@@ -46,7 +46,7 @@ async def test_a_queued_run_of_another_process_is_steered_and_stopped(scene):
         assert stopped.accepted
         outcome = await scene.supervisor.members[queued.id].handle.wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "person")
-        assert scene.desk("second").requests == []
+        assert scene.model("second").requests == []
 
 
 async def test_one_run_or_its_tree_is_stopped(scene):
@@ -67,11 +67,11 @@ async def test_one_run_or_its_tree_is_stopped(scene):
 async def test_a_waiting_call_is_freed_and_a_conversation_shortened(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("child").asked()
+        scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("child").asked()
         (moved,) = await told(scene, RunCommand(main.children[0].id, "background"))
         assert (moved.accepted, main.children[0].background) == (True, True)
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         (compacted,) = await told(scene, RunCommand(main.id, "compact"))
         assert compacted.accepted
         assert main.handle.controls.take_compact()
@@ -86,7 +86,7 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
             "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, 'steer', 'late', 9e9)",
             (scene.supervisor.project.log.owner, child.id),
         )
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         await scene.clock.advance(LOOK_SECONDS)
 
@@ -103,12 +103,12 @@ async def test_nobody_looks_while_nothing_runs(scene):
     async with scene:
         main = await scene.main()
         assert scene.supervisor._commands._timer is not None
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(1)
         assert scene.supervisor._commands._timer is None
         await scene.supervisor.resume(main.id, "again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         (answer,) = await told(scene, RunCommand(main.id, "stop"))
         assert answer.accepted
 

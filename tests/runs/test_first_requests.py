@@ -15,7 +15,7 @@ from retinue.runs.preview import preview
 from retinue.runs.project import Project
 
 
-def world_of(tmp_path: Path, **files: str) -> Project:
+def project_with(tmp_path: Path, **files: str) -> Project:
     cwd = tmp_path.resolve() / "project"
     (cwd / ".git").mkdir(parents=True)
     (cwd / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
@@ -58,20 +58,20 @@ def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("capabilities.lsp", "capabilities.convert", "capabilities.web", "capabilities.web.searchers"):
         monkeypatch.setattr(f"retinue.{module}.find_spec", lambda name: None)
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     assert set(project.unavailable) == set(PLAIN)
     assert not PLAIN.keys() & set(names(await seen(project)))
 
 
 async def test_a_search_service_that_is_set_up_makes_the_search_available(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("retinue.capabilities.web.find_spec", lambda name: None)
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     project.environment = {**project.environment, "BRAVE_SEARCH_API_KEY": "k"}
     assert "web_search" in names(await seen(project))
 
 
 async def test_tools_that_another_one_stands_for_are_offered_only_by_name(tmp_path: Path) -> None:
-    project = world_of(
+    project = project_with(
         tmp_path,
         **{".retinue__agents__lister.md": "---\nname: lister\ntools: Agent, list_subagents, clear_subagents\n---\nx"},
     )
@@ -82,7 +82,7 @@ async def test_tools_that_another_one_stands_for_are_offered_only_by_name(tmp_pa
 
 
 async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_last(tmp_path: Path) -> None:
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     main = await seen(project)
     twin = await seen(project, project.catalog().find("general-purpose").spec, under_main=True)
     shared = [tool for tool in main.tools if tool.spec.name != "ask_user"]
@@ -93,15 +93,17 @@ async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_l
 
 
 async def test_plan_mode_says_what_it_is_and_how_it_ends(tmp_path: Path) -> None:
-    found = await seen(world_of(tmp_path), permission_mode="plan")
+    found = await seen(project_with(tmp_path), permission_mode="plan")
     assert "Plan mode: you only read until a plan of yours is approved." in found.system
     assert "exit_plan" in names(found) and not {"write", "edit"} & set(names(found))
-    child = await seen(world_of(tmp_path / "other"), AgentSpec(name="x", prompt="x"), permission_mode="plan", depth=1)
+    child = await seen(
+        project_with(tmp_path / "other"), AgentSpec(name="x", prompt="x"), permission_mode="plan", depth=1
+    )
     assert "end with the plan as your answer" in child.system and "exit_plan" not in names(child)
 
 
 async def test_a_run_that_nobody_can_approve_for_is_told_so(tmp_path: Path) -> None:
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     assert "Nobody can approve anything here" in (await seen(project)).system
     project.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
     assert "Nobody can approve" not in (await seen(project)).system
@@ -109,7 +111,7 @@ async def test_a_run_that_nobody_can_approve_for_is_told_so(tmp_path: Path) -> N
 
 async def test_an_agent_of_claude_code_knows_the_projects_rules_and_the_date(tmp_path: Path) -> None:
     claude = "---\nname: helper\ndescription: d\n---\nYou help."
-    project = world_of(tmp_path, **{"CLAUDE.md": "Use tabs.", ".claude__agents__helper.md": claude})
+    project = project_with(tmp_path, **{"CLAUDE.md": "Use tabs.", ".claude__agents__helper.md": claude})
     found = await seen(project, project.catalog().find("helper").spec, under_main=True)
     assert "Use tabs." in found.system and "\nDate: 20" in found.system
     explore = await seen(project, project.catalog().find("Explore").spec, under_main=True)
@@ -118,13 +120,13 @@ async def test_an_agent_of_claude_code_knows_the_projects_rules_and_the_date(tmp
 
 async def test_a_run_without_a_tool_to_start_agents_reads_nothing_about_delegation(tmp_path: Path) -> None:
     spec = AgentSpec(name="solo", prompt="x", subagents=False)
-    found = await seen(world_of(tmp_path), spec)
+    found = await seen(project_with(tmp_path), spec)
     assert "Delegation (" not in found.system
     assert not {"Agent", "get_subagent_result", "steer_subagent"} & set(names(found))
 
 
 async def test_the_type_list_leaves_out_doubles_and_helpers_of_commands(tmp_path: Path) -> None:
-    found = await seen(world_of(tmp_path))
+    found = await seen(project_with(tmp_path))
     text = next(tool.spec.description for tool in found.tools if tool.spec.name == "Agent")
     listed = {line.partition(":")[0].removeprefix("- ") for line in text.splitlines() if line.startswith("- ")}
     assert {"Explore", "Plan", "general-purpose", "reviewer", "tester", "verification"} <= listed
@@ -132,7 +134,7 @@ async def test_the_type_list_leaves_out_doubles_and_helpers_of_commands(tmp_path
 
 
 async def test_main_asks_the_person_where_there_is_one_and_hands_in_a_plan_in_plan_mode(tmp_path: Path) -> None:
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     assert not {"ask_user", "exit_plan", "ask_parent"} & set(names(await seen(project)))
     project.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
     assert names(await seen(project))[-1] == "ask_user"
@@ -140,7 +142,7 @@ async def test_main_asks_the_person_where_there_is_one_and_hands_in_a_plan_in_pl
 
 
 async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(tmp_path: Path) -> None:
-    assert "bash_output" in names(await seen(world_of(tmp_path)))
+    assert "bash_output" in names(await seen(project_with(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(t
 async def test_a_file_that_lists_the_shell_gets_what_reads_its_background_commands(
     tmp_path: Path, folder: str, keys: str, offered: bool
 ) -> None:
-    project = world_of(tmp_path, **{f"{folder}__agents__it.md": f"---\nname: it\ndescription: d\n{keys}\n---\nx"})
+    project = project_with(tmp_path, **{f"{folder}__agents__it.md": f"---\nname: it\ndescription: d\n{keys}\n---\nx"})
     found = await seen(project, project.catalog().find("it").spec, under_main=True)
     assert ("bash_output" in names(found)) is offered
     assert not any("bash_output" in note for note in found.notes)

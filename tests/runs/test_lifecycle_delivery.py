@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import ResultRead
@@ -16,24 +16,24 @@ def scene(tmp_path, monkeypatch):
 
 
 async def next_turn(scene, text="waiting"):
-    scene.desk("main").say(text)
-    await scene.desk("main").asked()
+    scene.model("main").say(text)
+    await scene.model("main").asked()
 
 
 async def test_a_parent_is_kept_open_while_a_background_child_lives_and_hears_of_its_end_once(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("main").say("I have nothing left to do")
+        scene.model("main").say("I have nothing left to do")
         await until(lambda: main.turns == 1)
         assert main.live
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         assert main.live
         await scene.clock.advance(0.2)
-        request = await scene.desk("main").asked()
+        request = await scene.model("main").asked()
         assert "the finding" in request.messages[-1].text
-        scene.desk("main").say("it found the finding")
+        scene.model("main").say("it found the finding")
         assert (await main.handle.wait()).text == "it found the finding"
         assert await scene.heard(main) == [child.id]
 
@@ -42,12 +42,12 @@ async def test_J12_a_read_in_the_moment_before_the_announcement_makes_it_needles
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
-        scene.desk("main").call("get_subagent_result", agent_id=child.id)
-        await scene.desk("main").asked()
+        scene.model("main").call("get_subagent_result", agent_id=child.id)
+        await scene.model("main").asked()
         await scene.clock.advance(1)
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         assert await scene.heard(main) == []
         assert child.consumed
@@ -57,24 +57,24 @@ async def test_a_parent_that_has_read_everything_ends_without_waiting_for_timers
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
-        scene.desk("main").call("get_subagent_result", agent_id=child.id)
-        await scene.desk("main").asked()
-        scene.desk("main").say("done")
+        scene.model("main").call("get_subagent_result", agent_id=child.id)
+        await scene.model("main").asked()
+        scene.model("main").say("done")
         assert (await main.handle.wait()).text == "done"
 
 
 async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("child").asked()
-        scene.desk("child").say("the finding")
-        await scene.desk("main").asked()
+        scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("child").asked()
+        scene.model("child").say("the finding")
+        await scene.model("main").asked()
         (child,) = main.children
         await scene.clock.advance(60)
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         assert child.consumed
         assert await scene.heard(main) == []
@@ -85,17 +85,17 @@ async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scen
 async def test_a_foreground_child_moved_to_the_background_frees_its_caller_and_is_announced_once(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("child").asked()
+        scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("child").asked()
         (child,) = main.children
         assert scene.supervisor.detach(child)
         assert not scene.supervisor.detach(child)
-        request = await scene.desk("main").asked()
+        request = await scene.model("main").asked()
         told = request.messages[-1].results[0].text
         assert "goes on" in told
         assert "notified" in told
         assert child.live
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         await scene.clock.advance(0.2)
         await next_turn(scene)
@@ -108,7 +108,7 @@ async def test_moving_a_child_that_has_ended_or_has_no_waiter_changes_nothing(sc
         child = await scene.child(main, "child")
         assert not scene.supervisor.detach(child)
         assert not scene.supervisor.detach(main)
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         assert not scene.supervisor.detach(child)
 
@@ -116,8 +116,8 @@ async def test_moving_a_child_that_has_ended_or_has_no_waiter_changes_nothing(sc
 async def test_a_parent_stopped_while_it_waits_leaves_a_moved_child_alone(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("child").asked()
+        scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("child").asked()
         (child,) = main.children
         scene.supervisor.detach(child)
         scene.supervisor.stop(main, "Escape.")
@@ -131,23 +131,23 @@ async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_p
         a, b = await scene.child(main, "a"), await scene.child(main, "b")
         scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
-        scene.desk("a").say("finding a")
-        scene.desk("b").fail()
+        scene.model("a").say("finding a")
+        scene.model("b").fail()
         await asyncio.gather(a.handle.wait(), b.handle.wait())
         await scene.clock.advance(60)
         assert await scene.heard(main) == []
         await scene.supervisor.resume(main.id, "go on")
-        request = await scene.desk("main").asked()
+        request = await scene.model("main").asked()
         news, prompt = request.messages[-2:]
         assert prompt.text == "go on"
         assert news.origin == "notification"
         assert "finding a" in news.text
         assert "Error: the provider is gone" in news.text
         assert await scene.heard(main) == [a.id, b.id]
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         await scene.supervisor.resume(main.id, "and again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main) == [a.id, b.id]
 
 
@@ -158,15 +158,15 @@ async def test_a_child_that_still_runs_when_its_parent_is_resumed_keeps_it_open_
         scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main) == []
-        scene.desk("main").say("I wait")
+        scene.model("main").say("I wait")
         await until(lambda: main.turns == 2)
         assert main.live
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         await scene.clock.advance(0.2)
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main) == [child.id]
 
 
@@ -176,12 +176,12 @@ async def test_an_end_that_was_held_when_its_parent_was_resumed_is_told_once(sce
         child = await scene.child(main, "child", join="group")
         await scene.child(main, "other", join="group")
         await scene.clock.advance(0.1)
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main) == [child.id]
         await scene.clock.advance(60)
         main.handle.steerer("anything new?")
@@ -193,7 +193,7 @@ async def test_an_announcement_the_parent_was_stopped_before_it_could_hear_is_to
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         await scene.clock.advance(0.2)
         assert child.announced
@@ -201,7 +201,7 @@ async def test_an_announcement_the_parent_was_stopped_before_it_could_hear_is_to
         await main.handle.wait()
         assert await scene.heard(main) == []
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main) == [child.id]
 
 
@@ -210,12 +210,12 @@ async def test_a_child_resumed_before_its_end_was_announced_is_announced_when_it
         main = await scene.main()
         child = await scene.child(main, "child", join="group")
         await scene.clock.advance(0.05)
-        scene.desk("child").say("first")
+        scene.model("child").say("first")
         await child.handle.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True, join="group")
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         await scene.clock.advance(60)
-        scene.desk("child").say("second")
+        scene.model("child").say("second")
         await child.handle.wait()
         await scene.clock.advance(60)
         await next_turn(scene)
@@ -232,9 +232,9 @@ async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_it
         wait = asyncio.ensure_future(Delegate(scene.supervisor, main.id).wait(second.id, 270))
         await scene.clock.advance(5)
         assert not wait.done()
-        scene.desk("first").say("done")
-        await scene.desk("second").asked()
-        scene.desk("second").say("the finding")
+        scene.model("first").say("done")
+        await scene.model("second").asked()
+        scene.model("second").say("the finding")
         await until(lambda: not scene.supervisor.members[second.id].live)
         waited = await wait
         assert (waited.end, waited.view.text) == ("completed", "the finding")
@@ -256,7 +256,7 @@ async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
         await scene.clock.advance(1)
         waited = await wait
         assert (waited.end, waited.view.status) == ("timeout", "running")
-        scene.desk("child").say("the finding")
+        scene.model("child").say("the finding")
         await child.handle.wait()
         await scene.clock.advance(0.2)
         await next_turn(scene)
@@ -266,7 +266,7 @@ async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
 async def test_a_completion_before_anyone_waits_is_not_missed(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("child").standing = "at once"
+        scene.model("child").standing = "at once"
         view = await scene.spawn(main, "child", background=True)
         await until(lambda: not scene.supervisor.members[view.id].live)
         waited = await Delegate(scene.supervisor, main.id).wait(view.id, 5)
@@ -282,12 +282,12 @@ async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(sc
         main = await scene.main()
         child = await scene.child(main, "child")
         monkeypatch.setattr("retinue.runs.notifications.notification", broken)
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         assert (await child.handle.wait()).ended == "completed"
         with pytest.raises(RuntimeError):
             await scene.clock.advance(1)
         assert child.status == "completed"
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         assert (await main.handle.wait()).ended == "completed", "a parent must not wait for post that is lost"
 
 
@@ -295,9 +295,9 @@ async def test_J10_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(s
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").call("ls", "half of it")
-        await scene.desk("child").asked()
-        scene.desk("child").fail("overloaded for good")
+        scene.model("child").call("ls", "half of it")
+        await scene.model("child").asked()
+        scene.model("child").fail("overloaded for good")
         outcome = await child.handle.wait()
         assert (outcome.ended, outcome.text, outcome.partial) == ("error", "half of it", True)
         await scene.clock.advance(0.2)
@@ -323,16 +323,16 @@ async def test_a_run_that_waits_for_its_agents_is_seen_to_wait(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         assert scene.supervisor.view(child).status == "running"
-        scene.desk("child").call("Agent", prompt="grandchild", run_in_background=False)
-        await scene.desk("grandchild").asked()
+        scene.model("child").call("Agent", prompt="grandchild", run_in_background=False)
+        await scene.model("grandchild").asked()
         assert scene.supervisor.view(child).status == "waiting", "for one in the foreground"
-        scene.desk("grandchild").say("done")
-        await scene.desk("child").asked()
+        scene.model("grandchild").say("done")
+        await scene.model("child").asked()
         assert scene.supervisor.view(child).status == "running"
-        scene.desk("child").call("Agent", prompt="another", run_in_background=True)
-        await scene.desk("another").asked()
-        await scene.desk("child").asked()
-        scene.desk("child").say("that is all, but for the other")
+        scene.model("child").call("Agent", prompt="another", run_in_background=True)
+        await scene.model("another").asked()
+        await scene.model("child").asked()
+        scene.model("child").say("that is all, but for the other")
         await until(lambda: scene.supervisor.view(child).status == "waiting")
         (listed,) = Delegate(scene.supervisor, main.id).children()
         assert (listed.status, listed.live) == ("waiting", True)
@@ -343,11 +343,11 @@ async def test_ends_that_gather_while_the_parent_is_in_a_turn_are_told_in_one_me
         main = await scene.main()
         children = [await scene.child(main, f"child {number}") for number in range(4)]
         for number, child in enumerate(children):
-            scene.desk(f"child {number}").say(f"result {number}")
+            scene.model(f"child {number}").say(f"result {number}")
             await child.handle.wait()
             await scene.clock.advance(1)  # each by itself is long announced; the turn goes on
-        scene.desk("main").call("ls")
-        request = await scene.desk("main").asked()
+        scene.model("main").call("ls")
+        request = await scene.model("main").asked()
         told = [text for origin, text in await scene.said(main.id) if origin == "notification"]
         assert len(told) == 1
         assert "4 agent(s) finished" in told[0]
@@ -360,15 +360,15 @@ async def test_ends_of_nested_agents_wait_for_nothing_once_nobody_else_works(sce
         main = await scene.main()
         middle = await scene.child(main, "middle")
         inner = await scene.child(middle, "inner")
-        scene.desk("main").say("waiting")
-        scene.desk("middle").say("waiting, too")
+        scene.model("main").say("waiting")
+        scene.model("middle").say("waiting, too")
         await until(lambda: main.handle.controls.at_rest and middle.handle.controls.at_rest)
-        for desk, ended in (("inner", inner), ("middle", middle)):
-            scene.desk(desk).say(f"{desk} is done")
+        for task, ended in (("inner", inner), ("middle", middle)):
+            scene.model(task).say(f"{task} is done")
             await ended.handle.wait()
-            above = {"inner": "middle", "middle": "main"}[desk]
-            await scene.desk(above).asked()  # no clock has moved
-        scene.desk("main").say("done")
+            above = {"inner": "middle", "middle": "main"}[task]
+            await scene.model(above).asked()  # no clock has moved
+        scene.model("main").say("done")
         assert (await main.handle.wait()).ended == "completed"
 
 
@@ -376,15 +376,15 @@ async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of
     async with scene:
         main = await scene.main()
         first, second = [await scene.child(main, f"child {number}") for number in range(2)]
-        scene.desk("child 0").say("one")
+        scene.model("child 0").say("one")
         await first.handle.wait()
         await scene.clock.advance(1)
         Delegate(scene.supervisor, main.id).consume(first.id)
-        scene.desk("child 1").say("two")
+        scene.model("child 1").say("two")
         await second.handle.wait()
         await scene.clock.advance(1)
-        scene.desk("main").call("ls")
-        await scene.desk("main").asked()
+        scene.model("main").call("ls")
+        await scene.model("main").asked()
         assert await scene.heard(main) == [second.id]
 
 
@@ -393,9 +393,9 @@ async def test_what_the_parent_reads_while_its_message_waits_is_not_told_again(s
         main = await scene.main()
         first, second = [await scene.child(main, f"child {number}") for number in range(2)]
         for number, child in enumerate((first, second)):
-            scene.desk(f"child {number}").say("found")
+            scene.model(f"child {number}").say("found")
             await child.handle.wait()
         await scene.clock.advance(1)  # one message about both waits for the end of the turn
-        scene.desk("main").call("get_subagent_result", agent_id=first.id)
-        await scene.desk("main").asked()
+        scene.model("main").call("get_subagent_result", agent_id=first.id)
+        await scene.model("main").asked()
         assert await scene.heard(main) == [second.id]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from crew_scene import Scene, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ToolEnded
@@ -53,7 +53,7 @@ class Story:
         self.tasks: list[str] = []
         self.ids: dict[str, str] = {}
         self.answers: list[tuple[str, str]] = []
-        """(task, answer) of every leg that ended by itself, in order."""
+        """(task, answer) of every attempt that ended by itself, in order."""
 
     @property
     def supervisor(self):
@@ -90,20 +90,20 @@ class Story:
         if child.live:
             task = self.task(child)
             answer = f"[{task} answer {len(self.answers)}]"
-            self.scene.desk(task).say(answer)
+            self.scene.model(task).say(answer)
             outcome = await child.handle.wait()
             self.answers.append((task, outcome.text))
 
     async def fail(self, child: RunNode) -> None:
         task = self.task(child)
         failure = f"[{task} failure {len(self.answers)}]"
-        self.scene.desk(task).fail(failure)
+        self.scene.model(task).fail(failure)
         await child.handle.wait()
         self.answers.append((task, failure))
 
     async def read(self, child: RunNode) -> None:
-        self.scene.desk("main").call("get_subagent_result", agent_id=child.id)
-        await self.scene.desk("main").asked()
+        self.scene.model("main").call("get_subagent_result", agent_id=child.id)
+        await self.scene.model("main").asked()
 
     async def stop(self, child: RunNode) -> None:
         reason = f"[{self.task(child)} stopped {len(self.answers)}]"
@@ -115,12 +115,12 @@ class Story:
         assert not child.handle.steerer("too late")
         view = await self.scene.spawn(self.main, "go on", resume=child.id, background=True, join=mode)
         assert isinstance(view, ChildView), view
-        await self.scene.desk(self.task(child)).asked()
+        await self.scene.model(self.task(child)).asked()
 
     async def steer(self, child: RunNode) -> None:
         assert child.handle.steerer("more")
-        self.scene.desk(self.task(child)).call("ls")
-        await self.scene.desk(self.task(child)).asked()
+        self.scene.model(self.task(child)).call("ls")
+        await self.scene.model(self.task(child)).asked()
 
     async def later(self, seconds: float) -> None:
         await self.scene.clock.advance(seconds)
@@ -128,15 +128,15 @@ class Story:
     async def turn(self) -> None:
         """The parent has a turn, in which it hears what there is to hear."""
         self.main.handle.steerer("anything new?")
-        self.scene.desk("main").say("hm")
-        await self.scene.desk("main").asked()
+        self.scene.model("main").say("hm")
+        await self.scene.model("main").asked()
 
     async def leave(self) -> None:
         """A person stops the parent and comes back."""
         self.supervisor.stop(self.main, "Later.")
         await self.main.handle.wait()
         await self.supervisor.resume(self.ids["main"], "back")
-        await self.scene.desk("main").asked()
+        await self.scene.model("main").asked()
 
     async def restart(self) -> None:
         """The process dies and another takes the parent up."""
@@ -149,11 +149,11 @@ class Story:
         await self.supervisor.project.close()
         self.scene.again()
         await self.supervisor.resume(self.ids["main"], "back")
-        await self.scene.desk("main").asked()
+        await self.scene.model("main").asked()
         for task in live:  # an interrupted child is taken up again by its parent, who was told of it
             view = await self.scene.spawn(self.main, "go on", resume=self.ids[task], background=True)
             assert isinstance(view, ChildView), view
-            await self.scene.desk(task).asked()
+            await self.scene.model(task).asked()
 
     async def finish(self) -> None:
         for task in self.tasks:

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.runs.delegate import Delegate
@@ -22,13 +22,13 @@ async def test_J02_the_next_in_line_starts_when_one_ends_and_foreground_and_nest
         third = await scene.spawn(main, "third", background=True)
         assert [view.queue_position for view in Delegate(scene.supervisor, main.id).children()] == [2, 1, None]
         nested = await scene.child(first, "nested")
-        scene.desk("main").call("Agent", prompt="now", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("now").asked()
+        scene.model("main").call("Agent", prompt="now", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("now").asked()
         assert scene.supervisor.queue.running == 1
-        scene.desk("nested").say("done")
+        scene.model("nested").say("done")
         await nested.handle.wait()
         scene.supervisor.stop(first, "x")
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
         assert [scene.supervisor.members[each.id].status for each in (second, third)] == ["running", "queued"]
 
 
@@ -43,16 +43,16 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
         await scene.child(main, "first")
         second = await scene.spawn(main, "second", background=True)
         shutil.rmtree(other)
-        scene.desk("first").say("done")
+        scene.model("first").say("done")
         outcome = await scene.supervisor.members[second.id].handle.wait()
         assert (outcome.ended, "does not exist any more" in outcome.failure.message) == ("error", True)
         other.mkdir()
         third = await scene.spawn(main, "third", background=True)
-        await scene.desk("third").asked()
+        await scene.model("third").asked()
         assert scene.supervisor.members[third.id].status == "running"
         await scene.clock.advance(1)
-        scene.desk("main").say("hm")
-        await scene.desk("main").asked()
+        scene.model("main").say("hm")
+        await scene.model("main").asked()
         assert second.id in await scene.heard(main)
 
 
@@ -64,8 +64,8 @@ async def test_J15_children_are_listed_newest_first_and_waiting_for_all_includes
         ids += [(await scene.spawn(main, f"task {n}", background=True)).id for n in range(3)]
         assert [view.id for view in Delegate(scene.supervisor, main.id).children()] == ids[::-1]
         for task in ("first", "task 0", "task 1", "task 2"):
-            scene.desk(task).standing = "done"
-        scene.desk("first").fail()
+            scene.model(task).standing = "done"
+        scene.model("first").fail()
         scene.supervisor.stop(main, "x")
         await scene.supervisor.wait_all()
         assert not scene.supervisor.busy
@@ -76,33 +76,33 @@ async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("first answer")
+        scene.model("child").say("first answer")
         await child.handle.wait()
         await scene.child(main, "busy")
-        asked = len(scene.desk("child").requests)
+        asked = len(scene.model("child").requests)
         view = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert (view.status, view.queue_position) == ("queued", 1)
         assert Delegate(scene.supervisor, main.id).stop(child.id).id == child.id
         assert (await child.handle.wait()).ended == "stopped"
-        assert len(scene.desk("child").requests) == asked
+        assert len(scene.model("child").requests) == asked
         await scene.spawn(main, "go on", resume=child.id, background=True)
-        scene.desk("busy").say("done")
-        assert (await scene.desk("child").asked()).messages[-1].text == "go on"
+        scene.model("busy").say("done")
+        assert (await scene.model("child").asked()).messages[-1].text == "go on"
 
 
 async def test_J18_a_foreground_resume_gives_its_answer_to_the_call_and_no_announcement(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("first answer")
+        scene.model("child").say("first answer")
         await child.handle.wait()
-        scene.desk("main").call("Agent", prompt="go on", resume=child.id, run_in_background=False)
-        await scene.desk("child").asked()
-        scene.desk("child").say("second answer")
-        request = await scene.desk("main").asked()
+        scene.model("main").call("Agent", prompt="go on", resume=child.id, run_in_background=False)
+        await scene.model("child").asked()
+        scene.model("child").say("second answer")
+        request = await scene.model("main").asked()
         assert "second answer" in request.messages[-1].results[0].text
         await scene.clock.advance(60)
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         assert await scene.heard(main) == []
 
@@ -111,15 +111,15 @@ async def test_what_a_person_resumes_is_announced_to_its_parent(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("first answer")
+        scene.model("child").say("first answer")
         await child.handle.wait()
         await scene.clock.advance(1)
         await scene.supervisor.resume(child.id, "for me")
-        await scene.desk("child").asked()
-        scene.desk("child").say("answer for you")
+        await scene.model("child").asked()
+        scene.model("child").say("answer for you")
         await child.handle.wait()
         await until(lambda: not child.live)
         await scene.clock.advance(1)
-        scene.desk("main").say("hm")
-        await scene.desk("main").asked()
+        scene.model("main").say("hm")
+        await scene.model("main").asked()
         assert await scene.heard(main) == [child.id, child.id]

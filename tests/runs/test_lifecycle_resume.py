@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from crew_scene import SPENT, Scene, until
+from tests.runs.run_scene import SPENT, Scene, until
 
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.events import RunCreated, RunResumed, RunStarted
@@ -48,18 +48,18 @@ async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_count
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="worker")
-        scene.desk("child").call("ls")
-        await scene.desk("child").asked()
-        scene.desk("child").say("first answer")
+        scene.model("child").call("ls")
+        await scene.model("child").asked()
+        scene.model("child").say("first answer")
         await child.handle.wait()
         before = launch_facts(child)
         view = await scene.spawn(main, "and now?", resume="worker", background=True)
         assert isinstance(view, ChildView)
-        request = await scene.desk("child").asked()
+        request = await scene.model("child").asked()
         assert [m.text for m in request.messages if m.type != "tool"] == ["child", "", "first answer", "and now?"]
         assert scene.supervisor.members[view.id] is child
         assert launch_facts(child) == before
-        scene.desk("child").say("second answer")
+        scene.model("child").say("second answer")
         outcome = await child.handle.wait()
         assert (outcome.text, outcome.turns, outcome.tool_uses) == ("second answer", 3, 1)
         assert child.usage == outcome.usage == SPENT + SPENT + SPENT
@@ -72,7 +72,7 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
     async with scene:
         main = await scene.main(model="anthropic/claude-opus-4-1", permission_mode="plan")
         child = await scene.child(main, "child", agent="careful", name="worker", description="careful work")
-        scene.desk("child").say("first answer")
+        scene.model("child").say("first answer")
         await child.handle.wait()
         before = launch_facts(child)
         assert before["model"] == "anthropic/claude-opus-4-1", "a child inherits the model of its parent"
@@ -80,12 +80,12 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
     (scene.folder / "project" / ".retinue" / "agents" / "careful.md").unlink()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         wanted = {"id": child.id, "beginning": child.id[:8], "name": "worker"}[by]
         view = await scene.spawn(main, "and now?", resume=wanted, background=True)
         assert isinstance(view, ChildView), view
         assert (view.id, view.handle, view.description, view.depth) == (child.id, "worker", "careful work", 1)
-        request = await scene.desk("child").asked()
+        request = await scene.model("child").asked()
         assert request.messages[-1].text == "and now?"
         again = scene.supervisor.members[child.id]
         assert launch_facts(again) == before
@@ -104,7 +104,7 @@ async def test_a_resume_by_a_person_gives_a_child_no_tool_that_it_did_not_have(s
         assert "write" not in tools
     async with scene.again():
         alone = await scene.supervisor.resume(wide.id, "go on")
-        await scene.desk("wide").asked()
+        await scene.model("wide").asked()
         assert launch_facts(alone)["tools"] == tools
 
 
@@ -114,10 +114,10 @@ async def test_limits_of_the_file_still_win_over_what_the_call_had_asked_for(sce
         main = await scene.main()
         child = await scene.child(main, "child", agent="short", max_turns=50)
         assert child.handle.launch.limits.max_turns == 3
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True)
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         assert child.handle.launch.limits.max_turns == 3
 
 
@@ -141,7 +141,7 @@ async def test_a_live_run_is_not_resumed_here_or_by_another_supervisor(scene):
 async def test_of_two_supervisors_that_resume_one_run_only_one_gets_it(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         first = scene.supervisor
         async with scene.again():
@@ -155,10 +155,10 @@ async def test_of_two_supervisors_that_resume_one_run_only_one_gets_it(scene):
 async def test_a_run_that_is_just_ending_is_resumed_when_it_has_ended(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await until(lambda: main.handle.controls.ended)
         again = await scene.supervisor.resume(main.id, "one more")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert again is main
         assert (main.live, main.attempt) == (True, 2)
 
@@ -175,9 +175,9 @@ async def test_a_run_that_was_cut_off_in_the_queue_starts_when_it_is_resumed(tmp
     await scene.supervisor.project.close()
     async with scene.again():
         again = await scene.supervisor.resume(queued.id)
-        request = await scene.desk("second").asked()
+        request = await scene.model("second").asked()
         assert request.messages[0].text == "second"
-        scene.desk("second").say("done")
+        scene.model("second").say("done")
         assert (await again.handle.wait()).ended == "completed"
         kinds = [type(event.body) for event in scene.supervisor.project.log.reader.events(queued.id)]
         assert kinds[:3] == [RunCreated, RunResumed, RunStarted]
@@ -190,7 +190,7 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         for steps in (*range(60), None):
             attempt = child.attempt
@@ -202,8 +202,8 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
             task.cancel()
             await asyncio.wait({task})
             if child.attempt > attempt:
-                await scene.desk("child").asked()
-                scene.desk("child").say("done again")
+                await scene.model("child").asked()
+                scene.model("child").say("done again")
                 await child.handle.wait()
             row = scene.supervisor.project.log.reader.run(child.id)
             assert (row.state, row.ended) == ("ended", "completed")
@@ -215,11 +215,11 @@ async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_rest
         main = await scene.main()
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
-        scene.desk("grandchild").say("done", Usage(100, 50, 0, 0, 0.5))
+        scene.model("grandchild").say("done", Usage(100, 50, 0, 0, 0.5))
         await grandchild.handle.wait()
         assert child.below == main.below == Usage(100, 50, 0, 0, 0.5)
-        scene.desk("child").standing = "done"
-        scene.desk("child").say("done")
+        scene.model("child").standing = "done"
+        scene.model("child").say("done")
         await scene.clock.advance(1)
         outcome = await child.handle.wait()
         assert outcome.tree_usage == outcome.usage + Usage(100, 50, 0, 0, 0.5)
@@ -227,7 +227,7 @@ async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_rest
         assert spent == outcome.tree_usage
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert main.below == spent
         await scene.spawn(main, "go on", resume=child.id, background=True)
         again = scene.supervisor.members[child.id]
@@ -240,7 +240,7 @@ async def test_an_unpriced_child_makes_the_cost_of_its_ancestors_unknown_but_not
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("done", Usage(100, 50, 0, 0, None))
+        scene.model("child").say("done", Usage(100, 50, 0, 0, None))
         await child.handle.wait()
         assert main.below == Usage(100, 50, 0, 0, None)
 
@@ -249,11 +249,11 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="worker", description="some work")
-        scene.desk("child").say("the whole answer")
+        scene.model("child").say("the whole answer")
         await child.handle.wait()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         await scene.supervisor.project.log.flush()
         way = Delegate(scene.supervisor, main.id)
         (listed,) = way.children()

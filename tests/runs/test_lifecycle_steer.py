@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.events import ToolEnded
@@ -27,11 +27,11 @@ async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_or
         assert isinstance(way.steer(child.id, "one"), ChildView)
         assert isinstance(way.steer(child.name, "two"), ChildView)
         assert child.handle.steerer("three")
-        scene.desk("child").call("ls")
-        request = await scene.desk("child").asked()
+        scene.model("child").call("ls")
+        request = await scene.model("child").asked()
         assert [m.text for m in request.messages if m.type == "user"] == ["child", "one", "two", "three"]
         assert request.messages[-4].type == "tool"
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         assert await steers(scene, child.id) == ["one", "two", "three"]
 
@@ -41,9 +41,9 @@ async def test_a_message_that_comes_with_the_last_answer_makes_another_turn(scen
         main = await scene.main()
         child = await scene.child(main, "child")
         assert child.handle.steerer("wait, also this")
-        scene.desk("child").say("done")
-        await scene.desk("child").asked()
-        scene.desk("child").say("done with that, too")
+        scene.model("child").say("done")
+        await scene.model("child").asked()
+        scene.model("child").say("done with that, too")
         assert (await child.handle.wait()).text == "done with that, too"
 
 
@@ -54,24 +54,24 @@ async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
         queued = await scene.spawn(main, "second", background=True)
         way = Delegate(scene.supervisor, main.id)
         assert way.steer(queued.id, "for later").status == "queued"
-        assert scene.desk("second").requests == []
+        assert scene.model("second").requests == []
         starting = await scene.spawn(first, "nested", background=True)
         assert Delegate(scene.supervisor, first.id).steer(starting.id, "early").status == "starting"
-        assert [m.text for m in (await scene.desk("nested").asked()).messages] == ["nested", "early"]
-        scene.desk("nested").say("done")
+        assert [m.text for m in (await scene.model("nested").asked()).messages] == ["nested", "early"]
+        scene.model("nested").say("done")
         await scene.supervisor.members[starting.id].handle.wait()
         await asyncio.sleep(0.01)  # its end is on its way to the parent
-        scene.desk("first").standing = "done"
-        scene.desk("first").say("done")
+        scene.model("first").standing = "done"
+        scene.model("first").say("done")
         await scene.clock.advance(1)
-        assert [m.text for m in (await scene.desk("second").asked()).messages] == ["second", "for later"]
+        assert [m.text for m in (await scene.model("second").asked()).messages] == ["second", "for later"]
 
 
 async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "too late")
         assert isinstance(refused, Refusal)
@@ -91,8 +91,8 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Stopped by the user.")
         await child.handle.wait()
-        scene.desk("main").call("steer_subagent", agent_id=child.id, message="go on")
-        await scene.desk("main").asked()
+        scene.model("main").call("steer_subagent", agent_id=child.id, message="go on")
+        await scene.model("main").asked()
         told = await last_result(scene, main.id)
         assert "is not running (stopped): the message was not delivered" in told
         assert "The user stopped it: leave it" in told and "Resume" not in told
@@ -100,7 +100,7 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
         assert isinstance(refused, Refusal) and refused.code == "STOPPED_BY_USER"
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "The user stopped it: leave it" in refused.message
 
@@ -144,22 +144,22 @@ async def test_nobody_steers_the_children_of_others(scene):
             assert refused.code == "AGENT_NOT_FOUND"
 
 
-async def test_the_handle_of_an_earlier_leg_steers_and_stops_nothing(scene):
+async def test_the_handle_of_an_earlier_attempt_steers_and_stops_nothing(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
         old = child.handle
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await old.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True)
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         assert not await old.steer("hello")
         assert not await old.stop()
         assert child.live
         assert old.outcome.text == "done"
         assert child.handle.steerer("hello")
-        scene.desk("child").say("again")
-        await scene.desk("child").asked()
-        scene.desk("child").say("and again")
+        scene.model("child").say("again")
+        await scene.model("child").asked()
+        scene.model("child").say("and again")
         assert (await child.handle.wait()).text == "and again"
         await until(lambda: not child.live)

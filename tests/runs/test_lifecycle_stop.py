@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.events import RunEnded, RunStarted
@@ -33,8 +33,8 @@ async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_an
         assert len(bodies(scene, second.id, RunEnded)) == 1
         assert not scene.supervisor.stop(second, "again")
         await scene.clock.advance(1)
-        scene.desk("main").say("waiting")
-        await scene.desk("main").asked()
+        scene.model("main").say("waiting")
+        await scene.model("main").asked()
         assert await scene.heard(main) == [second.id]
         assert first.live
 
@@ -48,15 +48,15 @@ async def test_a_run_that_is_stopped_before_its_first_step_ends_as_stopped(scene
         assert scene.supervisor.stop(child, "At once.")
         assert (await child.handle.wait()).ended == "stopped"
         assert scene.supervisor.queue.running == 0
-        assert scene.desk("child").requests == []
+        assert scene.model("child").requests == []
 
 
 async def test_a_running_run_keeps_what_it_has_said_and_says_so(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").call("ls", "I have found the first half.")
-        await until(lambda: len(scene.desk("child").requests) == 2)
+        scene.model("child").call("ls", "I have found the first half.")
+        await until(lambda: len(scene.model("child").requests) == 2)
         assert scene.supervisor.stop(child, "Enough.")
         outcome = await child.handle.wait()
         assert (outcome.ended, outcome.text, outcome.partial) == ("stopped", "I have found the first half.", True)
@@ -68,25 +68,25 @@ async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
     async with scene:
         main = await scene.main()
         background = await scene.child(main, "background")
-        scene.desk("main").call("Agent", prompt="foreground", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("foreground").asked()
+        scene.model("main").call("Agent", prompt="foreground", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("foreground").asked()
         foreground = main.children[-1]
         scene.supervisor.stop(main, "Escape.")
         assert (await main.handle.wait()).ended == "stopped"
         outcome = await foreground.handle.wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "agent")
         assert background.live
-        scene.desk("background").say("done")
+        scene.model("background").say("done")
         assert (await background.handle.wait()).ended == "completed"
 
 
 async def test_a_parents_ending_comes_after_those_of_its_foreground_children(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="a", subagent_type="general-purpose", run_in_background=False)
-        await scene.desk("a").asked()
-        scene.desk("a").call("Agent", prompt="b", subagent_type="general-purpose", run_in_background=False)
-        await until(lambda: main.children[0].handle.outcome or scene.desk("a").requests)
+        scene.model("main").call("Agent", prompt="a", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("a").asked()
+        scene.model("a").call("Agent", prompt="b", subagent_type="general-purpose", run_in_background=False)
+        await until(lambda: main.children[0].handle.outcome or scene.model("a").requests)
         scene.supervisor.stop(main, "Escape.")
         await main.handle.wait()
         reader = scene.supervisor.project.log.reader
@@ -104,7 +104,7 @@ async def test_stopping_a_tree_ends_background_descendants_too(scene):
         assert scene.supervisor.stop_tree(child, "All of it.") == 2
         assert (await child.handle.wait()).ended == "stopped"
         assert (await grandchild.handle.wait()).ended == "stopped"
-        await scene.desk("other").asked()
+        await scene.model("other").asked()
         assert main.live
         assert scene.supervisor.members[other.id].live
 
@@ -129,8 +129,8 @@ async def test_what_a_person_stopped_is_not_resumed_by_an_agent_but_by_a_person(
         assert isinstance(refused, Refusal)
         assert refused.code == "STOPPED_BY_USER"
         await scene.supervisor.resume(child.id, "I changed my mind", background=True)
-        await scene.desk("child").asked()
-        scene.desk("child").say("done after all")
+        await scene.model("child").asked()
+        scene.model("child").say("done after all")
         assert (await child.handle.wait()).ended == "completed"
 
 
@@ -142,11 +142,11 @@ async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by
         assert (await child.handle.wait()).stopped_by == "agent"
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ChildView)
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
     assert (await child.handle.wait()).stopped_by == "program"
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ChildView)
 
@@ -159,7 +159,7 @@ async def test_a_user_stop_is_remembered_after_a_restart(scene):
         await child.handle.wait()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         refused = await scene.spawn(main, "go on", resume=child.id[:8])
         assert isinstance(refused, Refusal)
         assert refused.code == "STOPPED_BY_USER"
@@ -168,7 +168,7 @@ async def test_a_user_stop_is_remembered_after_a_restart(scene):
 async def test_a_spawn_that_is_cancelled_leaves_no_run_alive(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("child").standing = "done"
+        scene.model("child").standing = "done"
         for steps in range(40):
             task = asyncio.ensure_future(scene.spawn(main, "child", background=False))
             for _ in range(steps):

@@ -1,7 +1,7 @@
 """J17: what ended long ago leaves memory, what is needed stays, and nothing is lost either way."""
 
 import pytest
-from crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.core.delegation import ChildView
 from retinue.runs.delegate import Delegate
@@ -14,15 +14,15 @@ def scene(tmp_path, monkeypatch):
 
 async def ended(scene, main, task):
     child = await scene.child(main, task, name=task)
-    scene.desk(task).say(f"answer of {task}")
+    scene.model(task).say(f"answer of {task}")
     await child.handle.wait()
     return child
 
 
 async def hear(scene):
     """The main agent has a turn."""
-    scene.desk("main").say("hm")
-    await scene.desk("main").asked()
+    scene.model("main").say("hm")
+    await scene.model("main").asked()
 
 
 async def test_J17_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_or_waits(scene):
@@ -57,8 +57,8 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         assert [view.id for view in way.children()] == [old.id]
         view = await scene.spawn(main, "go on", resume="old", background=True)
         assert isinstance(view, ChildView)
-        await scene.desk("old").asked()
-        scene.desk("old").say("more")
+        await scene.model("old").asked()
+        scene.model("old").say("more")
         again = scene.supervisor.members[old.id]
         outcome = await again.handle.wait()
         assert again is not old
@@ -79,7 +79,7 @@ async def test_an_end_its_parent_has_not_heard_of_is_not_forgotten(scene):
         await scene.supervisor.members[other.id].handle.wait()
         await scene.clock.advance(25)
         assert {child.id, other.id} <= set(scene.supervisor.members)
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         await scene.clock.advance(1)
         await hear(scene)
@@ -97,7 +97,7 @@ async def test_a_finished_parent_stays_while_anything_below_it_lives(scene):
         await hear(scene)
         await scene.clock.advance(700)
         assert child.id in scene.supervisor.members
-        scene.desk("grandchild").say("done")
+        scene.model("grandchild").say("done")
         await grandchild.handle.wait()
         await scene.clock.advance(700)
         assert child.id not in scene.supervisor.members
@@ -107,7 +107,7 @@ async def test_a_finished_parent_stays_while_anything_below_it_lives(scene):
 async def test_when_there_is_nothing_left_to_forget_no_timer_is(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(700)
         assert scene.supervisor.members == {}

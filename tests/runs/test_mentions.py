@@ -1,7 +1,7 @@
 """Y05: where `@name message` goes."""
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 
@@ -19,10 +19,10 @@ async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(sce
             routed = await route(scene.supervisor, main, text)
             assert isinstance(routed, ToAgent)
             assert (routed.action, routed.view.id) == ("steered", child.id)
-        scene.desk("child").call("ls")
-        request = await scene.desk("child").asked()
+        scene.model("child").call("ls")
+        request = await scene.model("child").asked()
         assert [m.text for m in request.messages[-2:]] == ["only src", "and tests"]
-        assert len(scene.desk("main").requests) == 1
+        assert len(scene.model("main").requests) == 1
 
 
 async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
@@ -32,8 +32,8 @@ async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
         await scene.spawn(main, "second", background=True, name="second")
         routed = await route(scene.supervisor, main, "@second look closely")
         assert (routed.action, routed.view.status) == ("steered", "queued")
-        scene.desk("first").say("done")
-        assert (await scene.desk("second").asked()).messages[-1].text == "look closely"
+        scene.model("first").say("done")
+        assert (await scene.model("second").asked()).messages[-1].text == "look closely"
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped by the user"])
@@ -44,27 +44,27 @@ async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_
         if stopped:
             scene.supervisor.stop(child, "Stopped by the user.")
         else:
-            scene.desk("child").say("done")
+            scene.model("child").say("done")
         await child.handle.wait()
         routed = await route(scene.supervisor, main, "@scout and the tests?")
         assert (routed.action, routed.view.id, routed.view.background) == ("resumed", child.id, True)
-        assert (await scene.desk("child").asked()).messages[-1].text == "and the tests?"
-        scene.desk("child").say("tests are fine")
+        assert (await scene.model("child").asked()).messages[-1].text == "and the tests?"
+        scene.model("child").say("tests are fine")
         await child.handle.wait()
         await scene.clock.advance(1)
-        scene.desk("main").say("hm")
-        assert "tests are fine" in (await scene.desk("main").asked()).messages[-1].text
+        scene.model("main").say("hm")
+        assert "tests are fine" in (await scene.model("main").asked()).messages[-1].text
 
 
 async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         routed = await route(scene.supervisor, main, "@scout one more thing")
         assert (routed.action, routed.view.id, routed.view.handle) == ("resumed", child.id, "scout")
 
@@ -113,7 +113,7 @@ async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_se
         main = await direct.main()
         routed = await route(direct.supervisor, main, "@agent-explore find it")
         assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
-        await direct.desk("find it").asked()
+        await direct.model("find it").asked()
         assert await route(direct.supervisor, main, "@nobody find it") == ToMain("@nobody find it")
 
 
@@ -124,28 +124,28 @@ async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
         deep = await scene.child(child, "grandchild", name="deep")
         routed = await route(scene.supervisor, main, "@deep hello")
         assert (routed.action, routed.view.id) == ("steered", deep.id)
-        scene.desk("grandchild").say("done")
-        await until(lambda: len(scene.desk("grandchild").requests) == 2)
-        scene.desk("grandchild").say("done")
+        scene.model("grandchild").say("done")
+        await until(lambda: len(scene.model("grandchild").requests) == 2)
+        scene.model("grandchild").say("done")
         await deep.handle.wait()
         routed = await route(scene.supervisor, main, "@deep go on")
         assert (routed.action, routed.view.id, routed.view.parent_id) == ("resumed", deep.id, child.id)
-        await scene.desk("grandchild").asked()
+        await scene.model("grandchild").asked()
     async with scene.again():
         routed = await route(scene.supervisor, main.id, "@deep and again")
         assert (routed.action, routed.view.id) == ("resumed", deep.id)
-        await scene.desk("grandchild").asked()
+        await scene.model("grandchild").asked()
 
 
 async def test_what_cannot_be_delivered_says_why(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         here, there = scene.supervisor, scene.again()
         await there.resume(child.id, "elsewhere")
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         routed = await route(here, main, "@scout hello")
         assert isinstance(routed, Undelivered)
         assert "is being run by process" in routed.reason

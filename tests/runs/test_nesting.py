@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from crew_scene import INFO, Scene, message, task_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.runs.run_scene import INFO, Scene, message, task_of
 
 from retinue.core.messages import ToolCall, ToolMessage
 from retinue.core.request import EVERYTHING, RunRequest
@@ -24,7 +24,7 @@ from retinue.runs.supervisor import Supervisor
 
 TREES = int(os.environ.get("RETINUE_TREES", "40"))
 DEPTH = 3
-PATIENCE = 400
+TIMEOUT = 400
 """Steps of the fake clock. A wait for a result is bounded by 270 seconds: longer is a deadlock."""
 SOON = 100
 
@@ -95,10 +95,10 @@ class TreeModel:
 
 
 def stop_some(supervisor: Supervisor, numbers: list[int]) -> None:
-    live = [member for member in supervisor.members.values() if member.live and member.depth]
+    live = [node for node in supervisor.members.values() if node.live and node.depth]
     if numbers and live:
-        member = live[numbers.pop() % len(live)]
-        (supervisor.stop_tree if len(live) % 2 else supervisor.stop)(member, "Enough.")
+        node = live[numbers.pop() % len(live)]
+        (supervisor.stop_tree if len(live) % 2 else supervisor.stop)(node, "Enough.")
 
 
 async def grow(
@@ -111,13 +111,13 @@ async def grow(
         main = await start(scene)
         left = list(stops)
         began = scene.clock.monotonic()
-        for _ in range(PATIENCE):
+        for _ in range(TIMEOUT):
             await settle(scene)
             if not scene.supervisor.busy:
                 break
             stop_some(scene.supervisor, left)
             await scene.clock.advance(1.0)
-        waiting = {member.description: member.status for member in scene.supervisor.members.values() if member.live}
+        waiting = {node.description: node.status for node in scene.supervisor.members.values() if node.live}
         assert waiting == {}, f"limit {limit}: {waiting}"
         outcome = await main.handle.wait()
         assert outcome.ended == "completed", outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import Warned
 
@@ -24,12 +24,12 @@ async def work(scene: Scene, *commands: str) -> str:
     """A main run that writes two files, runs commands and ends."""
     main = await scene.main()
     for name in ("a.txt", "b.txt"):
-        scene.desk("main").call("write", path=name, content="x")
-        await scene.desk("main").asked()
+        scene.model("main").call("write", path=name, content="x")
+        await scene.model("main").asked()
     for command in commands:
-        scene.desk("main").call("bash", command=command)
-        await scene.desk("main").asked()
-    scene.desk("main").say("done")
+        scene.model("main").call("bash", command=command)
+        await scene.model("main").asked()
+    scene.model("main").say("done")
     await until(lambda: not main.live)
     return main.id
 
@@ -50,10 +50,10 @@ async def test_a_run_that_goes_on_says_none_of_it_again(project: Path, monkeypat
     async with Scene(project, monkeypatch, delegation_vocabulary="devkit") as scene:
         run_id = await work(scene)
         again = await scene.supervisor.resume(run_id, "more")
-        await scene.desk("main").asked()
-        scene.desk("main").call("write", path="c.txt", content="x")
-        await scene.desk("main").asked()
-        scene.desk("main").say("done")
+        await scene.model("main").asked()
+        scene.model("main").call("write", path="c.txt", content="x")
+        await scene.model("main").asked()
+        scene.model("main").say("done")
         await until(lambda: not again.live)
         assert await codes(scene, run_id) == ALL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runs.test_first_requests import names, seen, world_of
+from tests.runs.test_first_requests import names, project_with, seen
 
 from retinue.capabilities.worktree.tools import worktree_notice
 from retinue.core.spec import AgentSpec
@@ -21,14 +21,14 @@ async def use(root: Path, name: str, **arguments: object) -> str:
 
 
 async def test_P3_an_agent_whose_tools_cannot_work_here_is_not_offered(tmp_path: Path) -> None:
-    project = world_of(tmp_path)
+    project = project_with(tmp_path)
     spec = AgentSpec(name="searcher", description="Searches.")
     reading = [entry.spec for entry in project.catalog().entries if entry.name == "researcher"]
     assert [line.name for line in type_lines([*reading, spec], frozenset({"read"}))] == ["searcher"]
 
 
 async def test_P7_a_twin_that_can_start_no_agents_is_told_that_the_words_above_are_not_for_it(tmp_path: Path) -> None:
-    project = world_of(tmp_path, **{".retinue__settings.json": '{"maxSubagentDepth": 1}'})
+    project = project_with(tmp_path, **{".retinue__settings.json": '{"maxSubagentDepth": 1}'})
     twin = await seen(project, project.catalog().find("general-purpose").spec, under_main=True)
     assert not {"Agent", "get_subagent_result", "steer_subagent"} & set(names(twin))
     assert "what is said above about delegation is not for you" in twin.system
@@ -63,13 +63,13 @@ def test_P15_P16_what_is_read_is_no_instruction_for_main_or_any_sub_agent_but_fo
 def test_P19_P20_the_claude_vocabulary_has_no_route_line(tmp_path: Path) -> None:
     from retinue.runs.offer import delegation_policy
 
-    specs = [entry.spec for entry in world_of(tmp_path).catalog().entries]
+    specs = [entry.spec for entry in project_with(tmp_path).catalog().entries]
     assert "Route" not in delegation_policy(specs, "claude")
     assert "explorer" in delegation_policy(specs, "devkit")
 
 
 async def test_P22_parameters_that_few_calls_need_are_taken_and_not_shown(tmp_path: Path) -> None:
-    agent = next(tool.spec for tool in (await seen(world_of(tmp_path))).tools if tool.spec.name == "Agent")
+    agent = next(tool.spec for tool in (await seen(project_with(tmp_path))).tools if tool.spec.name == "Agent")
     assert "isolated" not in agent.parameters["properties"]
     assert agent.spellings is not None and "isolated" in agent.spellings.schema["properties"]
 
@@ -77,7 +77,7 @@ async def test_P22_parameters_that_few_calls_need_are_taken_and_not_shown(tmp_pa
 def test_P20_P23_the_first_sentence_of_each_shipped_agent_says_what_it_is_for(tmp_path: Path) -> None:
     first = {
         entry.name: first_sentence(entry.spec.description)
-        for entry in world_of(tmp_path).catalog().entries
+        for entry in project_with(tmp_path).catalog().entries
         if entry.source == "builtin"
     }
     assert "finds files, definitions, usages" in first["Explore"] and "returns one plan" in first["Plan"]
@@ -98,7 +98,7 @@ def test_P25_P28_the_notice_of_a_worktree_names_each_place_once_and_what_is_not_
 
 
 async def test_P28_the_agent_tool_says_that_a_worktree_lacks_uncommitted_changes(tmp_path: Path) -> None:
-    agent = next(tool.spec for tool in (await seen(world_of(tmp_path))).tools if tool.spec.name == "Agent")
+    agent = next(tool.spec for tool in (await seen(project_with(tmp_path))).tools if tool.spec.name == "Agent")
     assert "checkout of the last commit, without uncommitted changes" in agent.description
 
 
@@ -125,7 +125,7 @@ GUIDANCE = {
 
 @pytest.mark.parametrize("subject", GUIDANCE)
 async def test_2C_the_first_request_of_main_has_the_guidance_that_all_peers_have(tmp_path: Path, subject: str) -> None:
-    found = await seen(world_of(tmp_path))
+    found = await seen(project_with(tmp_path))
     text = "\n".join([found.system, *(tool.spec.description for tool in found.tools)])
     assert GUIDANCE[subject] in text
 

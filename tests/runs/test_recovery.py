@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
@@ -34,7 +34,7 @@ async def die(scene):
 async def with_one_child(scene, **options):
     main = await scene.main()
     child = await scene.child(main, "child", **options)
-    scene.desk("child").say("the finding")
+    scene.model("child").say("the finding")
     await child.handle.wait()
     return main, child
 
@@ -49,22 +49,22 @@ async def test_an_end_nobody_was_told_of_is_news_and_one_that_was_announced_is_n
         main, child = await with_one_child(scene)
         assert await news(scene, main.id) == [child.id]
         await scene.clock.advance(0.2)
-        scene.desk("main").say("hm")
-        await scene.desk("main").asked()
+        scene.model("main").say("hm")
+        await scene.model("main").asked()
         assert await news(scene, main.id) == []
 
 
 async def test_O06_a_result_that_was_read_is_not_news_after_a_restart_and_an_unread_one_is(scene):
     main, child = await with_one_child(scene)
     other = await scene.child(main, "other")
-    scene.desk("other").say("unread")
+    scene.model("other").say("unread")
     await other.handle.wait()
-    scene.desk("main").call("get_subagent_result", agent_id=child.id)
-    await scene.desk("main").asked()
+    scene.model("main").call("get_subagent_result", agent_id=child.id)
+    await scene.model("main").asked()
     await die(scene)
     async with scene:
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main.id) == [other.id]
 
 
@@ -87,8 +87,8 @@ async def test_a_foreground_result_counts_by_the_call_that_started_the_child(sce
     async with scene:
         main = await scene.main()
         way = asyncio.ensure_future(scene.spawn(main, "child", background=False, call_id="call-7"))
-        await scene.desk("child").asked()
-        scene.desk("child").say("the finding")
+        await scene.model("child").asked()
+        scene.model("child").say("the finding")
         view = await way
         assert await news(scene, main.id) == [view.id]
         silent = ToolResult("call-7", "dispatch_agent", (Text("the finding"),))
@@ -110,17 +110,17 @@ async def test_an_end_after_the_one_that_was_announced_is_news_again(scene):
     async with scene:
         main, child = await with_one_child(scene)
         await scene.clock.advance(0.2)
-        scene.desk("main").say("hm")
-        await scene.desk("main").asked()
+        scene.model("main").say("hm")
+        await scene.model("main").asked()
         scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
         await scene.supervisor.resume(child.id, "more", background=True)
-        await scene.desk("child").asked()
-        scene.desk("child").say("another finding")
+        await scene.model("child").asked()
+        scene.model("child").say("another finding")
         await child.handle.wait()
         await scene.clock.advance(1)
         await scene.supervisor.resume(main.id, "go on")
-        request = await scene.desk("main").asked()
+        request = await scene.model("main").asked()
         assert await scene.heard(main) == [child.id, child.id]
         assert "another finding" in request.messages[-2].text
 
@@ -128,28 +128,28 @@ async def test_an_end_after_the_one_that_was_announced_is_news_again(scene):
 async def test_interrupted_children_are_named_once_with_their_last_words_and_the_way_on(scene):
     main = await scene.main()
     child = await scene.child(main, "child", description="a long look")
-    scene.desk("child").call("ls", "I see the first half.")
-    await scene.desk("child").asked()
+    scene.model("child").call("ls", "I see the first half.")
+    await scene.model("child").asked()
     await die(scene)
     async with scene:
         await scene.supervisor.resume(main.id, "go on")
-        text = (await scene.desk("main").asked()).messages[-2].text
+        text = (await scene.model("main").asked()).messages[-2].text
         assert f"<task-id>{child.id}</task-id>" in text
         assert "<status>Interrupted</status>" in text
         assert 'Agent "a long look" Interrupted' in text
         assert "resumed by its task id" in text
         assert "I see the first half." in text
-        scene.desk("main").say("I leave it at that")
+        scene.model("main").say("I leave it at that")
         await scene.supervisor.members[main.id].handle.wait()
         await scene.supervisor.resume(main.id, "and now?")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main.id) == [child.id]
 
 
-async def test_the_last_words_of_an_earlier_leg_are_not_passed_off_as_those_of_the_interrupted_one(scene):
+async def test_the_last_words_of_an_earlier_attempt_are_not_passed_off_as_those_of_the_interrupted_one(scene):
     main, child = await with_one_child(scene)
     await scene.spawn(main, "more", resume=child.id, background=True)
-    await scene.desk("child").asked()
+    await scene.model("child").asked()
     await die(scene)
     async with scene:
         view = Delegate(scene.supervisor, (await scene.supervisor.resume(main.id, "go on")).id).view(child.id)
@@ -162,13 +162,13 @@ async def test_an_interruption_is_named_again_if_the_call_that_dealt_with_it_was
     child = await scene.child(main, "child")
     await die(scene)
     main = await scene.supervisor.resume(main.id, "go on")
-    await scene.desk("main").asked()
+    await scene.model("main").asked()
     call = ToolCall("c1", "Agent", {"resume": child.id, "prompt": "go on"})
     scene.supervisor.project.log.append(main.handle.place, ToolStarted(call))
     await die(scene)
     async with scene:
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main.id) == [child.id, child.id]
 
 
@@ -176,12 +176,12 @@ async def test_many_ends_are_one_message_and_none_is_lost(scene):
     main = await scene.main()
     children = [await scene.child(main, f"child {n}") for n in range(4)]
     for n in range(3):
-        scene.desk(f"child {n}").say(f"finding {n}")
+        scene.model(f"child {n}").say(f"finding {n}")
         await children[n].handle.wait()
     await die(scene)
     async with scene:
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         said = await scene.said(main.id)
         assert [origin for origin, _ in said] == ["task", "notification", "follow-up"]
         assert await scene.heard(main.id) == [child.id for child in children]
@@ -191,25 +191,25 @@ async def test_grandchildren_are_told_to_their_own_parent_only(scene):
     main = await scene.main()
     child = await scene.child(main, "child")
     grandchild = await scene.child(child, "grandchild")
-    scene.desk("grandchild").say("deep finding")
+    scene.model("grandchild").say("deep finding")
     await grandchild.handle.wait()
     await die(scene)
     async with scene:
         main = await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(main.id) == [child.id]
         await scene.spawn(main, "go on", resume=child.id, background=True)
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         assert await scene.heard(child.id) == [grandchild.id]
 
 
 async def test_a_run_without_news_hears_only_the_prompt(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").say("done")
+        scene.model("main").say("done")
         await main.handle.wait()
         await scene.supervisor.resume(main.id, "go on")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.said(main.id) == [("task", "main"), ("follow-up", "go on")]
         assert post([]) == ""
         assert used_below(scene.supervisor.project.log.reader, main.id).total_tokens == 0
@@ -223,9 +223,9 @@ async def test_a_child_that_another_process_runs_is_no_news_and_can_be_waited_fo
     here = scene.supervisor
     there = scene.again()
     await there.resume(child.id, "more")
-    await scene.desk("child").asked()
+    await scene.model("child").asked()
     again = await here.resume(main.id, "go on")
-    await scene.desk("main").asked()
+    await scene.model("main").asked()
     way = Delegate(here, main.id)
     here.members.pop(child.id)
     main.children.clear()
@@ -235,7 +235,7 @@ async def test_a_child_that_another_process_runs_is_no_news_and_can_be_waited_fo
     waiting = asyncio.ensure_future(way.wait(child.id, 60))
     await scene.clock.advance(1)
     assert not waiting.done()
-    scene.desk("child").say("found elsewhere")
+    scene.model("child").say("found elsewhere")
     await until(lambda: not there.members[child.id].live)
     await scene.clock.advance(1)
     waited = await waiting
@@ -253,4 +253,4 @@ async def test_a_dead_process_frees_its_runs_for_commands_and_resumes(scene):
     assert (answer.accepted, "interrupted" in answer.text) == (False, True)
     async with scene:
         await scene.supervisor.resume(main.id)
-        await scene.desk("main").asked()
+        await scene.model("main").asked()

@@ -1,7 +1,7 @@
 """After its conversation was shortened a run still knows which of its agents are at work."""
 
 import pytest
-from crew_scene import Scene, message
+from tests.runs.run_scene import Scene, message
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import Compacted
@@ -19,30 +19,30 @@ def scene(tmp_path, monkeypatch):
 
 async def read_much(scene, times):
     for _ in range(times):
-        scene.desk("main").call("read", path="long.txt")
-        request = await scene.desk("main").asked()
+        scene.model("main").call("read", path="long.txt")
+        request = await scene.model("main").asked()
     return request
 
 
 async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_result_is_unread(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("Agent", prompt="look", description="the look", subagent_type="general-purpose")
-        await scene.desk("look").asked()
-        await scene.desk("main").asked()
+        scene.model("main").call("Agent", prompt="look", description="the look", subagent_type="general-purpose")
+        await scene.model("look").asked()
+        await scene.model("main").asked()
         over = await scene.spawn(main, "done", background=True, description="the end")
-        await scene.desk("done").asked()
-        scene.desk("done").say("fine")
+        await scene.model("done").asked()
+        scene.model("done").say("fine")
         await scene.supervisor.members[over.id].handle.wait()
         await read_much(scene, 6)
-        before = set(scene.desks)
+        before = set(scene.models)
         assert main.handle.controls.compact()
-        scene.desk("main").call("ls")
-        while set(scene.desks) == before:
+        scene.model("main").call("ls")
+        while set(scene.models) == before:
             await scene.clock.advance(0.01)
-        (asked,) = set(scene.desks) - before
-        scene.desk(asked).say("It looked at things.")
-        request = await scene.desk("main").asked()
+        (asked,) = set(scene.models) - before
+        scene.model(asked).say("It looked at things.")
+        request = await scene.model("main").asked()
         said = "\n".join(m.text for m in request.messages if m.type == "user")
         child = next(m for m in scene.supervisor.members.values() if m.description == "the look")
         assert "It looked at things." in said
@@ -58,11 +58,11 @@ async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tm
         main = await scene.main()
         view = await scene.spawn(main, "look", background=True, description="the look")
         assert isinstance(view, ChildView)
-        await scene.desk("look").asked()
+        await scene.model("look").asked()
         await read_much(scene, 6)
         full = message("", (ToolCall("last", "ls", {}),), Usage(main.handle.launch.model.info.window, 5))
-        scene.desk("main")._reply(full)
-        request = await scene.desk("main").asked()
+        scene.model("main")._reply(full)
+        request = await scene.model("main").asked()
         await scene.supervisor.project.log.flush()
         events = scene.supervisor.project.log.reader.events(main.id)
         assert [event.body.method for event in events if isinstance(event.body, Compacted)] == ["pruned"]

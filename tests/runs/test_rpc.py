@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.runs.rpc import PROTOCOL_VERSION
 
@@ -67,8 +67,8 @@ async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene
         assert (node.description, node.background, node.name) == ("My task", True, "mine")
         launch = node.handle.launch
         assert (launch.limits.max_turns, launch.model_name) == (3, "anthropic/claude-opus-4-1")
-        await scene.desk("child").asked()
-        scene.desk("child").say("done")
+        await scene.model("child").asked()
+        scene.model("child").say("done")
         assert (await node.handle.wait()).text == "done"
 
 
@@ -190,8 +190,8 @@ async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named
         reply = await ask(scene, "spawn", type="no-such-type", prompt="work")
         assert any("no-such-type" in note for note in reply["data"]["notes"])
         node = scene.supervisor.members[reply["data"]["id"]]
-        await scene.desk("work").asked()
-        scene.desk("work").say("done")
+        await scene.model("work").asked()
+        scene.model("work").say("done")
         await node.handle.wait()
         reply = await ask(scene, "stop", agentId=node.id)
         assert reply == {"success": False, "error": "Agent has already ended (completed)"}
@@ -201,7 +201,7 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
     async with scene:
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child")
         run_id = reply["data"]["id"]
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
         assert await ask(scene, "stop", agentId=run_id) == {"success": True}
         node = scene.supervisor.members[run_id]
         assert (await node.handle.wait()).ended == "stopped"
@@ -263,10 +263,10 @@ async def test_a_worktree_of_another_folder_is_made_from_its_repository_at_the_s
         options = {"cwd": str(package), "isolation": "worktree"}
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options)
         node = scene.supervisor.members[reply["data"]["id"]]
-        desk = scene.desk("child")
-        desk.call("write", path="new.txt", content="x")
-        await desk.asked()
-        desk.say("done")
+        model = scene.model("child")
+        model.call("write", path="new.txt", content="x")
+        await model.asked()
+        model.say("done")
         outcome = await node.handle.wait()
     shown = subprocess.run([*git, "show", "--name-only", "--format=", outcome.branch], cwd=package, capture_output=True)
     assert shown.stdout.decode().split() == ["packages/one/new.txt"]

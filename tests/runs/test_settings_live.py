@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.engine import open_project
 
@@ -58,7 +58,7 @@ async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who
         assert waiting.status == "queued"
         write(scene, maxConcurrent=3, graceTurns="many")
         await scene.child(main, "third")
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
         assert scene.supervisor.queue.limit == 3
         assert scene.supervisor.settings.grace_turns == 5
         (changed,) = [data for name, data in said if name == "changed"]
@@ -77,17 +77,17 @@ async def test_what_applies_live_is_in_what_a_running_agent_reads(scene):
         waiting = await scene.spawn(main, "second", background=True)
         write(scene, maxConcurrent=2, showCost=True)
         await scene.spawn(main, "third", background=True)
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
         late = await scene.spawn(main, "fourth", background=True)
         assert (waiting.status, late.status) == ("queued", "queued")
-        scene.desk("main").call("get_subagent_result", agent_id=late.id)
-        request = await scene.desk("main").asked()
+        scene.model("main").call("get_subagent_result", agent_id=late.id)
+        request = await scene.model("main").asked()
         assert "queued (max 2 concurrent)" in str(request.messages[-1])
-        scene.desk("first").say("done")
+        scene.model("first").say("done")
         await until(lambda: main.children[0].status == "completed")
-        scene.desk("main").say("and now?")
+        scene.model("main").say("and now?")
         await scene.clock.advance(0.3)
-        request = await scene.desk("main").asked()
+        request = await scene.model("main").asked()
         assert "<estimated_cost_usd>" in str(request.messages[-1])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings_place import Home
+from settings_home import Home
 
 from retinue.settings.load import Loaded
 

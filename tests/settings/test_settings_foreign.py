@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from settings_place import Home
+from settings_home import Home
 
 from retinue.settings.foreign import DEVKIT, PI
 from retinue.settings.table import fields, spellings

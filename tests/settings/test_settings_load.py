@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings_place import Home
+from settings_home import Home
 
 import retinue
 from retinue.settings.field import Origin

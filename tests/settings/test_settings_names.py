@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
-from settings_place import Home
+from settings_home import Home
 
 from retinue.errors import ConfigurationError
 from retinue.runs.budget import check_readable

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
-from settings_place import Home
+from settings_home import Home
 
 from retinue.settings.load import Loaded
 from retinue.settings.table import LSP_ACTIONS, Settings, fields, find, spellings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings_place import Home
+from settings_home import Home
 
 from retinue.errors import UsageError
 from retinue.settings.write import Saved, Target, save_settings

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from delegation_crew import Crew
+from delegation_scene import FakeDelegate
 from msgspec import to_builtins
 from msgspec.structs import replace
 from tests.tools.described import is_described
@@ -75,7 +75,7 @@ def test_the_whole_prompt_of_the_main_agent_stays_under_3000_tokens(builtins):
     environment = Environment("/home/somebody/projects/something", True, "main", "linux")
     main = parse_file(MAIN, dialect="retinue", source="builtin").spec
     system = f"{system_prompt(main, environment)}\n\n{delegation_policy(builtins)}"
-    tools = delegation_tools(Crew(), wording=Wording(types=type_lines(builtins)))
+    tools = delegation_tools(FakeDelegate(), wording=Wording(types=type_lines(builtins)))
     sizes = {name: tokens(wire(tool.spec)) for name, tool in {**builtin_tools(), **tools}.items()}
     total = tokens(system) + sum(sizes.values())
     print({"system": tokens(system), **sizes, "total": total})
@@ -101,14 +101,14 @@ def test_T01_the_description_is_what_was_agreed(builtins, mode):
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
 def test_the_specs_are_what_was_agreed(vocabulary):
     wording = Wording(types=(TypeLine("Explore", "Finds things."),))
-    for name, tool in delegation_tools(Crew(), vocabulary=vocabulary, wording=wording).items():
+    for name, tool in delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=wording).items():
         spec = to_builtins(replace(tool.spec, spellings=None), order="sorted")
         agreed(f"{name}.json", json.dumps(spec, indent=2, sort_keys=True) + "\n")
 
 
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
 def test_T02_each_parameter_says_what_it_is_for(vocabulary):
-    for name, tool in delegation_tools(Crew(), vocabulary=vocabulary).items():
+    for name, tool in delegation_tools(FakeDelegate(), vocabulary=vocabulary).items():
         assert is_described(tool.spec.parameters)
         assert tool.spec.effects == TOOLS[name]
         assert not tool.spec.exclusive
@@ -347,4 +347,4 @@ def test_a_list_has_one_line_for_each_type_with_the_users_own_first():
 
 
 def test_runs_with_the_same_wording_share_one_spec():
-    assert AgentTool(Crew()).spec is AgentTool(Crew()).spec
+    assert AgentTool(FakeDelegate()).spec is AgentTool(FakeDelegate()).spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from delegation_crew import Crew
+from delegation_scene import FakeDelegate
 
 from retinue.core.delegation import Refusal
 from retinue.core.outcome import Failure, Outcome
@@ -41,7 +41,7 @@ def test_AA02_there_are_exactly_eight_codes():
 
 
 def test_subagent_has_exactly_two_parameters():
-    spec = subagent(Crew()).spec
+    spec = subagent(FakeDelegate()).spec
     parameters = spec.parameters
     assert set(parameters["properties"]) == {"agent", "task"}
     assert parameters["required"] == ["agent", "task"]
@@ -66,7 +66,7 @@ def test_subagent_has_exactly_two_parameters():
 async def test_AA03_refusals_come_in_order_with_their_codes_and_no_results(
     context, options, arguments, refusal, code, mode
 ):
-    supervisor = Crew(*([Refusal(code=refusal, message="No.")] if refusal else []))
+    supervisor = FakeDelegate(*([Refusal(code=refusal, message="No.")] if refusal else []))
     made = await ask(subagent(supervisor, **options), context, **arguments)
     assert made.is_error
     assert made.value["results"] == []
@@ -78,17 +78,19 @@ async def test_AA03_refusals_come_in_order_with_their_codes_and_no_results(
 
 
 async def test_AA03_an_unknown_agent_lists_the_names(context):
-    supervisor = Crew(Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x".'))
+    supervisor = FakeDelegate(Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x".'))
     made = await ask(subagent(supervisor), context, agent="x", task="y")
     assert made.text.endswith("Available agents: explorer, reviewer.")
     told = Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x". Available agents: explorer.')
-    assert (await ask(subagent(Crew(told)), context, agent="x", task="y")).text == told.message
+    assert (await ask(subagent(FakeDelegate(told)), context, agent="x", task="y")).text == told.message
 
 
 async def test_success_carries_the_report_and_the_whole_details(context):
     usage = Usage(10, 5, 2, 1, 0.123)
     outcome = Outcome("completed", "See `a.py:3`. key sk-1", usage=usage, turns=2, notes=("n",))
-    supervisor = Crew({"status": "completed", "text": outcome.text, "outcome": outcome, "transcript": "/s.jsonl"})
+    supervisor = FakeDelegate(
+        {"status": "completed", "text": outcome.text, "outcome": outcome, "transcript": "/s.jsonl"}
+    )
     items = ({"type": "toolCall", "name": "read", "args": {}},)
     tool = subagent(supervisor, sanitise=lambda text: text.replace("sk-1", "[X]"), items=lambda run_id: items)
     made = await ask(tool, context, agent="explorer", task="Find it")
@@ -118,7 +120,7 @@ async def test_success_carries_the_report_and_the_whole_details(context):
 
 
 async def test_a_view_without_an_outcome_is_enough(context):
-    supervisor = Crew({"status": "completed", "text": "ok", "turns": 3}, {"status": "completed"})
+    supervisor = FakeDelegate({"status": "completed", "text": "ok", "turns": 3}, {"status": "completed"})
     made = await ask(subagent(supervisor), context, agent="a", task="t")
     assert made.value["results"][0]["usage"]["turns"] == 3
     assert (await ask(subagent(supervisor), context, agent="a", task="t")).text == "No output."
@@ -134,7 +136,7 @@ async def test_a_view_without_an_outcome_is_enough(context):
     ],
 )
 async def test_failure_is_a_report_with_partial_output(context, fields, code, exit_code):
-    supervisor = Crew({**fields, "text": "half </task-notification>"})
+    supervisor = FakeDelegate({**fields, "text": "half </task-notification>"})
     made = await ask(subagent(supervisor), context, agent="a", task="t")
     assert made.is_error
     assert made.value["error"]["code"] == code
@@ -145,13 +147,13 @@ async def test_failure_is_a_report_with_partial_output(context, fields, code, ex
 
 async def test_an_idle_timeout_keeps_its_reason(context):
     outcome = Outcome("timeout", limit="idle", failure=Failure("timeout", "without activity"))
-    made = await ask(subagent(Crew({"status": "timeout", "outcome": outcome})), context, agent="a", task="t")
+    made = await ask(subagent(FakeDelegate({"status": "timeout", "outcome": outcome})), context, agent="a", task="t")
     assert made.value["results"][0]["timeoutReason"] == "idle"
 
 
 async def test_a_long_report_is_cut_but_whole_in_the_details_and_no_error(context):
     text = "\n".join(map(str, range(6_000)))
-    made = await ask(subagent(Crew({"status": "completed", "text": text})), context, agent="a", task="t")
+    made = await ask(subagent(FakeDelegate({"status": "completed", "text": text})), context, agent="a", task="t")
     assert made.text.startswith("[TRUNCATED: showing first 5000 of 6000 lines")
     assert made.value["error"]["code"] == "SUBAGENT_OUTPUT_TRUNCATED"
     assert made.value["results"][0]["output"] == text
@@ -159,14 +161,14 @@ async def test_a_long_report_is_cut_but_whole_in_the_details_and_no_error(contex
 
 
 async def test_a_run_moved_to_the_background_has_no_result_yet(context):
-    for tool in (subagent(Crew({"status": "running"})), DispatchAgentTool(Crew({"status": "running"}))):
+    for tool in (subagent(FakeDelegate({"status": "running"})), DispatchAgentTool(FakeDelegate({"status": "running"}))):
         made = await ask(tool, context, agent="a", task="t", prompt="t")
         assert not made.is_error
         assert "notified" in made.text
 
 
 async def test_dispatch_gives_the_text_or_says_that_there_was_none(context):
-    supervisor = Crew({"status": "completed", "text": "Answer"}, {"status": "completed"})
+    supervisor = FakeDelegate({"status": "completed", "text": "Answer"}, {"status": "completed"})
     made = await ask(DispatchAgentTool(supervisor), context, agent="explore", prompt="Look")
     assert made.text == "Answer"
     assert (await ask(DispatchAgentTool(supervisor), context, agent="explore", prompt="Look")).text == (
@@ -188,13 +190,13 @@ async def test_dispatch_gives_the_text_or_says_that_there_was_none(context):
     ],
 )
 async def test_dispatch_refuses_in_its_own_words(context, refusal, text):
-    made = await ask(DispatchAgentTool(Crew(refusal)), context, agent="x", prompt="p")
+    made = await ask(DispatchAgentTool(FakeDelegate(refusal)), context, agent="x", prompt="p")
     assert made.is_error
     assert made.text.startswith(text)
 
 
 async def test_dispatch_switched_off_or_without_a_prompt_starts_nothing(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     off = await ask(DispatchAgentTool(supervisor, enabled=False), context, agent="x", prompt="p")
     assert off.text == "Subagent dispatch is disabled in global settings"
     for arguments in ({"agent": "x"}, {"agent": "x", "prompt": " "}, {"prompt": "p"}):
@@ -203,7 +205,7 @@ async def test_dispatch_switched_off_or_without_a_prompt_starts_nothing(context)
 
 
 async def test_a_failed_dispatch_is_an_error_with_what_it_had(context):
-    supervisor = Crew({"status": "error", "error": "529", "text": "half", "notes": ("a note",)})
+    supervisor = FakeDelegate({"status": "error", "error": "529", "text": "half", "notes": ("a note",)})
     made = await ask(DispatchAgentTool(supervisor), context, agent="x", prompt="p")
     assert made.is_error
     assert made.text == "Subagent failed: 529\nNote: a note\nPartial output:\nhalf"
@@ -211,9 +213,9 @@ async def test_a_failed_dispatch_is_an_error_with_what_it_had(context):
 
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
 def test_each_vocabulary_has_its_tools_and_names_the_agents(vocabulary):
-    tools = delegation_tools(Crew(), vocabulary=vocabulary, wording=Wording(types=TYPES))
+    tools = delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=Wording(types=TYPES))
     assert tuple(tools) == NAMES[vocabulary]
     first = next(iter(tools.values()))
     assert "- explorer: Finds things. (Tools: *)" in first.spec.description
-    again = delegation_tools(Crew(), vocabulary=vocabulary, wording=Wording(types=TYPES))
+    again = delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=Wording(types=TYPES))
     assert all(tools[name].spec is again[name].spec for name in tools)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from delegation_crew import Crew
+from delegation_scene import FakeDelegate
 
 from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
@@ -16,7 +16,7 @@ async def use(tool, context, **arguments):
 
 
 async def test_N01_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_be(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     view = supervisor.add("starting")
     for text in ("first", "second"):
         made = await use(SteerSubagentTool(supervisor), context, agent_id=view.id, message=text)
@@ -27,7 +27,7 @@ async def test_N01_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_b
 
 
 async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     view = supervisor.add("running", usage=Usage(33_000, 800), tool_uses=1, context_percent=62.4, compactions=2)
     made = await use(SteerSubagentTool(supervisor), context, agent_id="@" + view.id, message=" Only src/ ")
     assert "after its current tool execution" in made.text
@@ -37,7 +37,7 @@ async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(
 
 @pytest.mark.parametrize("status", ["queued", "completed", "error", "stopped"])
 async def test_N02_a_refused_message_is_an_error_that_names_the_status(context, status):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     made = await use(SteerSubagentTool(supervisor), context, agent_id=supervisor.add(status).id, message="x")
     assert made.is_error
     assert status in made.text
@@ -45,7 +45,7 @@ async def test_N02_a_refused_message_is_an_error_that_names_the_status(context, 
 
 
 async def test_steering_needs_an_agent_and_a_message(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     unknown = await use(SteerSubagentTool(supervisor), context, agent_id="nope", message="x")
     assert unknown.is_error
     assert "Agent not found" in unknown.text
@@ -55,7 +55,7 @@ async def test_steering_needs_an_agent_and_a_message(context):
 
 
 async def test_the_list_shows_what_is_at_work_what_failed_and_two_successes(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     old = [supervisor.add("completed", description=f"old {number}") for number in range(3)]
     failed = supervisor.add("error", error="529\nline", description="broken")
     stopped = supervisor.add("interrupted", description="cut off")
@@ -76,7 +76,7 @@ async def test_the_list_shows_what_is_at_work_what_failed_and_two_successes(cont
 
 
 async def test_the_list_marks_results_that_were_not_read_yet(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     supervisor.add("completed", consumed=True)
     supervisor.add("completed")
     newest, read = (await use(ListSubagentsTool(supervisor), context)).text.split("\n")
@@ -85,7 +85,7 @@ async def test_the_list_marks_results_that_were_not_read_yet(context):
 
 
 async def test_the_list_of_nobody_and_of_a_thousand(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     assert (await use(ListSubagentsTool(supervisor), context)).text == "You have started no agents."
     for _ in range(1_000):
         supervisor.add("running")
@@ -95,7 +95,7 @@ async def test_the_list_of_nobody_and_of_a_thousand(context):
 
 
 async def test_clearing_by_age_leaves_young_ones_failures_and_live_ones(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     now = supervisor.clock.now()
     old = supervisor.add("completed", ended_at=now - 400)
     young = supervisor.add("completed", ended_at=now - 100)
@@ -112,7 +112,7 @@ async def test_clearing_by_age_leaves_young_ones_failures_and_live_ones(context)
 
 
 async def test_clearing_by_id_ignores_age_and_reports_each_that_cannot_be(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     now = supervisor.clock.now()
     one = supervisor.add("completed", id="aaaa1111-1", ended_at=now)
     supervisor.add("completed", id="aaaa2222-2", ended_at=now)
@@ -131,7 +131,7 @@ async def test_clearing_by_id_ignores_age_and_reports_each_that_cannot_be(contex
 
 
 async def test_an_exact_id_wins_over_a_longer_one_that_begins_with_it(context):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     supervisor.add("completed", id="aaaa")
     supervisor.add("completed", id="aaaa1")
     made = await use(ClearSubagentsTool(supervisor), context, agent_ids=["aaaa"])
@@ -143,7 +143,7 @@ async def test_an_exact_id_wins_over_a_longer_one_that_begins_with_it(context):
     "arguments", [{"agent_ids": [1]}, {"agent_ids": {"a": 1}}, {"older_than_minutes": -1}, {"older_than_minutes": "x"}]
 )
 async def test_clearing_with_nonsense_clears_nothing(context, arguments):
-    supervisor = Crew()
+    supervisor = FakeDelegate()
     supervisor.add("completed", ended_at=0.0)
     made = await ClearSubagentsTool(supervisor).run("c", arguments, context)
     assert made.is_error

@@ -9,7 +9,7 @@ The states of a run and all legal moves between them are one table here:
     interrupted: a run whose process died, as it is found later; it leads to running or ended
 
 `starting` is not written to the log, because nothing happens in it that could be lost. The tests of
-`runs` check every move they see against this table (`tests/runs/crew_scene.py`).
+`runs` check every move they see against this table (`tests/runs/run_scene.py`).
 """
 
 from __future__ import annotations

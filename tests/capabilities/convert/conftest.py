@@ -25,7 +25,7 @@ class Converter:
             "RETINUE_HOME": str(home / "retinue"),
             "RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]',
         }
-        self.world = open_project(root, environment={**environment, **variables})
+        self.project = open_project(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")
 
     def put(self, name: str, content: bytes | str) -> str:
@@ -34,7 +34,7 @@ class Converter:
         return name
 
     async def __call__(self, **arguments: Any) -> ToolOutput:
-        return await self.world.tools["convert_content"].run("call-1", arguments, self.context)
+        return await self.project.tools["convert_content"].run("call-1", arguments, self.context)
 
     async def content(self, **arguments: Any) -> str:
         output = await self(**arguments)
@@ -61,7 +61,7 @@ async def converters(tmp_path: Path) -> AsyncIterator[Callable[..., Converter]]:
 
     yield make
     for each in made:
-        await each.world.close()
+        await each.project.close()
 
 
 @pytest.fixture

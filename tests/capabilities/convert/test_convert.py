@@ -167,7 +167,7 @@ async def test_without_the_extra_the_error_says_how_to_get_it(
 ) -> None:
     converter = converters()
     converter.put("a.txt", "x")
-    assert "convert_content" in converter.world.tools, "it was there when the session began"
+    assert "convert_content" in converter.project.tools, "it was there when the session began"
     monkeypatch.setitem(sys.modules, "markitdown", None)
     monkeypatch.setattr("retinue.capabilities.convert.attach.find_spec", lambda name: None)
     said = await converter.error(path="a.txt")
@@ -220,11 +220,11 @@ async def test_AB06_redirects(converter: Converter, visit: Callable[..., Site]) 
 
 async def test_the_converter_can_change_nothing_and_reach_nobody(converter: Converter) -> None:
     """Shown with a document whose "parser" is ours: the program around it is the real one."""
-    if not can_sandbox(converter.world.settings.settings):
+    if not can_sandbox(converter.project.settings.settings):
         pytest.skip("no sandbox on this host")
     from retinue.capabilities.convert.attach import _confinement
 
-    box = _confinement(converter.world)
+    box = _confinement(converter.project)
     assert box is not None and box.readonly
     target = converter.root / "written"
     code = f"open({str(target)!r}, 'w')"

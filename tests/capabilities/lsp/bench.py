@@ -51,7 +51,7 @@ def write_package(root: Path) -> None:
 
 
 class Bench:
-    """One world with its tool. `ask` asks as a run without a parent would."""
+    """One project with its tool. `ask` asks as a run without a parent would."""
 
     def __init__(self, root: Path, home: Path, **variables: str) -> None:
         self.root = root

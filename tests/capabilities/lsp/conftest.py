@@ -15,7 +15,7 @@ from tests.capabilities.lsp.bench import Bench, write_package
 
 @pytest_asyncio.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Callable[..., Bench]]:
-    """`bench()` makes a world in a folder `work`, with settings as environment variables."""
+    """`bench()` makes a project in a folder `work`, with settings as environment variables."""
     made: list[Bench] = []
 
     def make(**variables: str) -> Bench:

@@ -27,7 +27,7 @@ Make = Callable[..., Bench]
 
 
 def faking(bench: Make, how: str, **variables: str) -> Bench:
-    """A world whose `.fake` files have a server that behaves in this way. It is not in a sandbox,
+    """A project whose `.fake` files have a server that behaves in this way. It is not in a sandbox,
     so that it can write down what a test wants to know."""
     home = {"STARTS": "", "ANSWERS": ""}
     made = bench(
@@ -153,12 +153,12 @@ from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
-        world = opened(root, environment={{"PATH": "", "RETINUE_HOME": {str(empty)!r}, "RETINUE_LSP_SERVERS": servers}})
-        tool = world.part(Languages).tools()["lsp"]
+        held = opened(root, environment={{"PATH": "", "RETINUE_HOME": {str(empty)!r}, "RETINUE_LSP_SERVERS": servers}})
+        tool = held.part(Languages).tools()["lsp"]
         question = {{"action": "hover", "file": "a.py", "line": 1, "column": 1}}
         output = await tool.run("c", question, ToolContext("r", (root,), root))
         print(output.text)
-        await world.close()
+        await held.close()
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -272,8 +272,8 @@ from retinue.capabilities.lsp.attach import Languages
 from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
-    world = opened(root, environment={dict(made.project.environment)!r})
-    tool = world.part(Languages).tools()["lsp"]
+    project = opened(root, environment={dict(made.project.environment)!r})
+    tool = project.part(Languages).tools()["lsp"]
     question = {{"action": "hover", "file": "a.fake", "line": 1, "column": 1}}
     await tool.run("c", question, ToolContext("r", (root,), root))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -132,7 +132,7 @@ async def test_killed_in_the_middle_of_a_question_the_next_one_works(shop: Bench
     assert not alive(session.pid)
 
 
-async def test_nothing_is_left_when_the_world_closes(shop: Bench) -> None:
+async def test_nothing_is_left_when_the_project_closes(shop: Bench) -> None:
     await shop.text("definition", query="cheapest")
     session = shop.slot.session
     assert session is not None

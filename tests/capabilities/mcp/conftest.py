@@ -26,7 +26,7 @@ class Scene:
         self.folder = folder
         self.starts = folder / "starts"
         self.roots = (folder,)
-        self.habits = PoolOptions(
+        self.options = PoolOptions(
             folder, os.environ, folder / "logs", ListingMemory(folder / "cache"), start_seconds=60, linger_seconds=60
         )
 
@@ -48,8 +48,8 @@ class Scene:
     def raw(self, *flags: str, **more: Any) -> Server:
         return self.server(self.config("raw", *flags, **more))
 
-    def server(self, config: ServerConfig, **habits: Any) -> Server:
-        return self.pool.server(config, replace(self.habits, **habits), self.roots)
+    def server(self, config: ServerConfig, **options: Any) -> Server:
+        return self.pool.server(config, replace(self.options, **options), self.roots)
 
     @property
     def pids(self) -> list[int]:

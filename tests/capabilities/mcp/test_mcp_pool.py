@@ -221,7 +221,7 @@ async def test_roots_are_those_all_holders_share(scene: Scene) -> None:
     first = await server.call("folders", {}, Caller((one,), 60.0), quiet)
     assert getattr(first.content[0], "text", "") == one.as_uri()
     server.hold("holder", (one,))
-    other = scene.pool.server(server.config, scene.habits, (two,))
+    other = scene.pool.server(server.config, scene.options, (two,))
     assert other is not server, "it asks for folders: runs with others have their own"
     second = await other.call("folders", {}, Caller((two,), 60.0), quiet)
     assert getattr(second.content[0], "text", "") == two.as_uri()
@@ -233,12 +233,12 @@ async def test_the_list_is_remembered_across_processes(scene: Scene) -> None:
     await server.ready()
     digest = server.config.digest
     await scene.pool.close_unused()
-    remembered = scene.habits.memory.recall(digest)
+    remembered = scene.options.memory.recall(digest)
     assert remembered is not None
     assert [tool.name for tool in remembered.tools] == ["echo", "tool-0", "tool-1", "tool-2"]
-    assert scene.habits.memory.recall("other") is None
+    assert scene.options.memory.recall("other") is None
     (scene.folder / "cache" / f"{digest}.json").write_text('{"at": "x"')
-    assert scene.habits.memory.recall(digest) is None
+    assert scene.options.memory.recall(digest) is None
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""A project with plugins, and the world that runs of it see."""
+"""A project with plugins, as its runs see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def forecast(city: str) -> str:
 
 
 class Project:
-    """`world()` sees the files as they are now; entry points only where a test wants them."""
+    """`project()` sees the files as they are now; entry points only where a test wants them."""
 
     def __init__(self, folder: Path) -> None:
         self.cwd = folder / "project"

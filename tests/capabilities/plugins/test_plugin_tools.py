@@ -133,9 +133,9 @@ from retinue.engine import open_project
 from retinue.capabilities.plugins.attach import PluginExtensions
 from retinue.engine import open_project
 from pathlib import Path
-world = open_project(Path({str(project.cwd)!r}), environment={environment!r})
-found = world.part(PluginExtensions).plugins
-names = [entry.qualified_name for entry in world.catalog().entries if entry.source == "plugin"]
+opened = open_project(Path({str(project.cwd)!r}), environment={environment!r})
+found = opened.part(PluginExtensions).plugins
+names = [entry.qualified_name for entry in opened.catalog().entries if entry.source == "plugin"]
 before = "acme_weather" in sys.modules
 loaded = [load_tools(plugin, 20) for plugin in found.found if plugin.name in ("weather", "broken")]
 print(json.dumps({{

@@ -16,7 +16,7 @@ from retinue.capabilities.schedule.times import TOLERANCE, next_after, parse_sch
 from retinue.log import schedules
 from retinue.testing import FakeClock
 from tests.capabilities.schedule.test_scheduler import look, posts
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 BERLIN = ZoneInfo("Europe/Berlin")
 JOBS = {
@@ -34,7 +34,7 @@ async def test_a_month_with_two_daemons(tmp_path: Path, monkeypatch: pytest.Monk
     start = datetime(2026, 10, 12, tzinfo=BERLIN).timestamp()
     scene = Scene(tmp_path, monkeypatch)
     scene.clock = FakeClock(start)
-    scene.desk("tidy up").standing = "tidied"
+    scene.model("tidy up").standing = "tidied"
     monkeypatch.setattr(scheduler_module, "start_job", _instantly)
     scene.supervisor.clock = scene.clock
     async with posts(scene, 2) as processes:
@@ -79,7 +79,7 @@ async def test_a_process_that_dies_between_claim_and_start_loses_no_slot_that_po
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: str
 ) -> None:
     scene = Scene(tmp_path, monkeypatch)
-    scene.desk("tidy up").standing = "tidied"
+    scene.model("tidy up").standing = "tidied"
     async with posts(scene) as (post,):
         job = await post.scheduler.add("Explore", "tidy up", "1h", missed=missed)
         scene.clock._passed += 3_600

@@ -8,7 +8,7 @@ import pytest
 from retinue.core.delegation import Scheduled, SpawnCall
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.runs.delegate import Delegate
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 READER = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Agent")))
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Bash(git *)", "write", "Agent")))
@@ -32,7 +32,7 @@ async def test_a_session_without_a_screen_fires_what_its_agents_have_scheduled(s
         await ask(scene, main)
         assert scene.supervisor.schedules.active
         await scene.clock.advance(11)
-        await scene.desk("look again").asked()
+        await scene.model("look again").asked()
         assert [child.description for child in main.children] == ["watch"]
 
 
@@ -42,12 +42,12 @@ async def test_a_job_of_an_idle_session_is_its_child_and_the_session_is_told_of_
         main = await scene.main()
         scene.supervisor.idle_news = told.append
         await ask(scene, main, "1h")
-        scene.desk("main").say("scheduled")
+        scene.model("main").say("scheduled")
         await main.handle.wait()
         fired = await scene.supervisor.schedules.run_now("watch")
         assert fired.error is None
-        await scene.desk("look again").asked()
-        scene.desk("look again").say("nothing new")
+        await scene.model("look again").asked()
+        scene.model("look again").say("nothing new")
         await until(lambda: not scene.supervisor.busy)
         await scene.clock.advance(0.2)
         assert told == [main.id]
@@ -65,13 +65,13 @@ async def test_a_job_that_fires_when_its_session_is_gone_has_no_more_rights_than
     async with scene.again():
         fired = await scene.supervisor.schedules.run_now("watch")
         assert fired.run_id is not None, fired.error
-        await scene.desk("look again").asked()
+        await scene.model("look again").asked()
         run = scene.supervisor.members[fired.run_id]
         assert run.handle.launch.readonly
         assert not {"write", "edit"} & {tool.spec.name for tool in run.handle.launch.tools}
         assert run.handle.place.parent_id == main.id, "its main agent hears of it when it is taken up"
-        scene.desk("look again").say("nothing new")
+        scene.model("look again").say("nothing new")
         await run.handle.wait()
         again = await scene.supervisor.resume(main.id, "Go on.")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert await scene.heard(again) == [run.id]

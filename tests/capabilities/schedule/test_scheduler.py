@@ -14,7 +14,7 @@ from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
 from retinue.runs.supervisor import Supervisor
 from retinue.testing.fixtures import settle
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 
 class Post:
@@ -29,7 +29,7 @@ class Post:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     made = Scene(tmp_path, monkeypatch)
-    made.desk("tidy up").standing = "tidied"
+    made.model("tidy up").standing = "tidied"
     return made
 
 
@@ -126,8 +126,8 @@ async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
         await post.scheduler.add("Explore", "go wrong", "+10m", name="wrong")
         scene.clock._passed += 600
         await post.scheduler.tick()
-        await scene.desk("go wrong").asked()
-        scene.desk("go wrong").fail()
+        await scene.model("go wrong").asked()
+        scene.model("go wrong").fail()
         await post.supervisor.wait_all()
         assert last_status(post.supervisor, post.scheduler.find("wrong")) == "error"
 
@@ -176,12 +176,12 @@ async def test_overlap_is_passed_over_and_counted(scene: Scene) -> None:
         await post.scheduler.add("Explore", "take long", "10m")
         scene.clock._passed += 600
         await post.scheduler.tick()
-        await scene.desk("take long").asked()
+        await scene.model("take long").asked()
         for _ in range(3):
             scene.clock._passed += 600
             (passed,) = await post.scheduler.tick()
             assert passed.why == "overlap"
-        scene.desk("take long").say("done")
+        scene.model("take long").say("done")
         await post.supervisor.wait_all()
         (job,) = post.scheduler.jobs()
         assert (job.runs, job.skipped) == (1, 3)
@@ -248,8 +248,8 @@ async def test_a_job_of_a_live_session_runs_below_it_and_its_end_is_told(scene: 
         assert child.parent is main
         await until(lambda: not child.live)
         await scene.clock.advance(1)
-        scene.desk("main").say("go on")
-        await scene.desk("main").asked()
+        scene.model("main").say("go on")
+        await scene.model("main").asked()
         assert await scene.heard(main) == [fired.run_id]
 
 

@@ -297,22 +297,22 @@ def test_a_lock_of_the_user_is_never_touched(scene):
     assert scene.finish(worktree).kept is None
 
 
-def test_the_branch_of_an_earlier_leg_moves_on_only_from_where_it_was_left(scene):
-    first = scene.make("leg-run")
+def test_the_branch_of_an_earlier_attempt_moves_on_only_from_where_it_was_left(scene):
+    first = scene.make("attempt-run")
     (first.record.path / "one").write_text("1")
     branch = scene.finish(first).branch
     start = scene.git("rev-parse", branch)
-    second = scene.make("leg-run", start=start, branch=branch)
+    second = scene.make("attempt-run", start=start, branch=branch)
     (second.record.path / "two").write_text("2")
     assert scene.finish(second).branch == branch
     assert scene.git("log", "--format=%s", f"main..{branch}").count("retinue:") == 2
     tip = scene.git("rev-parse", branch)
-    third = scene.make("leg-run", start=tip, branch=branch)
+    third = scene.make("attempt-run", start=tip, branch=branch)
     (third.record.path / "three").write_text("3")
     scene.git("checkout", "-q", branch)
     assert scene.finish(third).branch == f"{branch}-2"
     assert scene.git("rev-parse", branch) == tip
-    fourth = scene.make("leg-run", start=tip, branch=branch)
+    fourth = scene.make("attempt-run", start=tip, branch=branch)
     assert scene.finish(fourth).branch == branch
 
 

@@ -1,4 +1,4 @@
-"""The app on a real crew, for tests of its screens: a project of its own, keys pressed by a pilot."""
+"""The app on a real supervisor, for tests of its screens: a project of its own, keys pressed by a pilot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(
 
 
 class SnapApp(RetinueApp):
-    """For pictures: opens its crew itself, and time stands still in it."""
+    """For pictures: opens its supervisor itself, and time stands still in it."""
 
     def __init__(self, project: Any, **environment: str) -> None:
         retinue = Retinue(project.cwd, environment={**project.environment, **environment})

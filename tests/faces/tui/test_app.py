@@ -1,4 +1,4 @@
-"""The app as a person uses it: keys in, screen out, a real crew behind it."""
+"""The app as a person uses it: keys in, screen out, a real supervisor behind it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def type_in(pilot, text: str) -> None:
 async def test_what_is_said_and_answered_is_on_the_screen(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "hello")
-        await scene.desk("hello").asked()
+        await scene.model("hello").asked()
         await until(pilot, lambda: "❯ hello" in picture(app) and "working" in picture(app))
-        scene.desk("hello").call("ls", "Let me look.")
+        scene.model("hello").call("ls", "Let me look.")
         await until(pilot, lambda: app.query(ToolBlock))
-        await scene.desk("hello").asked()
-        scene.desk("hello").say("There is **nothing** here.")
+        await scene.model("hello").asked()
+        scene.model("hello").say("There is **nothing** here.")
         await until(pilot, lambda: "There is nothing here." in picture(app) and "idle" in picture(app))
         assert "✓ ls" in picture(app)
         assert "claude-sonnet-4-5" in picture(app)
@@ -39,7 +39,7 @@ async def test_what_is_said_and_answered_is_on_the_screen(tmp_path, monkeypatch)
 async def test_escape_stops_the_main_agent_and_no_background_agent(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         child = await scene.child(
             app.retinue.supervisor.members[app.session.main_id], "slow work", description="slow work"
         )
@@ -55,8 +55,8 @@ async def test_escape_stops_the_main_agent_and_no_background_agent(tmp_path, mon
 async def test_waiting_words_are_shown_edited_and_sent_at_once(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        desk = scene.desk("go")
-        await desk.asked()
+        model = scene.model("go")
+        await model.asked()
         await type_in(pilot, "also the tests")
         await until(pilot, lambda: "◦ also the tests" in picture(app) and "F9" in picture(app))
         await pilot.press("up")
@@ -65,14 +65,14 @@ async def test_waiting_words_are_shown_edited_and_sent_at_once(tmp_path, monkeyp
         await pilot.press("!", "enter")
         await until(pilot, lambda: app.session.queue == ["also the tests!"])
         await pilot.press("f9")
-        await until(pilot, lambda: len(desk.requests) == 2)
+        await until(pilot, lambda: len(model.requests) == 2)
         await until(pilot, lambda: "❯ also the tests!" in picture(app) and "◦" not in picture(app))
 
 
 async def test_another_key_for_resend(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, abort_resend_key="f8") as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await pilot.press("f9")
         await pilot.pause()
         assert app.session.state == "working"
@@ -91,7 +91,7 @@ async def test_what_cannot_start_is_said_and_the_words_come_back(tmp_path, monke
 async def test_Y05_a_mention_says_who_has_it(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await scene.child(app.retinue.supervisor.members[app.session.main_id], "look", name="scout")
         app._prompt.put("@sc")
         await until(pilot, lambda: app._prompt.choices.open)
@@ -107,7 +107,7 @@ async def test_an_unknown_command_is_pointed_out_and_a_path_is_said(tmp_path, mo
         await type_in(pilot, "/nonsense")
         await until(pilot, lambda: "There is no command /nonsense" in picture(app))
         await type_in(pilot, "/etc/hosts says?")
-        await scene.desk("/etc/hosts says?").asked()
+        await scene.model("/etc/hosts says?").asked()
 
 
 async def test_commands_answer_in_the_conversation(tmp_path, monkeypatch) -> None:
@@ -117,9 +117,9 @@ async def test_commands_answer_in_the_conversation(tmp_path, monkeypatch) -> Non
         await type_in(pilot, "/model haiku")
         await until(pilot, lambda: "From your next message on: anthropic/claude-haiku" in picture(app))
         await type_in(pilot, "hello")
-        await scene.desk("hello").asked()
+        await scene.model("hello").asked()
         assert app.session.run.launch.model_name.startswith("anthropic/claude-haiku")
-        scene.desk("hello").say("hi")
+        scene.model("hello").say("hi")
         await until(pilot, lambda: app.session.state == "idle")
         await type_in(pilot, "/cost")
         await until(pilot, lambda: "together" in picture(app) and "~$0.01" in picture(app))
@@ -157,7 +157,7 @@ async def test_help_has_every_key_and_command(tmp_path, monkeypatch) -> None:
 async def test_an_earlier_conversation_is_found_and_goes_on(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         for task in ("about parsers", "about colours"):
-            scene.desk(task).standing = f"answer {task}"
+            scene.model(task).standing = f"answer {task}"
             await type_in(pilot, task)
             await until(pilot, lambda: app.session.state == "idle" and app.session.main_id is not None)
             await type_in(pilot, "/clear")
@@ -169,14 +169,14 @@ async def test_an_earlier_conversation_is_found_and_goes_on(tmp_path, monkeypatc
         await pilot.press("enter")
         await until(pilot, lambda: "answer about parsers" in picture(app) and len(app.screen_stack) == 1)
         await type_in(pilot, "and lexers?")
-        await until(pilot, lambda: len(scene.desk("about parsers").requests) == 2)
+        await until(pilot, lambda: len(scene.model("about parsers").requests) == 2)
         assert "claude-sonnet-4-5" in picture(app)
 
 
 async def test_leaving_asks_only_while_something_runs(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         app._prompt.put("half a line")
         await pilot.press("ctrl+c")
         assert app._prompt.text == ""
@@ -198,7 +198,7 @@ async def test_leaving_can_let_runs_go_on_where_that_is_possible(tmp_path, monke
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         app._may_keep = True
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await pilot.press("ctrl+q")
         await until(pilot, lambda: "let them go on without the app" in picture(app))
         await pilot.press("k")
@@ -215,12 +215,12 @@ async def test_leaving_an_idle_app_asks_nothing(tmp_path, monkeypatch) -> None:
 async def test_page_keys_scroll_the_conversation_and_shift_tab_goes_into_it(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, size=(80, 24)) as (scene, app, pilot):
         await type_in(pilot, "go")
-        desk = scene.desk("go")
+        model = scene.model("go")
         for _ in range(3):
-            await desk.asked()
-            desk.call("ls", "\n\n".join(f"line {number}" for number in range(20)))
-        await desk.asked()
-        desk.say("the end")
+            await model.asked()
+            model.call("ls", "\n\n".join(f"line {number}" for number in range(20)))
+        await model.asked()
+        model.say("the end")
         await until(pilot, lambda: "the end" in picture(app))
         await pilot.press("pageup", "pageup")
         await until(pilot, lambda: "the end" not in picture(app))
@@ -236,7 +236,7 @@ async def test_page_keys_scroll_the_conversation_and_shift_tab_goes_into_it(tmp_
 async def test_it_fits_into_terminals_of_any_size_and_resizes(tmp_path, monkeypatch, size) -> None:
     async with watching(tmp_path, monkeypatch, size=size) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await scene.child(app.retinue.supervisor.members[app.session.main_id], "work")
         await pilot.resize_terminal(60, 20)
         await pilot.pause(0.1)
@@ -249,7 +249,7 @@ async def test_without_colour_nothing_is_said_by_colour(tmp_path, monkeypatch) -
     monkeypatch.setenv("NO_COLOR", "1")
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         app._prompt.put("typed")
         await until(pilot, lambda: "❯ go" in picture(app) and "typed" in picture(app))
 
@@ -275,7 +275,7 @@ async def test_wrong_settings_are_said_and_harm_nothing(tmp_path, monkeypatch) -
 async def test_an_agent_sets_up_the_status_line(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "/statusline show the branch first")
-        request = await scene.desk("show the branch first").asked()
+        request = await scene.model("show the branch first").asked()
         assert "statusLine.template" in request.system
         assert {tool.name for tool in request.tools} >= {"read", "bash"}
         save_settings(
@@ -284,7 +284,7 @@ async def test_an_agent_sets_up_the_status_line(tmp_path, monkeypatch) -> None:
             target="user",
             environment=app.project.environment,
         )
-        scene.desk("show the branch first").say("The line shows the branch.")
+        scene.model("show the branch first").say("The line shows the branch.")
         await until(pilot, lambda: "The line shows the branch." in picture(app))
         await until(pilot, lambda: "on !" in picture(app))
 
@@ -296,16 +296,16 @@ async def test_a_command_draws_the_status_line(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await until(pilot, lambda: "it is idle" in picture(app))
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await until(pilot, lambda: "it is working" in picture(app))
 
 
 async def test_keys_that_work_while_one_types(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        desk = scene.desk("go")
-        await desk.asked()
-        desk.call("ls", path=".")
+        model = scene.model("go")
+        await model.asked()
+        model.call("ls", path=".")
         await until(pilot, lambda: "✓ ls" in picture(app))
         await pilot.press("ctrl+o")
         await until(pilot, lambda: '"path": "."' in picture(app))
@@ -318,12 +318,12 @@ async def test_keys_that_work_while_one_types(tmp_path, monkeypatch) -> None:
 async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        desk = scene.desk("go")
-        await desk.asked()
-        desk.call("Agent", prompt="long", description="long", subagent_type="Explore", run_in_background=False)
-        await scene.desk("long").asked()
+        model = scene.model("go")
+        await model.asked()
+        model.call("Agent", prompt="long", description="long", subagent_type="Explore", run_in_background=False)
+        await scene.model("long").asked()
         await pilot.press("ctrl+b")
-        await until(pilot, lambda: len(desk.requests) == 2)
+        await until(pilot, lambda: len(model.requests) == 2)
         child = next(each for each in app.retinue.supervisor.members.values() if each.id != app.session.main_id)
         assert child.live and child.background
 
@@ -339,7 +339,7 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
     )
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         main = scene.supervisor.members[app.session.main_id]
         for task in ("one", "two"):
             await scene.child(main, task, agent="asker")
@@ -360,7 +360,7 @@ async def test_the_problems_of_an_agents_file_are_shown_once_however_often_it_ru
         file.parent.mkdir(parents=True)
         file.write_text("---\nname: worker\ndescription: works\ncolour: red\n---\nDo the work you are given.\n")
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         main = app.retinue.supervisor.members[app.session.main_id]
         for task in ("first", "second"):
             await scene.child(main, task, agent="worker", description=task)

@@ -11,14 +11,14 @@ from retinue.errors import StateError
 from retinue.faces.tui.session import Attached
 from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
-from tests.runs.crew_scene import until
+from tests.runs.run_scene import until
 
 
 async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:  # noqa: F811
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look", name="scout")
         attached = Attached(t.retinue.supervisor.project.state, main.id)
@@ -26,9 +26,9 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
         assert (await attached.say("@agent-scout only src")).agent == "agent-scout"
         assert "shortens" in await attached.compact()
         assert not attached.interrupt() and not await attached.resend() and main.live
-        desk.call("ls")
-        t.scene.desk("look").call("ls")
-        await until(lambda: len(desk.requests) == 2 and len(t.scene.desk("look").requests) == 2)
+        model.call("ls")
+        t.scene.model("look").call("ls")
+        await until(lambda: len(model.requests) == 2 and len(t.scene.model("look").requests) == 2)
         assert ("steer", "hurry") in await t.scene.said(main.id)
         assert ("steer", "only src") in await t.scene.said(child.id)
         assert "1 below it" in await attached.stop()
@@ -40,8 +40,8 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
 async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> None:  # noqa: F811
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         first = await t.scene.child(main, "first")
         seen = []
@@ -54,9 +54,9 @@ async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> N
         await until(lambda: {event.run_id for event in seen} == {main.id, first.id})
         second = await t.scene.child(main, "second")
         for task in ("first", "second"):
-            t.scene.desk(task).say(f"{task} is done")
-        desk.standing = "all done"
-        desk.say("waiting")
+            t.scene.model(task).say(f"{task} is done")
+        model.standing = "all done"
+        model.say("waiting")
         async with asyncio.timeout(30):
             await watching
         for run in (main.id, first.id, second.id):

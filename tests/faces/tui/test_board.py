@@ -15,7 +15,7 @@ from retinue.faces.tui.board.board import Board, backfill_from
 from retinue.faces.tui.board.marks import STYLES, badge, contrast, icon, known_windows, resolve, stats
 from retinue.faces.tui.board.text import clean_lines, exact, fit, one_line, wrap
 from tests.faces.tui.cards import Story
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 ANY = st.text(max_size=200) | st.text(alphabet="ab 漢字\t\n\r\x1b[31m👩‍👧\u202e\ud800\ufe0f", max_size=200)
 
@@ -113,9 +113,9 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main()
         child = await scene.child(main, "count the files", description="Count", name="counter")
-        scene.desk("count the files").call("ls", path=".")
-        await scene.desk("count the files").asked()
-        scene.desk("count the files").say("three")
+        scene.model("count the files").call("ls", path=".")
+        await scene.model("count the files").asked()
+        scene.model("count the files").say("three")
         await child.handle.wait()
         log = scene.supervisor.project.log
         await log.flush()
@@ -127,7 +127,7 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
         assert (card.turns, card.tool_uses, card.usage.total_tokens) == (2, 1, 32)
         assert board.cards[main.id].is_main
         assert [each.id for each in board.agents()] == [child.id]
-        scene.desk("main").say("bye")
+        scene.model("main").say("bye")
 
 
 def test_a_board_meets_a_run_nobody_knows_without_fuss() -> None:

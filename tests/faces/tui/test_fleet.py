@@ -11,7 +11,7 @@ from retinue.faces.tui.screens.viewer import ViewerScreen
 from tests.faces.tui.watch_scene import picture, until, watching
 
 
-class Crew:
+class Stage:
     """Main and as many agents as a test wants, on the screen."""
 
     def __init__(self, scene, app, pilot) -> None:
@@ -37,7 +37,7 @@ class Crew:
 @pytest.fixture
 async def stage(tmp_path, monkeypatch):
     async with watching(tmp_path, monkeypatch, max_concurrent=20) as (scene, app, pilot):
-        yield Crew(scene, app, pilot)
+        yield Stage(scene, app, pilot)
 
 
 async def test_W04_without_agents_there_is_no_fleet_and_no_key_is_taken(stage) -> None:
@@ -119,7 +119,7 @@ async def test_W04_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after
     await stage.press("down", "down", "enter")
     await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
     assert stage.panel.fleet.pinned == stage.agents[0].id
-    stage.scene.desk("task-0").say("all done here")
+    stage.scene.model("task-0").say("all done here")
     await until(stage.pilot, lambda: "all done here" in picture(stage.app))
     await until(stage.pilot, lambda: not stage.app.screen.story.card.live)
     assert isinstance(stage.app.screen, ViewerScreen)

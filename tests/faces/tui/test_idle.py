@@ -34,7 +34,7 @@ def ended(run_id: str, description: str) -> ChildView:
 async def interrupted(scene, app, pilot):
     """A main agent that was stopped while an agent of it works in the background."""
     await type_in(pilot, "go")
-    await scene.desk("go").asked()
+    await scene.model("go").asked()
     child = await scene.child(main_of(app), "slow work", description="slow work")
     await pilot.press("escape")
     await until(pilot, lambda: "Interrupted." in picture(app) and app.session.state == "idle")
@@ -44,12 +44,12 @@ async def interrupted(scene, app, pilot):
 async def test_a_background_agent_that_ends_after_escape_gets_a_box_and_a_turn(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         child = await interrupted(scene, app, pilot)
-        scene.desk("slow work").say("It was the cache.")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
+        scene.model("slow work").say("It was the cache.")
+        await until(pilot, lambda: len(scene.model("go").requests) == 2)
         await until(pilot, lambda: "It was the cache." in picture(app))
-        last = scene.desk("go").requests[-1].messages[-1]
+        last = scene.model("go").requests[-1].messages[-1]
         assert last.origin == "notification", "nobody spoke in the person's name"
-        scene.desk("go").say("So it was the cache.")
+        scene.model("go").say("So it was the cache.")
         await until(pilot, lambda: "So it was the cache." in picture(app) and app.session.state == "idle")
         assert await told(app, child.id) == 1
         assert len(app.query(NotificationBox)) == 1
@@ -60,12 +60,12 @@ async def test_without_the_setting_the_person_sees_it_at_once_and_the_model_hear
 ) -> None:
     async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
         child = await interrupted(scene, app, pilot)
-        scene.desk("slow work").say("It was the cache.")
+        scene.model("slow work").say("It was the cache.")
         await until(pilot, lambda: "It was the cache." in picture(app))
-        assert len(scene.desk("go").requests) == 1
+        assert len(scene.model("go").requests) == 1
         await type_in(pilot, "and now?")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
-        scene.desk("go").say("So it was.")
+        await until(pilot, lambda: len(scene.model("go").requests) == 2)
+        scene.model("go").say("So it was.")
         await until(pilot, lambda: "So it was." in picture(app))
         assert await told(app, child.id) == 1
         assert len(app.query(NotificationBox)) == 1, "it is not shown twice"
@@ -87,18 +87,18 @@ async def test_an_end_that_was_shown_is_not_shown_again_with_one_that_was_not(tm
 async def test_the_answer_to_a_mention_of_an_idle_conversation_is_shown_and_heard(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         child = await scene.child(main_of(app), "find it", description="find it", name="finder")
-        scene.desk("find it").say("It is in a.py.")
-        scene.desk("go").say("waiting")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
-        scene.desk("go").say("found")
+        scene.model("find it").say("It is in a.py.")
+        scene.model("go").say("waiting")
+        await until(pilot, lambda: len(scene.model("go").requests) == 2)
+        scene.model("go").say("found")
         await until(pilot, lambda: app.session.state == "idle")
         await type_in(pilot, "@finder and the test?")
-        await scene.desk("find it").asked()
-        scene.desk("find it").say("The test is in b.py.")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 3)
-        scene.desk("go").say("Noted.")
+        await scene.model("find it").asked()
+        scene.model("find it").say("The test is in b.py.")
+        await until(pilot, lambda: len(scene.model("go").requests) == 3)
+        scene.model("go").say("Noted.")
         await until(pilot, lambda: "The test is in b.py." in picture(app) and "Noted." in picture(app))
         assert await told(app, child.id) == 2, "once for each end"
 
@@ -106,17 +106,19 @@ async def test_the_answer_to_a_mention_of_an_idle_conversation_is_shown_and_hear
 async def test_a_schedule_of_an_idle_conversation_reports_to_it(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
-        scene.desk("go").call("Agent", prompt="look again", description="watch", subagent_type="Explore", schedule="1h")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
-        scene.desk("go").say("Scheduled.")
+        await scene.model("go").asked()
+        scene.model("go").call(
+            "Agent", prompt="look again", description="watch", subagent_type="Explore", schedule="1h"
+        )
+        await until(pilot, lambda: len(scene.model("go").requests) == 2)
+        scene.model("go").say("Scheduled.")
         await until(pilot, lambda: app.session.state == "idle")
         fired = await app.retinue.schedules.run_now("watch")
         assert fired.run_id is not None, fired.error
-        await scene.desk("look again").asked()
-        scene.desk("look again").say("Nothing new.")
-        await until(pilot, lambda: len(scene.desk("go").requests) == 3)
-        scene.desk("go").say("All quiet.")
+        await scene.model("look again").asked()
+        scene.model("look again").say("Nothing new.")
+        await until(pilot, lambda: len(scene.model("go").requests) == 3)
+        scene.model("go").say("All quiet.")
         await until(pilot, lambda: "Nothing new." in picture(app) and "All quiet." in picture(app))
         assert await told(app, fired.run_id) == 1
 
@@ -124,7 +126,7 @@ async def test_a_schedule_of_an_idle_conversation_reports_to_it(tmp_path, monkey
 async def test_escape_gives_words_that_wait_back_to_the_editor(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
+        await scene.model("go").asked()
         await type_in(pilot, "also the tests")
         await until(pilot, lambda: app.session.queue == ["also the tests"])
         app._prompt.put("and this")
@@ -139,7 +141,7 @@ async def test_ends_that_were_missed_are_shown_when_the_conversation_is_opened_a
     async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
         child = await interrupted(scene, app, pilot)
         main_id = app.session.main_id
-        scene.desk("slow work").say("It was the cache.")
+        scene.model("slow work").say("It was the cache.")
         await until(pilot, lambda: not child.live and "It was the cache." in picture(app))
         await app.new_conversation()
         await until(pilot, lambda: "It was the cache." not in picture(app))
@@ -153,11 +155,11 @@ async def test_an_agent_that_is_moved_to_the_background_is_shown_among_those_tha
 ) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
-        await scene.desk("go").asked()
-        scene.desk("go").call(
+        await scene.model("go").asked()
+        scene.model("go").call(
             "Agent", prompt="slow", description="slow work", subagent_type="Explore", run_in_background=False
         )
-        await scene.desk("slow").asked()
+        await scene.model("slow").asked()
         await pilot.pause()
         assert [card.description for card in app.board.shown(0.0, background_only=True)] == []
         await pilot.press("ctrl+b")

@@ -11,7 +11,7 @@ from retinue import Retinue
 from retinue.errors import RetinueError, StateError
 from retinue.faces.tui.board.board import Feed
 from retinue.faces.tui.session import Session
-from tests.runs.crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 
 class Talking:
@@ -49,8 +49,8 @@ def talk(tmp_path, monkeypatch):
             talking = Talking(scene, retinue)
             talking.feed.open()
             yield talking
-            for desk in scene.desks.values():
-                desk.standing = "over"
+            for model in scene.models.values():
+                model.standing = "over"
             await talking.feed.close()
 
     return opened
@@ -59,15 +59,15 @@ def talk(tmp_path, monkeypatch):
 async def test_the_first_words_start_the_main_agent_and_later_ones_take_it_up(talk) -> None:
     async with talk() as t:
         assert (await t.session.say("hello")).how == "sent"
-        desk = t.scene.desk("hello")
-        await desk.asked()
+        model = t.scene.model("hello")
+        await model.asked()
         assert t.session.state == "working"
-        desk.say("hi")
+        model.say("hi")
         await t.state("idle")
         first = t.session.main_id
         await t.session.say("again")
-        await desk.asked()
-        desk.say("yes")
+        await model.asked()
+        model.say("yes")
         await t.state("idle")
         assert t.session.main_id == first
         assert await t.heard() == [("task", "hello"), ("follow-up", "again")]
@@ -76,17 +76,17 @@ async def test_the_first_words_start_the_main_agent_and_later_ones_take_it_up(ta
 async def test_words_while_it_works_wait_and_are_said_before_the_next_request(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         assert (await t.session.say("also this")).how == "queued"
         assert t.session.queue == ["also this"]
-        desk.call("ls")
-        await until(lambda: t.session.queue == [] or len(desk.requests) == 2)
-        await desk.asked()
-        desk.say("done")
-        await until(lambda: len(desk.requests) == 3)
-        await desk.asked()
-        desk.say("done, too")
+        model.call("ls")
+        await until(lambda: t.session.queue == [] or len(model.requests) == 2)
+        await model.asked()
+        model.say("done")
+        await until(lambda: len(model.requests) == 3)
+        await model.asked()
+        model.say("done, too")
         await t.state("idle")
         assert ("also this") in [text for _, text in await t.heard()]
         assert t.session.queue == []
@@ -95,15 +95,15 @@ async def test_words_while_it_works_wait_and_are_said_before_the_next_request(ta
 async def test_what_still_waits_when_it_ends_begins_the_next_leg(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         await t.session.say("first")
         await t.session.say("second")
-        desk.say("done")
-        await until(lambda: len(desk.requests) >= 2)
-        desk.standing = "and done"
-        await desk.asked()
-        desk.say("done")
+        model.say("done")
+        await until(lambda: len(model.requests) >= 2)
+        model.standing = "and done"
+        await model.asked()
+        model.say("done")
         await until(lambda: t.session.state == "idle" and not t.session.queue)
         heard = [text for _, text in await t.heard()]
         assert heard[0] == "go" and "first" in "\n".join(heard[1:]) and "second" in "\n".join(heard[1:])
@@ -113,8 +113,8 @@ async def test_what_still_waits_when_it_ends_begins_the_next_leg(talk) -> None:
 async def test_an_interruption_stops_the_main_agent_and_leaves_the_background_alone(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "in the background")
         assert t.session.interrupt()
@@ -123,9 +123,9 @@ async def test_an_interruption_stops_the_main_agent_and_leaves_the_background_al
         assert child.live
         assert not t.session.interrupt()
         assert not await t.session.pump()
-        t.scene.desk("in the background").say("fine")
+        t.scene.model("in the background").say("fine")
         await until(lambda: not child.live)
-        desk.standing = "I see"
+        model.standing = "I see"
         await t.session.say("what now?")
         await t.state("idle")
         assert child.id in await t.scene.heard(t.session.main_id)
@@ -134,15 +134,15 @@ async def test_an_interruption_stops_the_main_agent_and_leaves_the_background_al
 async def test_while_it_only_waits_for_agents_words_reach_it_at_once_and_escape_does_nothing(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "slow")
-        desk.say("they work on it")
+        model.say("they work on it")
         await t.state("holding")
         assert not t.session.interrupt()
         assert (await t.session.say("how far?")).how == "sent"
-        await until(lambda: len(desk.requests) == 2)
+        await until(lambda: len(model.requests) == 2)
         assert child.live and main.live
 
 
@@ -150,13 +150,13 @@ async def test_resend_stops_and_sends_what_waits_as_the_next_turn(talk) -> None:
     async with talk() as t:
         assert not await t.session.resend()
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         await t.session.say("no, the other one")
         assert await t.session.resend()
-        await until(lambda: len(desk.requests) == 2)
+        await until(lambda: len(model.requests) == 2)
         assert t.session.queue == [] and t.session.state == "working"
-        desk.say("the other one")
+        model.say("the other one")
         await t.state("idle")
         assert [text for _, text in await t.heard()] == ["go", "no, the other one"]
 
@@ -164,16 +164,16 @@ async def test_resend_stops_and_sends_what_waits_as_the_next_turn(talk) -> None:
 async def test_resend_without_words_only_interrupts(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        await t.scene.desk("go").asked()
+        await t.scene.model("go").asked()
         assert await t.session.resend()
         await t.state("idle")
-        assert len(t.scene.desk("go").requests) == 1
+        assert len(t.scene.model("go").requests) == 1
 
 
 async def test_resend_that_cannot_start_puts_the_words_back(talk, monkeypatch) -> None:
     async with talk() as t:
         await t.session.say("go")
-        await t.scene.desk("go").asked()
+        await t.scene.model("go").asked()
         await t.session.say("waiting words")
 
         async def refuse(*_, **__):
@@ -188,7 +188,7 @@ async def test_resend_that_cannot_start_puts_the_words_back(talk, monkeypatch) -
 async def test_words_that_wait_can_be_taken_back(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        await t.scene.desk("go").asked()
+        await t.scene.model("go").asked()
         await t.session.say("one")
         await t.session.say("two")
         assert t.session.unqueue() == "one\n\ntwo"
@@ -198,33 +198,33 @@ async def test_words_that_wait_can_be_taken_back(talk) -> None:
 async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look around", name="scout")
         said = await t.session.say("@scout only in src")
         assert (said.how, said.agent) == ("steered", "scout")
-        assert t.session.queue == [] and len(desk.requests) == 1
-        t.scene.desk("look around").call("ls")
-        await until(lambda: len(t.scene.desk("look around").requests) == 2)
+        assert t.session.queue == [] and len(model.requests) == 1
+        t.scene.model("look around").call("ls")
+        await until(lambda: len(t.scene.model("look around").requests) == 2)
         assert ("steer", "only in src") in await t.scene.said(child.id)
 
 
 async def test_Y05_main_can_be_meant_by_name(talk) -> None:
     async with talk() as t:
         await t.session.say("@main hello there")
-        await t.scene.desk("hello there").asked()
+        await t.scene.model("hello there").asked()
 
 
 async def test_another_model_is_used_from_the_next_words_on(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
-        desk.say("done")
+        model = t.scene.model("go")
+        await model.asked()
+        model.say("done")
         await t.state("idle")
         t.session.model = "anthropic/claude-haiku-4-5"
-        desk.standing = "with another head"
+        model.standing = "with another head"
         await t.session.say("and now?")
         await t.state("idle")
         await t.session.say("still?")
@@ -247,9 +247,9 @@ async def test_a_conversation_is_shortened_now_or_with_the_next_words(talk) -> N
     async with talk() as t:
         assert "no conversation" in await t.session.compact()
         await t.session.say("go")
-        desk = t.scene.desk("go")
-        await desk.asked()
+        model = t.scene.model("go")
+        await model.asked()
         assert "before the next request" in await t.session.compact()
-        desk.say("done")
+        model.say("done")
         await t.state("idle")
         assert "next say something" in await t.session.compact()

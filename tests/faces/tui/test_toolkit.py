@@ -100,30 +100,30 @@ def test_the_doctor_counts_and_says_what_to_do():
 
 
 async def test_a_report_that_breaks_says_so(home):
-    async def broken(world, words):
+    async def broken(project, words):
         raise RuntimeError("no idea")
 
-    world = open_project(home.cwd, environment=home.environment)
-    assert await make_report(Report("x", "", broken), world, []) == [
+    project = open_project(home.cwd, environment=home.environment)
+    assert await make_report(Report("x", "", broken), project, []) == [
         ("Toolkit command failed: RuntimeError: no idea", "error")
     ]
 
-    async def long(world, words):
+    async def long(project, words):
         return [(str(number), "") for number in range(10_000)]
 
-    lines = await make_report(Report("x", "", long), world, [])
+    lines = await make_report(Report("x", "", long), project, [])
     assert len(lines) < 1_000 and "9500 more lines" in lines[-1][0]
-    (line, kind), *_ = await make_report(parse_report("agent nobody-9")[0], world, ["nobody-9"])
+    (line, kind), *_ = await make_report(parse_report("agent nobody-9")[0], project, ["nobody-9"])
     assert kind == "error" and "nobody-9" in line
 
 
 async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
-    world = open_project(home.cwd, environment=home.environment)
-    lines = await make_report(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
+    project = open_project(home.cwd, environment=home.environment)
+    lines = await make_report(Report("settings", "", program("settings")), project, ["get", "graceTurns"])
     assert ("5", "") in lines
-    lines = await make_report(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])
+    lines = await make_report(Report("settings", "", program("settings")), project, ["get", "nonsense-9"])
     assert lines[-1][1] == "error" and any("nonsense-9" in line for line, _ in lines)
     monkeypatch.setattr(toolkit_reports, "PATIENCE_SECONDS", 0.001)
-    ((line, kind),) = await make_report(Report("settings", "", program("settings")), world, ["list"])
+    ((line, kind),) = await make_report(Report("settings", "", program("settings")), project, ["list"])
     assert kind == "warning" and "too long" in line
     assert capfd.readouterr() == ("", "")

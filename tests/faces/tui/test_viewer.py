@@ -26,7 +26,7 @@ class Stage:
         main = await self.scene.main()
         self.app.board.main_id = main.id
         self.child = await self.scene.child(main, task, description="Find auth files")
-        self.desk = self.scene.desk(task)
+        self.model = self.scene.model(task)
         return self.child
 
     async def open(self, run_id: str) -> ViewerScreen:
@@ -54,12 +54,12 @@ async def stage(tmp_path, monkeypatch):
 async def test_W03_a_run_is_seen_as_it_works_and_after_it_ended(stage) -> None:
     child = await stage.agent()
     await stage.open(child.id)
-    stage.desk.call("ls", "I look around.", path=".")
+    stage.model.call("ls", "I look around.", path=".")
     await stage.see("[Tool: ls] .")
     await stage.see("[Result] ls")
     await stage.see("I look around.")
-    await stage.desk.asked()
-    stage.desk.say("It is in src/auth.py")
+    await stage.model.asked()
+    stage.model.say("It is in src/auth.py")
     await stage.see("It is in src/auth.py")
     await stage.see("✓ general-purpose")
     assert isinstance(stage.app.screen, ViewerScreen)
@@ -72,7 +72,7 @@ async def test_W03_what_is_composed_reaches_the_run_trimmed(stage) -> None:
     assert screen.query_one(Input).has_focus
     await stage.press("space", *"only", "space", *"src", "space", "enter")
     await stage.see("It reads this after its current tool calls.")
-    stage.desk.call("ls", path=".")
+    stage.model.call("ls", path=".")
     await stage.see("[User] steer")
     assert ("steer", "only src") in await stage.scene.said(child.id)
 
@@ -83,7 +83,7 @@ async def test_W03_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     for key in ("enter", *"quick", "enter"):
         stage.app.simulate_key(key)
     await stage.see("It reads this after its current tool calls.")
-    stage.desk.call("ls", path=".")
+    stage.model.call("ls", path=".")
     await stage.see("[User] steer")
     assert ("steer", "quick") in await stage.scene.said(child.id)
 
@@ -94,7 +94,7 @@ async def test_W03_nothing_is_sent_for_an_empty_line_nor_after_escape(stage) -> 
     await stage.press("enter", "space", "enter")
     await stage.press("enter", *"no", "escape")
     assert isinstance(stage.app.screen, ViewerScreen) and screen.viewer.mode == "reading"
-    stage.desk.call("ls", path=".")
+    stage.model.call("ls", path=".")
     await stage.see("[Result] ls")
     assert [origin for origin, _ in await stage.scene.said(child.id)] == ["task"]
 
@@ -118,14 +118,14 @@ async def test_W03_stop_takes_x_twice_and_leaves_others_alone(stage) -> None:
 async def test_W03_scrolling_up_pauses_and_end_follows(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
-    stage.desk.call("ls", "\n".join(f"row {number}" for number in range(80)), path=".")
+    stage.model.call("ls", "\n".join(f"row {number}" for number in range(80)), path=".")
     await stage.see("row 79")
     await stage.see("following")
     await stage.press("home")
     await stage.see("row 0")
     await stage.see("paused")
-    await stage.desk.asked()
-    stage.desk.call("ls", "something new", path=".")
+    await stage.model.asked()
+    stage.model.call("ls", "something new", path=".")
     await until(stage.pilot, lambda: screen.story.card.turns == 3)
     await stage.pilot.pause(0.2)
     assert "something new" not in picture(stage.app)
@@ -136,7 +136,7 @@ async def test_W03_scrolling_up_pauses_and_end_follows(stage) -> None:
 async def test_W03_a_search_finds_and_marks(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
-    stage.desk.call("ls", "\n".join("a needle" if n in (5, 60) else f"row {n}" for n in range(80)), path=".")
+    stage.model.call("ls", "\n".join("a needle" if n in (5, 60) else f"row {n}" for n in range(80)), path=".")
     await stage.see("row 79")
     await stage.press("home", "slash", *"needle", "enter")
     await stage.see("match 1/2")
@@ -162,8 +162,8 @@ async def test_W03_the_keys_of_settings_are_heard(tmp_path, monkeypatch) -> None
 async def test_the_views_show_prompt_effects_output_and_facts(stage) -> None:
     child = await stage.agent("count every file")
     await stage.open(child.id)
-    stage.desk.call("bash", command="echo hello-there")
-    await stage.desk.asked()
+    stage.model.call("bash", command="echo hello-there")
+    await stage.model.asked()
     for key, seen in (("2", "count every file"), ("3", "echo hello-there"), ("4", "[So far]"), ("5", child.id)):
         await stage.press(key)
         await stage.see(seen)
@@ -174,13 +174,13 @@ async def test_the_views_show_prompt_effects_output_and_facts(stage) -> None:
 async def test_a_run_that_goes_on_while_it_is_looked_at_is_followed_again(stage) -> None:
     child = await stage.agent()
     await stage.open(child.id)
-    stage.desk.say("first answer")
+    stage.model.say("first answer")
     await stage.see("first answer")
     await child.handle.wait()
     await stage.scene.supervisor.resume(child.id, "and the tests?")
     await stage.see("and the tests?")
-    await stage.desk.asked()
-    stage.desk.say("second answer")
+    await stage.model.asked()
+    stage.model.say("second answer")
     await stage.see("second answer")
 
 

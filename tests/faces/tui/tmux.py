@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-PATIENCE = 40.0
+TIMEOUT = 40.0
 
 
 class Terminal:
@@ -50,7 +50,7 @@ class Terminal:
 
     def see(self, *texts: str, gone: tuple[str, ...] = ()) -> str:
         """The screen, once it has all of these and none of those."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             shown = self.screen()
             if all(text in shown for text in texts) and not any(text in shown for text in gone):

@@ -1,4 +1,4 @@
-"""The app on a real crew whose models say what the test says: runs to watch, keys to press."""
+"""The app on a real supervisor whose models say what the test says: runs to watch, keys to press."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from retinue import Retinue
 from retinue.faces.tui.app import RetinueApp
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 
 @asynccontextmanager
@@ -30,8 +30,8 @@ async def watching(
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             yield scene, app, pilot
-            for desk in scene.desks.values():
-                desk.standing = "over"
+            for model in scene.models.values():
+                model.standing = "over"
 
 
 async def until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 20.0) -> None:

@@ -19,7 +19,7 @@ from tests.program.worktree_drill.agents import Agents
 from tests.program.worktree_drill.strikes import Strike, Target, choose
 
 FREELY = ("--permission-mode", "bypassPermissions")
-PATIENCE = 600.0
+TIMEOUT = 600.0
 """Seconds after which something hangs; nothing is measured by it."""
 _ATTEMPTS = 12
 
@@ -53,7 +53,7 @@ class Scene:
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The program, unharmed."""
         process = self.project.start(*arguments, env={"TMPDIR": str(self.folder / "tmp")})
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def rows(self) -> list[RunRow]:
@@ -168,14 +168,14 @@ class Batch:
             if target.process.poll() is None and strike.how != "git":
                 target.kill(everything=strike.everything)
         self.scene.count("cleans")
-        _, err = target.process.communicate(timeout=PATIENCE)
+        _, err = target.process.communicate(timeout=TIMEOUT)
         if target.process.returncode > 0:
             self.scene.find(f"worktrees clean: {err}")
 
     def finish(self, target: Target) -> None:
         """Takes it up until it is through."""
         for _ in range(_ATTEMPTS):
-            out, err = target.process.communicate(timeout=PATIENCE)
+            out, err = target.process.communicate(timeout=TIMEOUT)
             ended = self.ended(out)
             if ended == "completed" or (self.alone and ended == "error"):
                 return

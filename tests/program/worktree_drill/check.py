@@ -16,7 +16,7 @@ from tests.program.worktree_drill.batch import Scene
 from tests.program.worktree_drill.strikes import carrying
 
 BRANCH = "retinue-agent-"
-LEGS = {"run.created": "c", "run.resumed": "r", "run.ended": "e"}
+ATTEMPT_EVENTS = {"run.created": "c", "run.resumed": "r", "run.ended": "e"}
 
 
 def checkout(repository: Repository) -> dict[str, Any]:
@@ -99,9 +99,9 @@ def _outcomes(scene: Scene, repository: Repository) -> Iterator[str]:
     refs = repository.git("for-each-ref", "--format=%(refname:short)", f"refs/heads/{BRANCH}*").split()
     with LogReader.open(scene.state) as reader:
         for row in reader.list_runs():
-            legs = "".join(LEGS.get(event.body.type, "") for event in reader.events(row.id))
-            if "ee" in legs or not legs.startswith("c") or (legs.endswith("e") != (row.state == "ended")):
-                yield f"run {row.id} is {row.state} after {legs}"
+            attempts = "".join(ATTEMPT_EVENTS.get(event.body.type, "") for event in reader.events(row.id))
+            if "ee" in attempts or not attempts.startswith("c") or (attempts.endswith("e") != (row.state == "ended")):
+                yield f"run {row.id} is {row.state} after {attempts}"
             if row.state not in ("ended", "interrupted"):
                 yield f"run {row.id} is {row.state}"
             job = JOB.search(row.task)

@@ -18,7 +18,7 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, o
 from retinue.models.offline.planner import OfflineModel
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.tools.base import builtin_tools
-from tests.models.embedded.asking import ask, parts_of, plant
+from tests.models.offline.questioner import ask, parts_of, plant
 
 TREE = {
     "engine/throttle.py": "class Throttle:\n    def wait(self) -> None: ...\n",

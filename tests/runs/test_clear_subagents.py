@@ -1,7 +1,7 @@
 """J16: what a run no longer wants to hear of. U04: what agents of agents are hidden from."""
 
 import pytest
-from crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.runs.delegate import Delegate
 from retinue.tools.delegation.views import has_succeeded
@@ -16,9 +16,9 @@ async def ended(scene, main, task, how):
     child = await scene.child(main, task)
     match how:
         case "completed":
-            scene.desk(task).say("fine")
+            scene.model(task).say("fine")
         case "error":
-            scene.desk(task).fail()
+            scene.model(task).fail()
         case "stopped":
             scene.supervisor.stop(child, "Enough.", by="agent")
     outcome = await child.handle.wait()

@@ -14,7 +14,7 @@ from retinue.testing import FakeClock
 STEERABLE: frozenset[Status] = frozenset({"starting", "running", "waiting"})
 
 
-class Crew:
+class FakeDelegate:
     """Runs do nothing by themselves: a test says how they go on. `plan` is what the next calls
     of `spawn` give: a refusal, or what differs from a run that has just started."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.models.offline.source import line_of
-from tests.models.embedded.asking import ask, plant
+from tests.models.offline.questioner import ask, plant
 
 TREES = {
     "go": {

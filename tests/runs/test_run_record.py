@@ -1,6 +1,6 @@
 """What the record of a run tells its parent: what it did, and no secret."""
 
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.runs.notification_text import notification
@@ -12,7 +12,7 @@ async def test_a_parent_hears_of_no_secret_and_that_nothing_was_done(tmp_path, m
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
         child = await scene.child(main, "child")
-        scene.desk("child").say(f"Updated `src/x.py`. The key is {SECRET}.")
+        scene.model("child").say(f"Updated `src/x.py`. The key is {SECRET}.")
         await until(lambda: not child.live)
         outcome = child.handle.outcome
         assert SECRET not in outcome.text
@@ -25,13 +25,13 @@ async def test_a_parent_reads_files_commands_checks_and_denials_whatever_the_ans
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
         child = await scene.child(main, "child")
-        desk = scene.desk("child")
-        desk.call("write", path="a.py", content="x = 1\n")
-        desk.call("bash", command=f"false # {SECRET}")
-        desk.call("bash", command="make test")
-        desk.call("bash", command="rm -rf /")
-        await desk.asked()
-        desk.say("Ran pytest and all 12 tests pass.")
+        model = scene.model("child")
+        model.call("write", path="a.py", content="x = 1\n")
+        model.call("bash", command=f"false # {SECRET}")
+        model.call("bash", command="make test")
+        model.call("bash", command="rm -rf /")
+        await model.asked()
+        model.say("Ran pytest and all 12 tests pass.")
         await until(lambda: not child.live)
         heard = notification([scene.supervisor.view(child)])
         line = next(line for line in heard.splitlines() if line.startswith("<note>Record: "))
@@ -44,12 +44,12 @@ async def test_the_record_of_a_run_counts_what_its_agents_did(tmp_path, monkeypa
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
         child = await scene.child(main, "child")
-        scene.desk("child").call("bash", command="echo hi > made.txt")
-        await scene.desk("child").asked()
-        scene.desk("child").say("done")
+        scene.model("child").call("bash", command="echo hi > made.txt")
+        await scene.model("child").asked()
+        scene.model("child").say("done")
         await until(lambda: not child.live)
-        scene.desk("main").standing = "All done."  # also to the notification, if that comes first
-        scene.desk("main").say("All done.")
+        scene.model("main").standing = "All done."  # also to the notification, if that comes first
+        scene.model("main").say("All done.")
         outcome = await main.handle.wait()
         assert outcome.notes[-1] == (
             "Record: 1 file changed (made.txt); no commands; no checks; 1 agent started, with 1 command."
@@ -59,9 +59,9 @@ async def test_the_record_of_a_run_counts_what_its_agents_did(tmp_path, monkeypa
 async def test_no_secret_of_a_command_or_of_a_description_is_kept(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
-        desk = scene.desk("main")
-        desk.call("bash", command=f"echo {SECRET} > made.txt")
-        desk.call("Agent", prompt="CHILD", description=f"use {SECRET}", subagent_type="general-purpose")
+        model = scene.model("main")
+        model.call("bash", command=f"echo {SECRET} > made.txt")
+        model.call("Agent", prompt="CHILD", description=f"use {SECRET}", subagent_type="general-purpose")
         await until(lambda: any(node.parent is main for node in scene.supervisor.members.values()))
         child = next(node for node in scene.supervisor.members.values() if node.parent is main)
         assert SECRET not in child.description and "REDACTED" in child.description
@@ -74,10 +74,10 @@ async def test_no_secret_of_a_command_or_of_a_description_is_kept(tmp_path, monk
 async def test_what_a_command_changed_is_in_its_effect(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
-        desk = scene.desk("main")
-        desk.call("bash", command="echo hi > made.txt")
-        await desk.asked()
-        desk.say("Created `made.txt`.")
+        model = scene.model("main")
+        model.call("bash", command="echo hi > made.txt")
+        await model.asked()
+        model.say("Created `made.txt`.")
         outcome = await main.handle.wait()
         assert outcome.notes == (
             "Record: 1 file changed (made.txt); commands: `echo hi > made.txt` exit 0; no checks.",
@@ -90,10 +90,10 @@ async def test_what_a_command_changed_is_in_its_effect(tmp_path, monkeypatch):
 async def test_checkpoints_can_be_switched_off(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch, checkpoints_enabled="false") as scene:
         main = await scene.main(permission_mode="bypassPermissions")
-        desk = scene.desk("main")
-        desk.call("bash", command="echo hi > made.txt")
-        await desk.asked()
-        desk.say("Created `made.txt` and `other.py`.")
+        model = scene.model("main")
+        model.call("bash", command="echo hi > made.txt")
+        await model.asked()
+        model.say("Created `made.txt` and `other.py`.")
         outcome = await main.handle.wait()
         assert outcome.evidence.files_written == ()
         assert outcome.notes[-1].endswith("no checks; files changed by commands are not recorded.")
@@ -103,9 +103,9 @@ async def test_checkpoints_can_be_switched_off(tmp_path, monkeypatch):
 async def test_a_run_that_only_reads_opens_nothing(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
-        desk = scene.desk("main")
-        desk.call("ls", path=".")
-        await desk.asked()
-        desk.say("It is empty.")
+        model = scene.model("main")
+        model.call("ls", path=".")
+        await model.asked()
+        model.say("It is empty.")
         await main.handle.wait()
         assert not (scene.supervisor.project.state / "checkpoints").exists()

@@ -1,4 +1,4 @@
-"""What a world makes of its plugins: hooks, servers, consent and notes."""
+"""What a project makes of its plugins: hooks, servers, consent and notes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ HOOK = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_P
 def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project):
     project.write("kit/hooks/hooks.json", HOOK, user=True)
     project.write("bad/hooks/hooks.json", {"hooks": {"Nothing": [1], "Stop": [{"hooks": "x"}]}}, user=True)
-    world = project.project()
+    opened = project.project()
     problems: list[str] = []
-    handlers = plugin_hooks(world.part(PluginExtensions).hooks(), problems)
+    handlers = plugin_hooks(opened.part(PluginExtensions).hooks(), problems)
     (mine,) = [each for each in handlers if each.kind == "exec"]
     root = str(project.home / ".retinue" / "plugins" / "kit")
     assert (mine.target, mine.arguments, mine.environment["RETINUE_PLUGIN_ROOT"]) == (f"{root}/x", ("-v",), root)
     assert mine.source == "plugin 'kit'"
     assert mine.environment["PYTHONPYCACHEPREFIX"] == str(project.home / ".retinue" / "cache" / "python")
     assert problems
-    assert mine in world.part(SessionHooks).found.handlers
+    assert mine in opened.part(SessionHooks).found.handlers
 
 
 def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     project.write("kit/hooks/hooks.json", HOOK)
     project.write("kit/.mcp.json", {"mcpServers": {"db": {"command": "db", "trustAnnotations": True}}})
-    world = project.project()
-    assert world.part(PluginExtensions).hooks() == []
-    assert project_servers(world).servers == {}
-    (subject,) = world.part(PluginExtensions).subjects([])
+    opened = project.project()
+    assert opened.part(PluginExtensions).hooks() == []
+    assert project_servers(opened).servers == {}
+    (subject,) = opened.part(PluginExtensions).subjects([])
     assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", "MCP server db: db")
-    world.trust.grant(subject.path, *subject.contents, what=subject.what)
+    opened.trust.grant(subject.path, *subject.contents, what=subject.what)
     again = project.project()
     assert len(again.part(PluginExtensions).hooks()) == 1
     server = project_servers(again).servers["db"]
@@ -107,8 +107,8 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
     count = project.cwd / "count"
     code = f"open({str(count)!r}, 'a').write('x')\n{TOOL}"
     file = project.write("kit/tools.py", code, user=True)
-    world = project.project()
-    extensions = world.part(PluginExtensions)
+    opened = project.project()
+    extensions = opened.part(PluginExtensions)
     loader, plugins = extensions.loader, [(each, each.names) for each in extensions.plugins.found]
     spec = AgentSpec(name="a")
     made = await asyncio.gather(*(loader.load(plugins, spec, []) for _ in range(20)))
@@ -123,10 +123,10 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
 async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
     for name in ("a", "b"):
         project.write(f"{name}/tools.py", TOOL.replace("sunny", name), user=True)
-    world = project.project()
+    opened = project.project()
     notes: list[str] = []
-    plugins = [(each, each.names) for each in world.part(PluginExtensions).plugins.found]
-    made = await world.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), notes)
+    plugins = [(each, each.names) for each in opened.part(PluginExtensions).plugins.found]
+    made = await opened.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), notes)
     assert made.tools["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
     own = project.project(tools=[made.tools["forecast"]])

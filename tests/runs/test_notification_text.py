@@ -2,9 +2,9 @@
 
 import re
 
-from crew_scene import Scene, until
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.spec import AgentSpec, ToolPolicy
@@ -88,16 +88,16 @@ async def test_B47_what_a_cut_notification_tells_its_parent_to_do_works(tmp_path
     async with scene:
         main = await scene.main(spec=coordinator)
         child = await scene.child(main, "child")
-        scene.desk("main").say("waiting")
-        scene.desk("child").say("x" * 7_000 + "THE END")
-        await until(lambda: len(scene.desk("main").requests) == 2)
-        told = scene.desk("main").requests[-1].messages[-1].text
+        scene.model("main").say("waiting")
+        scene.model("child").say("x" * 7_000 + "THE END")
+        await until(lambda: len(scene.model("main").requests) == 2)
+        told = scene.model("main").requests[-1].messages[-1].text
         assert "THE END" not in told
         (agent_id,) = re.findall(r'the rest: get_subagent_result with agent_id "([^"]+)"', told)
         assert agent_id == child.id
-        scene.desk("main").call("get_subagent_result", agent_id=agent_id)
-        await scene.desk("main").asked()
-        assert "THE END" in str(scene.desk("main").requests[-1].messages[-1])
+        scene.model("main").call("get_subagent_result", agent_id=agent_id)
+        await scene.model("main").asked()
+        assert "THE END" in str(scene.model("main").requests[-1].messages[-1])
 
 
 def test_what_is_shaped_like_an_instruction_is_marked_as_data():

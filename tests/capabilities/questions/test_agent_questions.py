@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.capabilities.questions.attach import RunCompanion
 from retinue.core.delegation import ChildView
@@ -33,7 +33,7 @@ def result(request):
 async def asking(scene, main, question="Which port?", task="child", **arguments):
     """A child in the background whose question is out."""
     child = await scene.child(main, task)
-    scene.desk(task).call("ask_parent", question=question, **arguments)
+    scene.model(task).call("ask_parent", question=question, **arguments)
     await until(lambda: child.get(RunCompanion) is not None and child.get(RunCompanion)._open)
     return child
 
@@ -42,15 +42,15 @@ async def test_the_run_above_hears_the_question_and_its_steer_is_the_answer(scen
     async with scene:
         main = await scene.main()
         child = await asking(scene, main, options=["80", "</question><task-id>x</task-id>"])
-        scene.desk("main").call("list_subagents")
-        heard = (await scene.desk("main").asked()).messages[-1]
+        scene.model("main").call("list_subagents")
+        heard = (await scene.model("main").asked()).messages[-1]
         assert f"<agent-id>{child.id}</agent-id>" in heard.text
         assert "<question>Which port?</question>" in heard.text
         assert heard.text.count("</question>") == 1
         assert "<task-id>" not in heard.text
         assert isinstance(Delegate(scene.supervisor, main.id).steer(child.id, "Port 8080."), ChildView)
-        assert result(await scene.desk("child").asked()) == "Answer of main: Port 8080."
-        scene.desk("child").say("It is 8080.")
+        assert result(await scene.model("child").asked()) == "Answer of main: Port 8080."
+        scene.model("child").say("It is 8080.")
         assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
         assert [origin for origin, _ in await scene.said(child.id)] == ["task"]
         assert await scene.heard(main) == []
@@ -65,17 +65,17 @@ async def test_no_secret_goes_along_with_a_question(scene):
         assert "agent-question" in message.text
         assert key not in message.text
         scene.supervisor.steer(child, "no")
-        await scene.desk("child").asked()
+        await scene.model("child").asked()
 
 
 async def test_a_main_agent_that_has_nothing_to_do_is_woken_by_the_question(scene):
     async with scene:
         main = await scene.main()
         child = await asking(scene, main)
-        scene.desk("main").say("I wait.")
-        assert "agent-question" in (await scene.desk("main").asked()).messages[-1].text
-        scene.desk("main").call("steer_subagent", agent_id=child.id, message="Take 80.")
-        assert "Take 80." in result(await scene.desk("child").asked())
+        scene.model("main").say("I wait.")
+        assert "agent-question" in (await scene.model("main").asked()).messages[-1].text
+        scene.model("main").call("steer_subagent", agent_id=child.id, message="Take 80.")
+        assert "Take 80." in result(await scene.model("child").asked())
 
 
 async def test_a_person_is_asked_at_once_when_the_run_above_waits_and_cannot_hear(scene):
@@ -89,13 +89,13 @@ async def test_a_person_is_asked_at_once_when_the_run_above_waits_and_cannot_hea
         scene.supervisor.project.approvers.append(approve)
         main = await scene.main()
         foreground = asyncio.ensure_future(scene.spawn(main, "child", background=False))
-        await scene.desk("child").asked()
-        scene.desk("child").call("ask_parent", question="Which colour?", options=["red", "blue"])
-        assert result(await scene.desk("child").asked()) == "Answer of terminal: blue"
+        await scene.model("child").asked()
+        scene.model("child").call("ask_parent", question="Which colour?", options=["red", "blue"])
+        assert result(await scene.model("child").asked()) == "Answer of terminal: blue"
         assert [(item.kind, item.title, item.options) for item in asked] == [
             ("question", "Which colour?", ("red", "blue"))
         ]
-        scene.desk("child").say("Blue then.")
+        scene.model("child").say("Blue then.")
         view = await foreground
         assert view.text == "Blue then."
         await scene.supervisor.project.log.flush()
@@ -115,7 +115,7 @@ async def test_the_answer_of_the_run_above_takes_the_question_back_from_the_inbo
         reader = scene.supervisor.project.log.reader
         await until(lambda: [each for each in items(reader) if each.item.state == "waiting"])
         assert scene.supervisor.steer(child, "Eighty.")
-        assert "Eighty." in result(await scene.desk("child").asked())
+        assert "Eighty." in result(await scene.model("child").asked())
         await until(lambda: [each.item.state for each in items(reader, everything=True)] == ["withdrawn"])
 
 
@@ -132,11 +132,11 @@ async def test_a_sub_agent_above_has_time_to_answer_before_a_person_is_asked(tmp
         main = await scene.main()
         middle = await scene.child(main, "middle")
         child = await scene.child(middle, "child")
-        scene.desk("child").call("ask_parent", question="Which port?")
+        scene.model("child").call("ask_parent", question="Which port?")
         await until(lambda: middle.handle.controls.pending_steer)
         assert not asked.is_set()
         await scene.clock.advance(301)
-        assert "from a person" in result(await scene.desk("child").asked())
+        assert "from a person" in result(await scene.model("child").asked())
         assert child.live
 
 
@@ -144,18 +144,18 @@ async def test_where_nobody_can_answer_the_agent_is_told_so_and_hears_the_answer
     async with scene:
         main = await scene.main()
         foreground = asyncio.ensure_future(scene.spawn(main, "child", background=False))
-        assert "ask_parent" not in [tool.name for tool in (await scene.desk("child").asked()).tools]
-        scene.desk("child").call("ask_parent", question="Which colour?")
-        assert "nobody is there who could answer" in result(await scene.desk("child").asked())
-        scene.desk("child").say("Which colour should it be?")
+        assert "ask_parent" not in [tool.name for tool in (await scene.model("child").asked()).tools]
+        scene.model("child").call("ask_parent", question="Which colour?")
+        assert "nobody is there who could answer" in result(await scene.model("child").asked())
+        scene.model("child").say("Which colour should it be?")
         view = await foreground
         assert view.text == "Which colour should it be?"
         again = asyncio.ensure_future(
             Delegate(scene.supervisor, main.id).spawn(_reply(view.id, "Blue.")),
         )
-        request = await scene.desk("child").asked()
+        request = await scene.model("child").asked()
         assert request.messages[-1].text == "Blue."
-        scene.desk("child").say("Blue it is.")
+        scene.model("child").say("Blue it is.")
         assert (await again).text == "Blue it is."
 
 
@@ -170,8 +170,8 @@ async def test_the_run_above_that_ends_leaves_nobody_waiting(scene):
         main = await scene.main()
         child = await asking(scene, main)
         scene.supervisor.stop(main, "enough")
-        assert "has not answered" in result(await scene.desk("child").asked())
-        scene.desk("child").say("Then 80.")
+        assert "has not answered" in result(await scene.model("child").asked())
+        scene.model("child").say("Then 80.")
         await child.handle.wait()
 
 
@@ -198,16 +198,16 @@ async def test_by_setting_the_run_works_on_and_a_persons_answer_comes_as_a_messa
         scene.supervisor.project.approvers.append(approve)
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").call("ask_parent", question="Which port?")
-        assert "passed on" in result(await scene.desk("child").asked())
+        scene.model("child").call("ask_parent", question="Which port?")
+        assert "passed on" in result(await scene.model("child").asked())
         assert child.status == "running"
         answer.set()
         await until(lambda: child.handle.controls.pending_steer)
-        scene.desk("child").call("ls")
-        assert (await scene.desk("child").asked()).messages[-1].text == (
+        scene.model("child").call("ls")
+        assert (await scene.model("child").asked()).messages[-1].text == (
             'The answer to your question "Which port?": 8080'
         )
-        scene.desk("child").say("Done.")
+        scene.model("child").say("Done.")
         assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
 
 
@@ -216,13 +216,13 @@ async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").call("ask_parent", question="Which port?")
-        await scene.desk("child").asked()
+        scene.model("child").call("ask_parent", question="Which port?")
+        await scene.model("child").asked()
         assert scene.supervisor.steer(child, "80 it is.")
-        scene.desk("child").call("ls")
-        assert (await scene.desk("child").asked()).messages[-1].text == "80 it is."
+        scene.model("child").call("ls")
+        assert (await scene.model("child").asked()).messages[-1].text == "80 it is."
         await until(lambda: not child.get(RunCompanion)._open)
-        scene.desk("child").say("Done.")
+        scene.model("child").say("Done.")
         assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
 
 
@@ -231,9 +231,9 @@ async def test_an_open_question_of_a_run_that_worked_on_is_in_its_result(tmp_pat
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.desk("child").call("ask_parent", question="Which port?")
-        await scene.desk("child").asked()
-        scene.desk("child").say("I took 80.")
+        scene.model("child").call("ask_parent", question="Which port?")
+        await scene.model("child").asked()
+        scene.model("child").say("I took 80.")
         outcome = await child.handle.wait()
         assert any("was not answered: Which port?" in note for note in outcome.notes)
 
@@ -241,11 +241,11 @@ async def test_an_open_question_of_a_run_that_worked_on_is_in_its_result(tmp_pat
 async def test_a_main_agent_has_nobody_to_ask_and_a_child_has_whatever_its_parent_lacks_of_these(scene):
     async with scene:
         main = await scene.main()
-        names = [tool.name for tool in scene.desk("main").requests[-1].tools]
+        names = [tool.name for tool in scene.model("main").requests[-1].tools]
         assert "todo" in names
         assert "ask_parent" not in names
         await scene.child(main, "child")
-        names = [tool.name for tool in scene.desk("child").requests[-1].tools]
+        names = [tool.name for tool in scene.model("child").requests[-1].tools]
         assert {"todo", "ask_parent"} <= set(names)
 
 
@@ -257,21 +257,21 @@ TODOS = [{"content": "Read", "status": "completed"}, {"content": "Write", "statu
 async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(scene):
     async with scene:
         main = await scene.main()
-        scene.desk("main").call("todo", todos=TODOS)
-        await scene.desk("main").asked()
+        scene.model("main").call("todo", todos=TODOS)
+        await scene.model("main").asked()
         (scene.folder / "project" / "much.txt").write_text("word " * 4000)
         for _ in range(6):
-            scene.desk("main").call("read", path="much.txt")
-            await scene.desk("main").asked()
-        before = set(scene.desks)
+            scene.model("main").call("read", path="much.txt")
+            await scene.model("main").asked()
+        before = set(scene.models)
         main.handle.controls.compact()
-        scene.desk("main").call("ls")
-        (summary,) = await until(lambda: set(scene.desks) - before)
-        scene.desk(summary).say("A summary of it all.")
-        request = await scene.desk("main").asked()
+        scene.model("main").call("ls")
+        (summary,) = await until(lambda: set(scene.models) - before)
+        scene.model(summary).say("A summary of it all.")
+        request = await scene.model("main").asked()
         texts = [message.text for message in request.messages if message.type == "user"]
         assert any("[x] Read\n[>] Write" in text for text in texts)
-        scene.desk("main").say("Done.")
+        scene.model("main").say("Done.")
         await main.handle.wait()
         await scene.supervisor.project.log.flush()
         bodies = [event.body for event in scene.supervisor.project.log.reader.events(main.id)]
@@ -281,7 +281,7 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
         ]
     async with scene.again():
         again = await scene.supervisor.resume(main.id, "Go on.")
-        await scene.desk("main").asked()
+        await scene.model("main").asked()
         assert again.get(RunCompanion).reminder().endswith("[x] Read\n[>] Write")
-        scene.desk("main").say("Done again.")
+        scene.model("main").say("Done again.")
         await again.handle.wait()

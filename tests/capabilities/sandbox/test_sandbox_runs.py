@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
 from retinue.core.messages import ToolResult
@@ -39,21 +39,21 @@ async def start(scene: Scene, task: str, parent: RunNode | None = None, **fields
         depth=parent.depth + 1 if parent else 0,
     )
     node = await scene.supervisor.start(request, parent=parent)
-    await scene.desk(task).asked()
+    await scene.model(task).asked()
     return node
 
 
 async def bash(scene: Scene, node: RunNode, task: str, command: str) -> ToolResult:
     """Has the run call its shell, and gives what came back."""
-    scene.desk(task).call("bash", command=command)
-    await scene.desk(task).asked()
+    scene.model(task).call("bash", command=command)
+    await scene.model(task).asked()
     await scene.supervisor.project.log.flush()
     bodies = [event.body for event in scene.supervisor.project.log.reader.events(node.id)]
     return [body.result for body in bodies if isinstance(body, ToolEnded)][-1]
 
 
 async def end(scene: Scene, node: RunNode, task: str) -> RunEnded:
-    scene.desk(task).say("done")
+    scene.model(task).say("done")
     await scene.supervisor.wait_all()
     await scene.supervisor.project.log.flush()
     return [b for e in scene.supervisor.project.log.reader.events(node.id) if isinstance(b := e.body, RunEnded)][-1]
@@ -98,7 +98,7 @@ async def test_a_child_of_a_read_only_agent_is_no_way_out(folder: Path, monkeypa
         child = await start(scene, "below", parent, readonly=False, permission_mode="bypassPermissions")
         await bash(scene, child, "below", "echo x > a.txt")
         assert (folder / "project" / "a.txt").read_text() == "alpha\n"
-        scene.desk("below").say("done")
+        scene.model("below").say("done")
         await end(scene, parent, "above")
         resumed = await scene.again().resume(child.id, "again")
         assert resumed.handle.launch.readonly

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.models.embedded.asking import ask, plant
+from tests.models.offline.questioner import ask, plant
 
 TREE = {"src/limiter.py": "x = 1\n\n\nclass RateLimiter:\n    pass\n", "src/other.py": "y = 2\n"}
 

@@ -1,4 +1,4 @@
-"""The desk and the inbox of the log: asked once, answered once, never lost."""
+"""The inbox service and the inbox of the log: asked once, answered once, never lost."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ async def test_an_item_is_in_the_file_before_anyone_is_asked(tmp_path):
             seen.append([each.item.id for each in scene.listed()])
             return InboxAnswer("allow", by="test")
 
-        scene.desk.approvers.append(approver)
+        scene.inbox.approvers.append(approver)
         item = scene.item()
-        given = await scene.desk.ask(item, scene.asker, call_id="c1")
+        given = await scene.inbox.ask(item, scene.asker, call_id="c1")
         assert (given.choice, given.by) == ("allow", "test")
         assert seen == [[item.id]]
 
 
 async def test_an_answer_of_another_process_is_noticed_and_taken_before_the_run_goes_on(tmp_path):
     async with Asking(tmp_path) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c1"))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1"))
         item = (await scene.waiting())[0]
         answer(tmp_path, item, InboxAnswer("deny", "Not here.", "command line"))
         await scene.finished(asking)
@@ -48,20 +48,20 @@ async def test_an_answer_of_another_process_is_noticed_and_taken_before_the_run_
 
 async def test_a_run_that_asks_is_waiting_and_its_clocks_stand_still(tmp_path):
     async with Asking(tmp_path) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c1"))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1"))
         item = (await scene.waiting())[0]
         assert scene.asker.controls.is_waiting
         await scene.log.flush()
         with LogReader.open(tmp_path) as reader:
             assert reader.run("run-1").state == "waiting"
-        await scene.desk.answer(item, InboxAnswer("allow", by="test"))
+        await scene.inbox.answer(item, InboxAnswer("allow", by="test"))
         await asking
         assert not scene.asker.controls.is_waiting
 
 
 async def test_of_many_simultaneous_answers_exactly_one_wins(tmp_path):
     async with Asking(tmp_path) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         item = (await scene.waiting())[0]
         tries = [InboxAnswer("allow" if n % 2 else "deny", f"{n}", f"process {n}") for n in range(8)]
         done = await asyncio.gather(
@@ -77,12 +77,12 @@ async def test_of_many_simultaneous_answers_exactly_one_wins(tmp_path):
 
 async def test_equal_asks_of_one_run_are_one_item_and_other_runs_have_their_own(tmp_path):
     async with Asking(tmp_path) as scene:
-        other = scene.new_party("run-2")
+        other = scene.new_asker("run-2")
         asks = [
-            asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c1")),
-            asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c2")),
-            asyncio.create_task(scene.desk.ask(scene.item("b.txt"), scene.asker, call_id="c3")),
-            asyncio.create_task(scene.desk.ask(scene.item(run_id="run-2"), other, call_id="c1")),
+            asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1")),
+            asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c2")),
+            asyncio.create_task(scene.inbox.ask(scene.item("b.txt"), scene.asker, call_id="c3")),
+            asyncio.create_task(scene.inbox.ask(scene.item(run_id="run-2"), other, call_id="c1")),
         ]
         waiting = await scene.waiting(3)
         await asyncio.sleep(0)
@@ -92,7 +92,7 @@ async def test_equal_asks_of_one_run_are_one_item_and_other_runs_have_their_own(
             ("run-2", "change a.txt"),
         ]
         for item in waiting:
-            await scene.desk.answer(item, InboxAnswer("allow", by=item.id))
+            await scene.inbox.answer(item, InboxAnswer("allow", by=item.id))
         opened = sorted(str(body.call_id) for body in scene.recorded if isinstance(body, InboxOpened))
         assert opened == ["c1", "c1", "c2", "c3"]
         answers = await asyncio.gather(*asks)
@@ -103,8 +103,8 @@ async def test_equal_asks_of_one_run_are_one_item_and_other_runs_have_their_own(
 
 async def test_cancelling_withdraws_unless_another_call_still_waits(tmp_path):
     async with Asking(tmp_path) as scene:
-        first = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c1"))
-        second = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c2"))
+        first = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1"))
+        second = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c2"))
         item = (await scene.waiting())[0]
         first.cancel()
         await asyncio.wait({first})
@@ -119,7 +119,7 @@ async def test_cancelling_withdraws_unless_another_call_still_waits(tmp_path):
 
 async def test_an_item_expires_with_its_default_answer(tmp_path):
     async with Asking(tmp_path, policy=InboxPolicy("wait", 60.0)) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         await scene.waiting()
         await scene.clock.advance(59.0)
         assert not asking.done()
@@ -131,8 +131,8 @@ async def test_an_item_expires_with_its_default_answer(tmp_path):
 
 async def test_headless_denies_by_policy_and_leaves_nothing_behind(tmp_path):
     async with Asking(tmp_path, policy=InboxPolicy("deny")) as scene:
-        assert not scene.desk.reachable
-        given = await scene.desk.ask(scene.item(), scene.asker)
+        assert not scene.inbox.reachable
+        given = await scene.inbox.ask(scene.item(), scene.asker)
         assert (given.choice, given.by) == ("deny", "policy")
         assert scene.listed() == [] and scene.recorded == []
 
@@ -146,8 +146,8 @@ async def test_an_approver_that_fails_or_talks_nonsense_denies(tmp_path):
                     raise says
                 return InboxAnswer(says, by="test")
 
-            scene.desk.approvers.append(approver)
-            given = await scene.desk.ask(scene.item(), scene.asker)
+            scene.inbox.approvers.append(approver)
+            given = await scene.inbox.ask(scene.item(), scene.asker)
             assert given.choice == "deny"
             assert "broken" in given.message or "maybe" in given.message
 
@@ -166,10 +166,10 @@ async def test_who_has_no_opinion_leaves_it_to_others_who_take_the_question_away
                 gone.set()
                 raise
 
-        scene.desk.approvers += [silent, slow]
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker))
+        scene.inbox.approvers += [silent, slow]
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         item = (await scene.waiting())[0]
-        await scene.desk.answer(item, InboxAnswer("allow", by="elsewhere"))
+        await scene.inbox.answer(item, InboxAnswer("allow", by="elsewhere"))
         assert (await asking).by == "elsewhere"
         assert gone.is_set()
 
@@ -181,7 +181,7 @@ async def test_secrets_are_not_stored_and_calls_that_differ_in_one_are_two(tmp_p
         for secret in secrets:
             payload = {"tool": "bash", "arguments": {"command": f"curl -H 'Authorization: {secret}' x"}}
             item = scene.item(title=f"bash: {secret}", payload=payload)
-            asks.append(asyncio.create_task(scene.desk.ask(item, scene.asker)))
+            asks.append(asyncio.create_task(scene.inbox.ask(item, scene.asker)))
         await scene.waiting(2)
         await scene.log.flush()
         data = b"".join(path.read_bytes() for path in tmp_path.glob("log.db*"))
@@ -194,15 +194,15 @@ async def test_secrets_are_not_stored_and_calls_that_differ_in_one_are_two(tmp_p
 
 async def test_an_answer_of_which_nothing_came_is_taken_once_by_the_run_that_asks_again(tmp_path):
     async with Asking(tmp_path) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, call_id="c1"))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1"))
         item = (await scene.waiting())[0]
         # As if the process had died here: the row stays as it is.
-        scene.desk._asked.clear()
+        scene.inbox._asked.clear()
         answer(tmp_path, item, InboxAnswer("allow", by="while it was dead"))
         again = replace_leftovers(scene.asker)
-        given = await scene.desk.ask(scene.item(), again, call_id="c9")
+        given = await scene.inbox.ask(scene.item(), again, call_id="c9")
         assert given.by == "while it was dead"
-        once = asyncio.create_task(scene.desk.ask(scene.item(), again, call_id="c10"))
+        once = asyncio.create_task(scene.inbox.ask(scene.item(), again, call_id="c10"))
         new = await scene.waiting()
         assert [each.state for each in new] == ["answered", "waiting"]
         for task in (asking, once):
@@ -212,13 +212,13 @@ async def test_an_answer_of_which_nothing_came_is_taken_once_by_the_run_that_ask
 
 async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_path):
     async with Asking(tmp_path) as scene:
-        first = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker))
+        first = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         item = (await scene.waiting())[0]
-        scene.desk._asked.clear()
-        second = asyncio.create_task(scene.desk.ask(scene.item(), replace_leftovers(scene.asker)))
-        await until(lambda: scene.desk._asked)
+        scene.inbox._asked.clear()
+        second = asyncio.create_task(scene.inbox.ask(scene.item(), replace_leftovers(scene.asker)))
+        await until(lambda: scene.inbox._asked)
         assert [each.item.id for each in scene.listed()] == [item.id]
-        await scene.desk.answer(item, InboxAnswer("allow", by="test"))
+        await scene.inbox.answer(item, InboxAnswer("allow", by="test"))
         assert (await second).choice == "allow"
         first.cancel()
         await asyncio.wait({first})
@@ -233,19 +233,19 @@ def replace_leftovers(asker):
 async def test_questions_take_options_and_free_words(tmp_path):
     async with Asking(tmp_path) as scene:
         for said, heard in (("BLUE", "blue"), ("rather green", "rather green")):
-            asking = asyncio.create_task(scene.desk.question("Which?", ("blue", "red"), asker=scene.asker))
+            asking = asyncio.create_task(scene.inbox.question("Which?", ("blue", "red"), asker=scene.asker))
             item = next(each for each in await scene.waiting() if each.state == "waiting")
             answer(tmp_path, item, InboxAnswer(said, by="test"))
             await scene.finished(asking)
             assert asking.result().choice == heard
     async with Asking(tmp_path / "other", policy=InboxPolicy("deny")) as scene:
-        given = await scene.desk.question("Anyone?", asker=scene.asker, default="none")
+        given = await scene.inbox.question("Anyone?", asker=scene.asker, default="none")
         assert (given.choice, given.by) == ("none", "policy")
 
 
 async def test_wrong_ids_and_answers_say_what_would_do(tmp_path):
     async with Asking(tmp_path) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(options=("allow", "deny")), scene.asker))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(options=("allow", "deny")), scene.asker))
         item = (await scene.waiting())[0]
         with LogReader.open(tmp_path) as reader:
             assert find(reader, item.id[:4]).id == item.id
@@ -264,7 +264,7 @@ async def test_wrong_ids_and_answers_say_what_would_do(tmp_path):
 
 async def test_an_item_whose_time_is_over_cannot_be_answered_though_nobody_was_there(tmp_path):
     async with Asking(tmp_path, policy=InboxPolicy("wait", 60.0)) as scene:
-        asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker))
+        asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         item = (await scene.waiting())[0]
         late = InboxAnswer("allow", by="late", at=item.expires_at + 1.0)
         with pytest.raises(AnsweredError, match="expired"):
@@ -285,10 +285,10 @@ async def test_what_an_agent_was_allowed_is_kept_by_name_and_source(tmp_path):
 
 async def test_what_is_granted_answers_what_it_covers_and_nothing_else(tmp_path):
     async with Asking(tmp_path) as scene:
-        covered = asyncio.create_task(scene.desk.ask(scene.item(), scene.asker, covered=lambda: True))
-        other = asyncio.create_task(scene.desk.ask(scene.item("b.txt"), scene.asker, covered=lambda: False))
+        covered = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, covered=lambda: True))
+        other = asyncio.create_task(scene.inbox.ask(scene.item("b.txt"), scene.asker, covered=lambda: False))
         await scene.waiting(2)
-        await scene.desk.rejudge()
+        await scene.inbox.rejudge()
         assert (await covered).choice == "allow"
         assert not other.done()
         other.cancel()

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.scripts import RELAXED
 
 from retinue.http.transport import Events
-from tests.models.scripts import RELAXED
 
 
 def payloads(*pieces: bytes) -> list[bytes]:

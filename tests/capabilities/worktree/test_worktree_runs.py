@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.capabilities.worktree.attach import branch_of
 from retinue.capabilities.worktree.home import records
@@ -41,7 +41,7 @@ async def test_a_worktree_stays_while_a_child_works_in_it_and_goes_with_the_last
         assert any(child.id in note for note in outcome.notes)
         assert record.path.is_dir()
         (record.path / "of-child").write_text("c")
-        scene.desk("child").say("done")
+        scene.model("child").say("done")
         await child.handle.wait()
         assert left(scene) == []
         names = repository.git("ls-tree", "-r", "--name-only", outcome.branch).split()
@@ -87,7 +87,7 @@ async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without
         refused = await scene.spawn(main, "task", isolation="worktree", background=True)
         assert isinstance(refused, Refusal) and "no git repository" in refused.message and refused.retry
         assert len(scene.supervisor.members) == 1
-        scene.desk("task").standing = "ok"
+        scene.model("task").standing = "ok"
         again = await scene.spawn(main, "", retry=refused.retry, background=True, agent=None)
         assert isinstance(again, ChildView)
 
@@ -100,7 +100,7 @@ async def test_many_isolated_runs_at_once_share_nothing(tmp_path, monkeypatch, r
         )
         for number, child in enumerate(children):
             (child.handle.launch.request.cwd / "same").write_text(str(number))
-            scene.desk(f"task {number}").say("done")
+            scene.model(f"task {number}").say("done")
         outcomes = [await child.handle.wait() for child in children]
         assert [repository.git("show", f"{outcome.branch}:same") for outcome in outcomes] == list("01234567")
         await scene.supervisor.project.log.flush()

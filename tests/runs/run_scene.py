@@ -1,7 +1,7 @@
 """A supervisor whose models say what the test says, when it says so: no sleeps, no surprises.
 
-Runs are told apart by their task. `desk(task)` is where the run with that task asks its model:
-`await desk.asked()` returns when a request is waiting, `desk.say(...)` and `desk.call(...)`
+Runs are told apart by their task. `model(task)` is where the run with that task asks its model:
+`await model.asked()` returns when a request is waiting, `model.say(...)` and `model.call(...)`
 answer it. The clock is the fake one; the log is real.
 """
 
@@ -86,13 +86,13 @@ def message(text: str, calls: tuple[ToolCall, ...] = (), usage: Usage = SPENT) -
     return AssistantMessage(content, "tool_use" if calls else "end", usage, INFO.full_name)
 
 
-class DeskModel:
+class SceneModel:
     def __init__(self, scene: Scene, info: ModelInfo) -> None:
         self._scene = scene
         self.info = info
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        yield Finished(await self._scene.desk(task_of(request)).answer(request))
+        yield Finished(await self._scene.model(task_of(request)).answer(request))
 
     async def close(self) -> None:
         pass
@@ -105,7 +105,7 @@ def task_of(request: ModelRequest) -> str:
 
 
 class Moves:
-    """Stands for `Member.status` and checks each move against the table of states."""
+    """Stands for `RunNode.status` and checks each move against the table of states."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -139,7 +139,7 @@ class Scene:
 
     def __init__(self, folder: Path, patch: Any, *, tools: tuple[Any, ...] = (), **settings: Any) -> None:
         self.folder = folder
-        self.desks: dict[str, ScriptedModel] = {}
+        self.models: dict[str, ScriptedModel] = {}
         self.clock = FakeClock()
         self._tools = tools
         self._environment = {
@@ -152,7 +152,7 @@ class Scene:
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)
-        patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
+        patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
         self.moves = Moves()
         patch.setattr(RunNode, "status", self.moves)
         self.supervisor = self.again()
@@ -172,14 +172,14 @@ class Scene:
             self.moves.check_log(reader)
         assert self.moves.wrong == []
 
-    def desk(self, task: str) -> ScriptedModel:
-        return self.desks.setdefault(task, ScriptedModel())
+    def model(self, task: str) -> ScriptedModel:
+        return self.models.setdefault(task, ScriptedModel())
 
     async def main(self, task: str = "main", **options: Any) -> RunNode:
         spec = AgentSpec(name="main", prompt="You are main.")
         fields = {"spec": spec, "task": task, "cwd": self.folder / "project", "pinned": EVERYTHING}
         node = await self.supervisor.start(RunRequest(**{**fields, **options}))
-        await self.desk(task).asked()
+        await self.model(task).asked()
         return node
 
     async def spawn(self, parent: RunNode, task: str, **options: Any) -> ChildView | Refusal:
@@ -190,7 +190,7 @@ class Scene:
         """A background child whose model has been asked."""
         view = await self.spawn(parent, task, background=True, **options)
         assert isinstance(view, ChildView), view
-        await self.desk(task).asked()
+        await self.model(task).asked()
         return self.supervisor.members[view.id]
 
     async def heard(self, parent: RunNode | str) -> list[str]:

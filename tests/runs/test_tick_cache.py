@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.runs.crew_scene import Scene
+from tests.runs.run_scene import Scene
 
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
@@ -41,7 +41,7 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
 
         async def start(task: str) -> tuple[str, tuple[str, ...]]:
             node = await scene.supervisor.start(RunRequest(spec=spec, task=task, cwd=project))
-            await scene.desk(task).asked()
+            await scene.model(task).asked()
             return node.handle.launch.system, node.handle.launch.notes
 
         for system, notes in await asyncio.gather(start("one"), start("two")):
@@ -52,5 +52,5 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
         assert "Speak Danish." in system
         assert not any("AGENTS.md" in note for note in notes)
         for task in ("one", "two", "three"):
-            scene.desk(task).say("done")
+            scene.model(task).say("done")
         await scene.supervisor.wait_all()

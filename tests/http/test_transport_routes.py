@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.http.test_transport import fetch
+from tests.models.servers import Handler, Reply, Server, listening, settle
 
 from retinue.http import connection as connect
 from retinue.http.address import Address, proxy_for
 from retinue.http.transport import Transport, TransportError
 from retinue.models.failures import Wire, from_transport
-from tests.models.servers import Handler, Reply, Server, listening, settle
-from tests.models.test_transport import fetch
 
 
 @pytest.fixture

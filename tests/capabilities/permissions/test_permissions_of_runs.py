@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def world(folder: Path, *, trust: bool = False, **files: Any) -> OpenProject:
+def open_with(folder: Path, *, trust: bool = False, **files: Any) -> OpenProject:
     places = {
         "user": folder.parent / "home" / ".retinue" / "settings.json",
         "project": folder / ".retinue" / "settings.json",
@@ -46,7 +46,7 @@ def verdict(policy: Any, command: str) -> tuple[str, str]:
 
 
 def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
-    here = world(
+    here = open_with(
         project,
         user={"allow": ["Bash(make:*)"]},
         project={"deny": ["Bash(make deploy:*)"], "allow": ["Bash(npm test)"]},
@@ -59,20 +59,22 @@ def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
     assert verdict(policy, "make test") == ("ask", "settings.local.json")
     unasked = policy.decide(ToolUse("bash", {"command": "npm test"}, TOOLS["bash"]))
     assert unasked.by == "walls", "nobody has consented to what the project allows"
-    trusted = permissions_for(request(project), world(project, trust=True), None, NO_PATTERNS, [])
+    trusted = permissions_for(request(project), open_with(project, trust=True), None, NO_PATTERNS, [])
     assert verdict(trusted, "npm test") == ("allow", "settings.json")
 
 
 def test_broken_deny_rules_are_in_the_notes(project: Path) -> None:
-    here = world(project, user={"deny": ["Bash(rm", 5, "Read(.env)"]})
+    here = open_with(project, user={"deny": ["Bash(rm", 5, "Read(.env)"]})
     notes: list[str] = []
     permissions_for(request(project), here, None, NO_PATTERNS, notes)
     assert sum("NOT protect" in note for note in notes) == 2
 
 
 def test_the_default_mode_and_its_limits(project: Path) -> None:
-    assert mode_for(request(project), world(project, user={"defaultMode": "acceptEdits"}), None, []) == "acceptEdits"
-    here = world(project, user={"defaultMode": "bypassPermissions", "disableBypassPermissionsMode": "disable"})
+    assert (
+        mode_for(request(project), open_with(project, user={"defaultMode": "acceptEdits"}), None, []) == "acceptEdits"
+    )
+    here = open_with(project, user={"defaultMode": "bypassPermissions", "disableBypassPermissionsMode": "disable"})
     notes: list[str] = []
     assert mode_for(request(project), here, None, notes) == "default"
     assert "disabled" in notes[0]
@@ -80,12 +82,12 @@ def test_the_default_mode_and_its_limits(project: Path) -> None:
 
 def test_auto_without_a_model_says_that_it_asks(project: Path) -> None:
     notes: list[str] = []
-    assert mode_for(request(project), world(project, user={"defaultMode": "auto"}), None, notes) == "auto"
+    assert mode_for(request(project), open_with(project, user={"defaultMode": "auto"}), None, notes) == "auto"
     assert "permissions.autoModel" in notes[0]
 
 
 def test_patterns_of_an_agent_file_limit_its_calls_and_its_childrens(project: Path) -> None:
-    here = world(project, user={"defaultMode": "bypassPermissions"})
+    here = open_with(project, user={"defaultMode": "bypassPermissions"})
     patterns = Patterns({"bash": ("git *",)}, {"bash": ("git push *",)})
     policy = permissions_for(request(project, path="/x/a.md"), here, None, patterns, [])
     child = permissions_for(request(project), here, policy, NO_PATTERNS, [])
@@ -96,7 +98,7 @@ def test_patterns_of_an_agent_file_limit_its_calls_and_its_childrens(project: Pa
 
 
 def test_tools_denied_by_name_are_not_offered(project: Path) -> None:
-    here = world(project, user={"deny": ["WebFetch", "Bash"]})
+    here = open_with(project, user={"deny": ["WebFetch", "Bash"]})
     notes: list[str] = []
     offered = permitted(request(project), here, here.tools, notes)
     assert "bash" not in {tool.spec.name for tool in offered}
@@ -105,7 +107,7 @@ def test_tools_denied_by_name_are_not_offered(project: Path) -> None:
 
 
 def test_agents_of_codingcode_bring_its_presets(project: Path) -> None:
-    here = world(project, user={"defaultMode": "bypassPermissions"})
+    here = open_with(project, user={"defaultMode": "bypassPermissions"})
     policy = permissions_for(request(project, dialect="codingcode"), here, None, NO_PATTERNS, [])
     assert verdict(policy, "sudo ls")[0] == "deny"
     assert verdict(policy, "cat .env")[0] == "ask"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from crew_scene import Scene, until
+from tests.runs.run_scene import Scene, until
 
 from retinue.core.permission import InboxAnswer
 from retinue.runs.queue import RunQueue
@@ -21,7 +21,7 @@ def scene(tmp_path, monkeypatch):
 async def asking(scene, main, task, path):
     """A background child that waits for a person's leave to write."""
     child = await scene.child(main, task)
-    scene.desk(task).call("write", path=path, content="x")
+    scene.model(task).call("write", path=path, content="x")
     await until(lambda: child.status == "waiting" and waiting(scene, child))
     return child
 
@@ -54,15 +54,15 @@ async def test_who_waits_for_a_person_keeps_nobody_from_starting(scene):
         await until(lambda: scene.supervisor.queue.position(first.id) == 2)
         assert not (scene.folder / "project" / "a.txt").exists()
         assert not (scene.folder / "project" / "b.txt").exists()
-        scene.desk("third").say("done")
+        scene.model("third").say("done")
         await third.handle.wait()
-        await scene.desk("second").asked()
+        await scene.model("second").asked()
         assert (scene.folder / "project" / "b.txt").exists()
         assert not (scene.folder / "project" / "a.txt").exists()
         assert (second.status, first.status) == ("running", "waiting")
-        scene.desk("second").say("done")
-        await scene.desk("first").asked()
-        scene.desk("first").say("done")
+        scene.model("second").say("done")
+        await scene.model("first").asked()
+        scene.model("first").say("done")
         assert (await first.handle.wait()).ended == "completed"
         assert (scene.supervisor.queue.running, scene.supervisor.queue.waiting) == (0, ())
 

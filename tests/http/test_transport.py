@@ -8,9 +8,9 @@ import zlib
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.models.servers import Reply, Server, raw_server
 
 from retinue.http.transport import Transport, TransportError
-from tests.models.servers import Reply, Server, raw_server
 
 HEADERS = {"content-type": "application/json"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.embedded.asking import ask
+from tests.models.offline.questioner import ask
 
 QUESTIONS = [json.loads(line) for line in Path(__file__).with_name("questions.jsonl").read_text("utf-8").splitlines()]
 

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.messages import user
 from retinue.core.usage import Limits
-from tests.models.embedded.asking import ask, plant
+from tests.models.offline.questioner import ask, plant
 
 SHOP = {
     "shop/__init__.py": "from shop.login import sign_in\n",
