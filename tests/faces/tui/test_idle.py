@@ -74,7 +74,7 @@ async def test_without_the_setting_the_person_sees_it_at_once_and_the_model_hear
 async def test_an_end_that_was_shown_is_not_shown_again_with_one_that_was_not(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
         child = await interrupted(scene, app, pilot)
-        scene.desk("slow work").say("It was the cache.")
+        scene.model("slow work").say("It was the cache.")
         await until(pilot, lambda: "It was the cache." in picture(app))
         told_both = notification([ended(child.id, "slow work"), ended("other", "new work")], group=True)
         added = MessageAdded(user(told_both, "notification"))
