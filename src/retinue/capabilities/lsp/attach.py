@@ -153,9 +153,15 @@ def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
     wanted = project.settings.settings.lsp_diagnostics_after_edit
     if wanted == "off" or (wanted == "main" and launch.request.parent_id is not None):
         return inner
-    return lambda tools: tuple(
-        Diagnosed(tool, project) if tool.spec.name in _EDITING else tool for tool in inner(tools)
-    )
+
+    def wrap(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        wrapped = list(inner(tools))
+        for at, tool in enumerate(wrapped):
+            if tool.spec.name in _EDITING:
+                wrapped[at] = Diagnosed(tool, project)
+        return tuple(wrapped)
+
+    return wrap
 
 
 class Diagnosed:

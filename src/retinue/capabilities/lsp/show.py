@@ -49,6 +49,7 @@ MOST_ITEMS = 200
 MOST_CHARACTERS = 60_000
 _LINE = 200
 SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
+_GRADES = dict(zip(SEVERITY.values(), SEVERITY, strict=True))
 
 
 class Location(Struct, frozen=True):
@@ -170,7 +171,7 @@ def problems(
     path: Path, found: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
 ) -> list[ServerDiagnostic]:
     """Return the diagnostics of a file. `severity` is the least to keep."""
-    least = next((number for number, name in SEVERITY.items() if name == severity), 4)
+    least = _GRADES.get(severity, 4)
     kept = []
     for each in found:
         # The protocol lets the client decide what a diagnostic without severity is.

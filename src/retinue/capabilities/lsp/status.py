@@ -28,10 +28,12 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
             "one can be added in the setting lsp.servers.",
         )
     usable = [pool.slot(kind, root_of(kind, path, workspace)) for kind in kinds if pool.why_not(kind) is None]
-    working = [slot for slot in usable if slot.broken is None]
+    for slot in usable:
+        if slot.broken is None:
+            return slot
     # A broken server is still returned if there is no other: its error says why it is broken.
     if usable:
-        return (working or usable)[0]
+        return usable[0]
     what = f"{path.suffix or path.name} files"
     raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for {what} can be used. {_reasons(pool, kinds)}")
 
@@ -81,8 +83,10 @@ async def status(pool: LanguageServerPool, question: LspQuestion, context: ToolC
     for kind in pool.habits.kinds:
         if question.server and kind.name.lower() != question.server.lower():
             continue
-        slots = [slot for (name, _), slot in pool.slots.items() if name == kind.name]
-        states = [f"{_state(slot)} in {shown(slot.root, context)}" for slot in slots if slot.session or slot.broken]
+        states = []
+        for slot in pool.slots.values():
+            if slot.kind.name == kind.name and (slot.session or slot.broken):
+                states.append(f"{_state(slot)} in {shown(slot.root, context)}")
         why_not = await in_thread(partial(pool.why_not, kind))
         if not states:
             states = [why_not or "installed, not started yet"]
@@ -100,11 +104,11 @@ def _state(slot: Slot) -> str:
 
 async def restart(pool: LanguageServerPool, question: LspQuestion, context: ToolContext) -> str:
     """End servers and start them anew: the named one, the file's, or all that were started."""
-    slots = list(pool.slots.values())
-    if question.server is not None:
-        slots = [slot for slot in slots if slot.kind.name.lower() == question.server.lower()]
-    if question.file is not None:
-        slots = [slot for slot in slots if slot.kind.handles(question.file.path)]
+    slots: list[Slot] = []
+    for slot in pool.slots.values():
+        named = question.server is None or slot.kind.name.lower() == question.server.lower()
+        if named and (question.file is None or slot.kind.handles(question.file.path)):
+            slots.append(slot)
     if not slots:
         slots = await in_thread(lambda: slots_in(pool, context.root, question.server))
     said = []

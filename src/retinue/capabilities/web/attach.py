@@ -149,7 +149,10 @@ async def _with_pages(
 
 
 def _hosts(done: list[tuple[str, Result | FetchError, tuple[str, ...]]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(host for _, _, contacted in done for host in contacted))
+    found: list[str] = []
+    for _, _, contacted in done:
+        found += contacted
+    return tuple(dict.fromkeys(found))
 
 
 class FetchContentTool(WebTool):

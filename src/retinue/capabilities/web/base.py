@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import MsgspecError, Struct, to_builtins
+from msgspec.json import decode
 
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
@@ -61,7 +62,10 @@ class StoredAnswer(Struct, frozen=True):
 
 def results_of(found: Sequence[StoredQuery]) -> list[Result]:
     """Return the results of all queries, in order."""
-    return [result for each in found for result in each.results]
+    every: list[Result] = []
+    for each in found:
+        every += each.results
+    return every
 
 
 class Store:
@@ -92,13 +96,8 @@ class Store:
         if not _ID.fullmatch(identifier):
             return None
         try:
-            data = json.loads((self._folder / f"{identifier}.json").read_text("utf-8"))
-            found = []
-            for each in data["found"]:
-                results = [Result(**result) for result in each["results"]]
-                found.append(StoredQuery(str(each["query"]), tuple(results)))
-            return StoredAnswer(identifier, data["kind"], tuple(found))
-        except (OSError, ValueError, KeyError, TypeError):
+            return decode((self._folder / f"{identifier}.json").read_bytes(), type=StoredAnswer)
+        except (OSError, MsgspecError):
             return None
 
     def ids(self) -> list[str]:

@@ -48,7 +48,7 @@ def read_xml(text: str) -> tuple[str, str]:
         case "urlset" | "sitemapindex":
             return "", _site_map(root)
         case name:
-            return "", f"XML document <{name}>, {sum(1 for _ in root.iter()):,} elements\n\n{text.strip()}"
+            return "", f"XML document <{name}>, {len(list(root.iter())):,} elements\n\n{text.strip()}"
 
 
 def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def read_json(text: str) -> str:
 
 
 def read_json_lines(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = list(filter(str.strip, text.splitlines()))
     for line in lines[:_MOST_ROWS]:
         json.loads(line)
     shown = lines[:_MOST_ROWS]
@@ -154,7 +154,11 @@ def summarise_linked(data: Any) -> str:
 
 def _node(node: Mapping[str, Any]) -> str:
     kind = node.get("@type")
-    lines = [f"{name}: {text}" for name in _TELLING if (text := _short(node.get(name)))]
+    lines = []
+    for name in _TELLING:
+        text = _short(node.get(name))
+        if text:
+            lines.append(f"{name}: {text}")
     if not kind or not lines:
         return ""
     if isinstance(kind, list):

@@ -50,7 +50,9 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
         if body.startswith(bom):
             return body.decode(name, "replace").removeprefix("\ufeff"), None
     said = _PARAMETER.findall(header)[:1]
-    said += [name.decode("ascii") for name in _DECLARED.findall(body[:4096])[:1]]
+    declared = _DECLARED.search(body[:4096])
+    if declared is not None:
+        said.append(declared[1].decode("ascii"))
     for name in filter(None, map(_codec, said)):
         text = _strict(body, name, truncated)
         if text is not None:
@@ -278,4 +280,7 @@ def plain(text: str) -> str:
 
 
 def _heading(text: str) -> str:
-    return next((line[2:].strip() for line in text.split("\n", 50)[:50] if line.startswith("# ")), "")
+    for line in text.split("\n", 50)[:50]:
+        if line.startswith("# "):
+            return line[2:].strip()
+    return ""
