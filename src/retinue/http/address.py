@@ -13,7 +13,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Address(Struct, frozen=True):
-    """What a connection is opened to; equal addresses share connections."""
+    """What a connection is opened to. Equal addresses share connections."""
 
     scheme: str
     host: str
@@ -36,8 +36,8 @@ class Address(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_url(url: str) -> tuple[Address, str, str | None]:
-    """The address without proxy, the request target, and the `authorization` of user:password
-    in the URL. Raise ValueError with a text that is safe to show."""
+    """Return the address without proxy, the request target, and the `authorization` that user:password in the URL
+    means. Raise ValueError with a text that is safe to show."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)
@@ -53,14 +53,15 @@ def parse_url(url: str) -> tuple[Address, str, str | None]:
 
 
 def _ascii(host: str) -> str:
-    """`host` as it is looked up. Most names need no codec, and loading that one takes a millisecond."""
+    """Return `host` as it is looked up."""
+    # Most names need no codec, and loading that one takes a millisecond.
     if host.isascii() and all(0 < len(label) < 64 for label in host.split(".")):
         return host
     return host.encode("idna").decode("ascii")
 
 
 def display_url(url: str) -> str:
-    """The URL without user, password and query: fit for messages."""
+    """Return the URL without user, password and query, fit for messages."""
     text = url.strip().partition("?")[0]
     scheme, mark, rest = text.rpartition("://")
     before, slash, path = rest.partition("/")
@@ -68,8 +69,8 @@ def display_url(url: str) -> str:
 
 
 def proxy_for(address: Address) -> str | None:
-    """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, unless NO_PROXY exempts the host.
-    Loopback never goes through a proxy: no proxy could reach this machine's loopback."""
+    """Return the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, unless NO_PROXY exempts the host."""
+    # No proxy could reach the loopback interface of this machine.
     if _loopback(address.host):
         return None
     env = os.environ
@@ -81,6 +82,7 @@ def proxy_for(address: Address) -> str | None:
             proxy = env.get(upper) or proxy
     if not proxy:
         return None
+    # Loaded only here: it takes milliseconds, and most users have no proxy.
     from urllib.request import proxy_bypass
 
     if proxy_bypass(f"{address.host}:{address.port}") or _in_a_network(address.host):
@@ -89,8 +91,8 @@ def proxy_for(address: Address) -> str | None:
 
 
 def _in_a_network(host: str) -> bool:
-    """Whether NO_PROXY exempts a numeric address by a network such as 10.0.0.0/8, which the
-    standard library does not read."""
+    """Return whether NO_PROXY exempts a numeric address by a network such as 10.0.0.0/8, which the standard library
+    does not read."""
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     if "/" not in exempt or not (":" in host or host[-1:].isdigit()):
         return False
@@ -126,8 +128,8 @@ _TAILS = ("/chat/completions", "/responses", "/messages", "/models")
 
 
 def normal_url(api: str, url: str) -> str:
-    """The base that the wire format appends its path to: without a trailing slash, with or
-    without `/v1` as the format wants it. An address without a scheme gets one."""
+    """Return the base to which the wire format appends its path: without a trailing slash, with or without `/v1` as
+    the format wants it. An address without a scheme gets one."""
     url = url.strip()
     if not url:
         return ""
@@ -147,7 +149,7 @@ def normal_url(api: str, url: str) -> str:
 
 
 def ollama_url(host: str) -> str:
-    """OLLAMA_HOST as Ollama reads it: the port may be missing, and may be a listening address."""
+    """Return OLLAMA_HOST as Ollama reads it: the port may be missing, and the host may be one to listen on."""
     url = host.strip().rstrip("/")
     url = url if "://" in url else f"http://{url}"
     try:
@@ -169,7 +171,7 @@ def ollama_url(host: str) -> str:
 
 
 def host_of(url: str) -> str | None:
-    """Host and port, lower-case; None when this is no http or https URL."""
+    """Return host and port in lower case; None for anything but an http or https URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -181,7 +183,7 @@ def host_of(url: str) -> str | None:
 
 
 def origin_of(url: str) -> tuple[str, str] | None:
-    """Scheme and host: what has to be the same for a secret to go to the same place."""
+    """Return scheme and host: both must be the same for a secret to go to the same server."""
     host = host_of(url)
     return None if host is None else (urlsplit(url).scheme, host)
 

@@ -29,8 +29,8 @@ _ONE_WRITE = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
-    """`exchange` sends a request and waits for the head of the answer, `read` returns its body.
-    After the body `reusable` says whether the connection can carry another exchange."""
+    """One connection. `exchange` sends a request and waits for the head of the answer, `read` returns its body. After
+    the body `reusable` says whether the connection can carry another exchange."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -59,7 +59,6 @@ class Connection(asyncio.Protocol):
         self._failure: TransportError | None = None
         self._decoder: zlib._Decompress | None = None
 
-    # ---------------------------------------------------------------- used by the transport
     def attach(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.open = True
@@ -94,7 +93,7 @@ class Connection(asyncio.Protocol):
         return inner
 
     async def exchange(self, head: bytes, body: bytes, idle_timeout: float | None) -> bool:
-        """True with `status` and `headers` set; False if the server hung up before it said
+        """Send a request. Return True with `status` and `headers` set, or False if the server hung up before it said
         anything, so that nothing of an answer can be lost by sending again."""
         if not self.open:
             return False
@@ -152,12 +151,12 @@ class Connection(asyncio.Protocol):
             if not self._loop.is_closed():
                 self._transport.abort()
 
-    # ---------------------------------------------------------------- called by asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.attach(transport)
 
     def data_received(self, data: bytes) -> None:
+        # Nobody has asked for this: the next answer on this connection could be taken for another one.
         if not self._busy or self.complete or self._parser is None:
             self._keep = False
             self.abort()
@@ -174,21 +173,23 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.open = False
         if not self.complete and self._failure is None:
+            # As in HTTP/1.0: a body without a length ends where the connection does.
             if self.status and error is None and not self._framed():
-                self.complete = True  # HTTP/1.0 style: the body ends where the connection does
+                self.complete = True
             else:
                 self._fail("dropped", f"{self.address.origin} closed the connection before the answer was complete.")
         self._end_watch()
         self._wake()
-        self._parser = None  # it refers to this connection: both would wait for the garbage collector
+        # The parser refers to this connection: both would wait for the garbage collector.
+        self._parser = None
 
-    # ---------------------------------------------------------------- called by the parser
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._status_code()
-        if status < 200:  # an interim answer, such as 100 Continue
+        # An interim answer, such as 100 Continue: the final one has headers of its own.
+        if status < 200:
             self.headers = {}
             return
         self.status = status
@@ -201,6 +202,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
         self._held += len(body)
+        # A server that is faster than the reader must not fill the memory.
         if self._held > _BUFFER and not self._paused and self.open:
             self._paused = True
             self._transport.pause_reading()
@@ -210,7 +212,6 @@ class Connection(asyncio.Protocol):
             self.complete = True
             self._keep = self._parser.should_keep_alive()
 
-    # ---------------------------------------------------------------- inside
     def _status_code(self) -> int:
         assert self._parser is not None  # it is the parser that calls
         return self._parser.get_status_code()
@@ -236,6 +237,7 @@ class Connection(asyncio.Protocol):
         limit, now = self._patience, self._loop.time()
         if limit is None or not self._busy or self.complete:
             return
+        # While reading is paused the silence is ours.
         if self._paused:
             self._heard = now
         left = self._heard + limit - now
@@ -265,8 +267,8 @@ class Connection(asyncio.Protocol):
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """The system's certificates (SSL_CERT_FILE and SSL_CERT_DIR move them); certifi's, if it is
-    installed, on a Python that was built without any."""
+    """Return a context with the system's certificates, which SSL_CERT_FILE and SSL_CERT_DIR may move. On a Python that
+    was built without any, certifi's are used if it is installed."""
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
     if paths.cafile is None and paths.capath is None and not context.cert_store_stats()["x509_ca"]:
@@ -279,7 +281,7 @@ def default_tls() -> ssl.SSLContext:
 
 
 async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLContext | None = None) -> Connection:
-    """A connection ready for an exchange. Raise TransportError, never anything of OSError."""
+    """Return a connection that is ready for an exchange. Raise TransportError, never an OSError."""
     goal = address.origin if address.proxy is None else f"the proxy {display_url(address.proxy)}"
     try:
         async with asyncio.timeout(seconds):
@@ -309,24 +311,21 @@ async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLC
         raise TransportError("unreachable", f"{goal} cannot be reached: {error.strerror or 'no connection'}.") from None
 
 
-async def _dial(place: Address, address: Address, tls: ssl.SSLContext | None) -> Connection:
-    """Connect to `place` for exchanges with `address` (the same, unless `place` is a proxy)."""
+async def _dial(server: Address, address: Address, tls: ssl.SSLContext | None) -> Connection:
+    """Connect to `server` for exchanges with `address`, which is the same unless `server` is a proxy."""
     loop = asyncio.get_running_loop()
+    # A numeric address leads to one place: there is no other to try meanwhile.
+    numeric = ":" in server.host or server.host.replace(".", "").isdigit()
     _, connection = await loop.create_connection(
         lambda: Connection(address),
-        place.host,
-        place.port,
-        ssl=(tls or default_tls()) if place.secure else None,
-        server_hostname=place.host if place.secure else None,
-        happy_eyeballs_delay=None if _is_number(place.host) else 0.25,
+        server.host,
+        server.port,
+        ssl=(tls or default_tls()) if server.secure else None,
+        server_hostname=server.host if server.secure else None,
+        happy_eyeballs_delay=None if numeric else 0.25,
     )
     connection.keep_alive()
     return connection
-
-
-def _is_number(host: str) -> bool:
-    """Whether the host is a numeric address already: then there is nothing to look up."""
-    return ":" in host or host.replace(".", "").isdigit()
 
 
 async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | None) -> Connection:
@@ -335,10 +334,10 @@ async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | Non
         said = f"The proxy {display_url(proxy)} speaks {scheme}; only http and https proxies can be used."
         raise TransportError("proxy", said, passing=False)
     try:
-        place, _, authorization = parse_url(proxy)
+        relay, _, authorization = parse_url(proxy)
     except ValueError:
         raise TransportError("proxy", f"The proxy {display_url(proxy)} is not a URL.", passing=False) from None
-    connection = await _dial(place, address, tls)
+    connection = await _dial(relay, address, tls)
     if not address.secure:
         return connection
     host = f"[{address.host}]" if ":" in address.host else address.host

@@ -49,8 +49,8 @@ class FetchError(Exception):
 
 
 class Fetched(Struct, frozen=True):
-    """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
-    that had a part in it."""
+    """An answer with a status of success. `url` is where it came from after all redirects; `hosts` are all that were
+    contacted for it."""
 
     url: str
     status: int

@@ -53,8 +53,8 @@ KEEP_SECONDS = 50.0
 
 
 class TransportError(Exception):
-    """Below HTTP: no status exists. `problem` is what `failures.py` turns into a Failure.
-    `passing` False: trying again cannot help."""
+    """A failure below HTTP, so that there is no status. `failures.py` turns `problem` into a Failure. With `passing`
+    False, trying again cannot help."""
 
     def __init__(self, problem: TransportProblem, message: str, *, passing: bool = True) -> None:
         super().__init__(message)
@@ -64,8 +64,8 @@ class TransportError(Exception):
 
 
 class Response:
-    """Status and headers at once, the body as it arrives. Leave it through `async with`, or
-    call `close`: an unfinished body then closes its connection, a finished one is kept alive."""
+    """An answer: status and headers at once, the body as it arrives. Leave it through `async with`, or call `close`:
+    an unfinished body then closes its connection, a finished one keeps it alive."""
 
     __slots__ = ("_closed", "_connection", "_pool", "headers", "status")
 
@@ -77,8 +77,8 @@ class Response:
         self.headers: Mapping[str, str] = connection.headers
 
     async def read(self) -> bytes:
-        """What has arrived since the last call, at least one byte; b"" once at the end.
-        Raise TransportError when the body cannot be completed."""
+        """Return what has arrived since the last call, at least one byte; b"" at the end. Raise TransportError when
+        the body cannot be completed."""
         return await self._connection.read()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -86,7 +86,7 @@ class Response:
             yield piece
 
     async def body(self, limit: int = 64 * 1024) -> bytes:
-        """The whole body, cut at `limit`; what arrived if the connection dies. For error texts."""
+        """Return the whole body, cut at `limit`; what has arrived if the connection dies. For error texts."""
         pieces: list[bytes] = []
         size = 0
         try:
@@ -125,7 +125,7 @@ class Response:
 
 
 class ConnectionPool:
-    """Idle connections of one event loop, newest first."""
+    """The idle connections of one event loop, newest first."""
 
     def __init__(self) -> None:
         self._idle: dict[Address, list[Connection]] = {}
@@ -193,6 +193,7 @@ class Transport:
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = ConnectionPool()
+        # The server may have closed an idle connection by now: then the next one is tried.
         while (connection := pool.take(address, loop.time())) is not None:
             response = await self._send(connection, pool, head, body)
             if response is not None:
@@ -211,7 +212,7 @@ class Transport:
         headers: Mapping[str, str],
         size: int,
     ) -> bytes:
-        """The request head. All but its last line is the same for every turn of an agent."""
+        """Return the request head. All but its last line is the same for every turn of an agent."""
         key = (method, target, address, authorization, *headers.items())
         start = self._heads.get(key)
         if start is None:
@@ -221,8 +222,8 @@ class Transport:
         return b"%bcontent-length: %d\r\n\r\n" % (start, size) if size or method == "POST" else start + b"\r\n"
 
     async def _send(self, connection: Connection, pool: ConnectionPool, head: bytes, body: bytes) -> Response | None:
-        """None when the server hung up before the first byte of an answer: on a kept-alive
-        connection a server may do that, and the next connection is tried."""
+        """Send a request. Return None when the server hung up before the first byte of an answer, as it may do on a
+        connection that was kept alive."""
         try:
             if await connection.exchange(head, body, self._idle_timeout):
                 return Response(connection, pool)
@@ -242,14 +243,15 @@ class Transport:
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             pool.close()
+            # asyncio closes the sockets of aborted connections in its next pass.
             await asyncio.sleep(0)
 
 
 def render_head(
     method: str, target: str, address: Address, authorization: str | None, headers: Mapping[str, str]
 ) -> bytes:
-    """The request head without its end. Refuses what would break out of a header line, without
-    quoting it."""
+    """Return the request head without its end. Raise TransportError for a character that would break out of a header
+    line; the message does not quote it."""
     if address.proxy is not None and not address.secure:
         target = address.origin + target
         proxy_authorization = parse_url(address.proxy)[2]
@@ -273,28 +275,24 @@ _PLAIN = re.compile(rb"(?:event: [^\n]*+\n)?data: ([^\n]*+)\n\n")
 _FIELDS = (b"data", b"event", b"id", b"retry")
 
 
-def _is_field(line: bytes) -> bool:
-    """Whether a line, perhaps cut off, is a comment or a field of the format."""
-    name = line.partition(b":")[0]
-    return not name or any(field.startswith(name) for field in _FIELDS)
-
-
 class Events:
-    """Feed bytes, get the payloads of the events they complete."""
+    """Server-sent events from bytes. `feed` returns the payloads of the events that its bytes complete."""
 
     __slots__ = ("_after_return", "_data", "_first", "_rest", "foreign")
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []  # the unfinished last line, in pieces: a long one is joined once
+        # The unfinished last line, in pieces: a long one is joined once.
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
         self._after_return = False
         self._first = True
         self.foreign = False
-        """Whether there was a line that is not of this format."""
+        """Whether some line was not of this format."""
 
     def feed(self, data: bytes) -> list[bytes]:
+        # The second half of a CRLF that was cut in two.
         if self._after_return and data.startswith(b"\n"):
-            data = data[1:]  # the second half of a CRLF that was cut in two
+            data = data[1:]
         self._after_return = data.endswith(b"\r")
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -321,10 +319,11 @@ class Events:
             elif not line and self._data:
                 payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
                 self._data = []
-            elif line and not _is_field(line):
+            # The name of a field may be cut off; a line without a name is a comment.
+            elif line and not any(field.startswith(line.partition(b":")[0]) for field in _FIELDS):
                 self.foreign = True
         return payloads
 
     def finish(self) -> list[bytes]:
-        """An event that the end of the stream completed instead of an empty line."""
+        """Return an event that the end of the stream completes instead of an empty line."""
         return self.feed(b"\n\n")

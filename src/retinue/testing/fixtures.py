@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SETTLING = 50
+# A task that runs may wake another, which runs only in the next pass of the event loop.
+_PASSES = 50
 
 
 @dataclass(order=True, slots=True)
 class _Due:
     at: float
+    # Orders timers that are due at the same moment: callbacks cannot be compared.
     number: int
     callback: Callable[[], object] = field(compare=False)
     cancelled: bool = field(default=False, compare=False)
@@ -61,16 +63,17 @@ class FakeClock:
 
     @property
     def pending(self) -> int:
-        """Timers that would still fire."""
+        """The number of timers that would still fire."""
         return sum(not timer.cancelled for timer in self._timers)
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: everything due happens at its own moment, in order, and the tasks it
-        woke get to run before the next."""
+        """Let time pass. Each timer fires at its own moment, in order, and the tasks it wakes run before the next."""
         end = self._passed + seconds
+        # Tasks that were just started must set their timers before time passes.
         await settle()
         while self._timers and self._timers[0].at <= end:
             timer = heapq.heappop(self._timers)
+            # A cancelled timer stays in the heap until it is due.
             if not timer.cancelled:
                 self._passed = max(self._passed, timer.at)
                 timer.callback()
@@ -79,14 +82,14 @@ class FakeClock:
         await settle()
 
     async def jump(self, seconds: float) -> None:
-        """Time passes while the process sleeps: every timer on the way is late."""
+        """Let time pass as while the process sleeps: every timer on the way fires late."""
         self._passed += seconds
         await self.advance(0.0)
 
 
 async def settle() -> None:
-    """Let every task that can go on do so."""
-    for _ in range(_SETTLING):
+    """Let every task run that can."""
+    for _ in range(_PASSES):
         await asyncio.sleep(0)
 
 
@@ -106,7 +109,8 @@ class Repository:
     path: Path
 
     def git(self, *arguments: str) -> str:
-        """Return what git printed, without the last newline. Raise with git's own words if it fails."""
+        """Return what git printed, without the last newline. Raise RuntimeError with git's own words."""
+        # Inside a git hook these variables would lead every command to the user's own repository.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         done = subprocess.run(  # noqa: S603 - the caller's own arguments, and no shell
             ("git", *arguments),  # noqa: S607 - the git of the path
@@ -127,7 +131,7 @@ class Repository:
             target.write_text(text, encoding="utf-8")
 
     def commit(self, message: str = "change", files: Mapping[str, str] | None = None) -> str:
-        """Commit everything there is, after writing `files`; return the commit's id."""
+        """Write `files`, commit everything there is, and return the id of the commit."""
         self.write(files or {})
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", message)
@@ -136,16 +140,16 @@ class Repository:
 
 @contextmanager
 def temporary_repository(files: Mapping[str, str] | None = None, *, path: Path | None = None) -> Iterator[Repository]:
-    """A repository on branch `main` with one commit of `files`; gone afterwards unless `path`
-    names a folder of the caller's."""
+    """Yield a repository on branch `main` with one commit of `files`. It is removed afterwards, unless `path` names
+    a folder of the caller."""
     if path is not None:
-        yield _made(path, files)
+        yield _make(path, files)
         return
     with tempfile.TemporaryDirectory(prefix="retinue-repository-", ignore_cleanup_errors=True) as folder:
-        yield _made(Path(folder).resolve(), files)
+        yield _make(Path(folder).resolve(), files)
 
 
-def _made(path: Path, files: Mapping[str, str] | None) -> Repository:
+def _make(path: Path, files: Mapping[str, str] | None) -> Repository:
     path.mkdir(parents=True, exist_ok=True)
     repository = Repository(path)
     repository.git("init", "--quiet", "--initial-branch", "main")

@@ -45,15 +45,14 @@ SCRIPTED = ModelInfo("scripted", "scripted", "Scripted", thinking=True)
 
 
 class ScriptError(AssertionError):
-    """The run and its script disagree."""
+    """A difference between a run and its script."""
 
 
 class ScriptedModel:
-    """Plays `turns`, one per request. `requests` keeps what it was sent.
+    """A model that plays `turns`, one for each request. `requests` holds what it was sent.
 
-    Used as a context manager it checks on leaving that the whole script was played. Every
-    disagreement is also kept in `problems`, because a run turns what a model raises into a
-    failed outcome.
+    Used as a context manager, it checks on leaving that the whole script was played. Every difference is also kept in
+    `problems`, because a run turns what a model raises into a failed outcome.
     """
 
     def __init__(self, *turns: Turn | str, info: ModelInfo = SCRIPTED) -> None:
@@ -71,7 +70,7 @@ class ScriptedModel:
         return cls(*script(text), info=info)
 
     def add(self, *turns: Turn | str) -> None:
-        """Go on with more turns."""
+        """Append turns to the script."""
         for turn in turns:
             if isinstance(turn, str):
                 turn = Turn(turn)
@@ -79,7 +78,7 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """How many turns have not been asked for yet."""
+        """The number of turns that have not been asked for yet."""
         return max(len(self._turns) - len(self.requests), 0)
 
     def assert_exhausted(self) -> None:
@@ -122,6 +121,7 @@ class ScriptedModel:
                 await asyncio.get_running_loop().create_future()
             for part in answer.play(step):
                 yield part
+            # Steps after a failure are for nobody: the request has ended.
             if answer.failure is not None:
                 break
         yield Finished(answer.message())
@@ -140,7 +140,7 @@ class ScriptedModel:
 
 
 class _Answer:
-    """One message in the making."""
+    """One message while it is streamed."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -162,6 +162,7 @@ class _Answer:
                 yield ToolCallStarted(step.name)
                 self._content.append(ToolCall(step.id or "", step.name, step.arguments, step.broken))
             case Retry():
+                # The model layer begins the answer anew, so what was streamed before does not count.
                 self._content.clear()
                 yield Retrying(step.attempt, step.delay, Failure(step.kind, "scripted retry"))
             case Fail():
@@ -175,7 +176,8 @@ class _Answer:
             case Spend():
                 self._usage = step.usage
             case Wait() | Hang() | Expect():
-                pass  # nothing of the message
+                # These concern the request, not the message.
+                pass
 
     def message(self) -> AssistantMessage:
         content = tuple(self._content)
@@ -189,6 +191,7 @@ class _Answer:
 def _pieces(text: str, chunks: int) -> Iterable[str]:
     if chunks <= 0 or not text:
         return ()
+    # Rounded up, so that there are never more pieces than asked for.
     size = -(-len(text) // chunks)
     return (text[start : start + size] for start in range(0, len(text), size))
 
@@ -207,7 +210,7 @@ GARBAGE = ('{"path": "a', "not json", "[1, 2]", "", '{"a": }', "null", "\x00", "
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How likely each fault is for one request, between 0 and 1; together at most 1."""
+    """The probability of each fault for one request, between 0 and 1; together at most 1."""
 
     rate_limit: float = 0.0
     """429 with a Retry-After."""
@@ -218,7 +221,7 @@ class Rates:
     dropped: float = 0.0
     """The stream breaks off somewhere; text so far is partial."""
     garbage: float = 0.0
-    """Arguments of tool calls that are no JSON object."""
+    """Tool calls have arguments that are not a JSON object."""
     hang: float = 0.0
     """No answer at all, until cancelled."""
     duplicate: float = 0.0
@@ -230,12 +233,13 @@ class Rates:
 
     @classmethod
     def everything(cls, each: float = 0.05) -> Rates:
-        """All faults but hanging, which needs someone to cancel it."""
+        """Return all faults with the same rate, except hanging, which somebody has to cancel."""
         return cls(**{field.name: 0.0 if field.name == "hang" else each for field in fields(cls)})
 
 
 class ChaosModel:
-    """`faults` counts what was done to the run, by name; `none` for requests left alone."""
+    """A model that damages the answers of another one. `faults` counts the damage by name; `none` counts requests that
+    were left alone."""
 
     def __init__(self, inner: Model, seed: int, rates: Rates | None = None) -> None:
         self._inner = inner
@@ -282,6 +286,7 @@ class ChaosModel:
         text: list[str] = []
         async with aclosing(self._inner.stream(request)) as parts:
             async for part in parts:
+                # A stream of fewer parts breaks off before its last one, so that the fault always happens.
                 if left == 0 or (fault == "dropped" and isinstance(part, Finished)):
                     yield _failed(self.info, "dropped", "the stream broke off", partial="".join(text))
                     return

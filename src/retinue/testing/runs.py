@@ -51,18 +51,18 @@ _STREAM = (TextDelta, ThinkingDelta, Retrying)
 
 
 def check_grammar(bodies: Iterable[Body]) -> None:
-    """The order that `retinue.core.events` promises, down to the last event."""
+    """Check the order of events that `retinue.core.events` promises, down to the last one."""
     grammar = _Grammar()
     for body in bodies:
         grammar.take(body)
-    assert grammar.place == "ended", f"the run did not end:{grammar.seen}"
+    assert grammar.position == "ended", f"the run did not end:{grammar.seen}"
 
 
 class _Grammar:
-    """Where in a run we are: between turns, in the model's stream, at the tools, at the end."""
+    """The position in a run: between turns, in the model's stream, at the tools, at the end."""
 
     def __init__(self) -> None:
-        self.place: Literal["between", "stream", "tools", "turn end", "ended"] = "between"
+        self.position: Literal["between", "stream", "tools", "turn end", "ended"] = "between"
         self.seen = ""
         self._turn: int | None = None
         self._calls: dict[str, ToolCall] = {}
@@ -70,29 +70,31 @@ class _Grammar:
         self._ended: set[str] = set()
 
     def take(self, body: Body) -> None:
+        # The last events are enough to see what went wrong; a run may have thousands.
         self.seen = f"{self.seen[-400:]} {body.type}"
-        match self.place, body:
+        match self.position, body:
             case "between", TurnStarted():
                 assert self._turn is None or body.turn == self._turn + 1, f"turn {body.turn} after {self._turn}"
-                self._turn, self.place = body.turn, "stream"
+                self._turn, self.position = body.turn, "stream"
             case "between", RunEnded():
-                self.place = "ended"
+                self.position = "ended"
             case "between", _ if isinstance(body, _BETWEEN):
                 pass
             case "stream", AssistantEnded():
                 self._calls = {call.id: call for call in body.message.tool_calls}
                 assert len(self._calls) == len(body.message.tool_calls), "two calls share an id"
-                self._ended, self.place = set(), "tools"
+                self._ended, self.position = set(), "tools"
             case "stream", _ if isinstance(body, _STREAM):
                 pass
             case "tools", InboxOpened() | InboxClosed() | TodosUpdated():
                 pass
             case "tools", ToolStarted() | ToolProgress() | ToolEnded() | ToolsEnded():
                 self._tool(body)
+            # A turn without calls ends right after the answer, without results.
             case (("tools" | "turn end"), TurnEnded()):
                 assert not self._calls, "the turn ended without its results"
                 assert body.turn == self._turn, "another turn ended"
-                self.place = "between"
+                self.position = "between"
             case _:
                 raise AssertionError(f"{body.type} cannot come here:{self.seen}")
 
@@ -111,13 +113,13 @@ class _Grammar:
             case ToolsEnded():
                 assert not self._running, "results before the last call ended"
                 assert [r.call_id for r in body.message.results] == list(self._calls), "results out of order"
-                self._calls, self.place = {}, "turn end"
+                self._calls, self.position = {}, "turn end"
             case _:
                 assert_never(body)
 
 
 def check_history(messages: Sequence[Message]) -> None:
-    """Every call has exactly one result, in order, right after it; no message is empty."""
+    """Check that every call has exactly one result, in order, right after it, and that no message is empty."""
     for index, message in enumerate(messages):
         following = messages[index + 1] if index + 1 < len(messages) else None
         if isinstance(message, AssistantMessage):
@@ -131,12 +133,12 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 def check_prefix(requests: Sequence[ModelRequest], compactions: int = 0) -> None:
-    """Consecutive requests of a run extend each other, so that provider caches hit. Requests
-    for summaries stand apart: they have no tools and another system prompt. Each compaction
+    """Check that consecutive requests of a run extend each other, so that the caches of providers hit. Each compaction
     may break the messages once, never the system prompt or the tools."""
     if not requests:
         return
     first = requests[0]
+    # Requests for summaries stand apart: they have no tools and another system prompt.
     asked = [request for request in requests if request.system == first.system]
     broken = 0
     for before, after in pairwise(asked):
@@ -164,7 +166,7 @@ class Recording:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation, as its events tell it."""
+        """The conversation, rebuilt from the events."""
         return replay(self.bodies).messages
 
     def of(self, kind: type[B]) -> list[B]:
@@ -174,8 +176,8 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class FakeTool:
-    """A tool that is one function of its arguments. The function may be async, may raise, and
-    may return text or a whole ToolOutput."""
+    """A tool that calls one function with its arguments. The function may be async, may raise, and may return text or
+    a whole ToolOutput."""
 
     name: str
     function: Callable[..., str | ToolOutput | Awaitable[str | ToolOutput]]
@@ -193,7 +195,7 @@ class FakeTool:
 
 
 def job(task: str = "do it", *, tools: Iterable[Tool] = (), root: Path | None = None, **options: Any) -> Job:
-    """A job with everything filled in that a test does not care about; `options` are Job's."""
+    """Return a job with defaults for everything that a test does not care about; `options` are those of Job."""
     folder = root or Path(tempfile.gettempdir())
     options.setdefault("system", "You are a test agent.")
     options.setdefault("messages", (user(task),))
@@ -209,9 +211,10 @@ async def drive(
     watch: Callable[[Body], object] | None = None,
     **options: Any,
 ) -> Recording:
-    """Runs to the end and checks what must hold for every run: the order of its events, the
-    shape of its conversation, and that no task of it goes on. `watch` is called with every
-    event as it happens, as the place to steer, stop or assert."""
+    """Run to the end and check what must hold for every run: the order of its events, the shape of its conversation,
+    and that no task of it goes on. `watch` is called with every event as it happens: there a test steers, stops or
+    asserts."""
+    # The test has tasks of its own.
     before = asyncio.all_tasks()
     recording = Recording()
     work = task if isinstance(task, Job) else job(task, **options)

@@ -6,8 +6,8 @@
     ---
     say: It is in line 12.
 
-A line is `word: rest`; `---` ends a turn; a line that starts with two blanks goes on with the
-one before. Words: say, think, call, fail, usage, stop, hang, expect.
+A line is `word: rest`; `---` ends a turn; a line that starts with two blanks continues the line
+before it. Words: say, think, call, fail, usage, stop, hang, expect.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from retinue.models.protocol import ModelRequest
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Text. `chunks` is how many deltas it is streamed in; 0 streams nothing, so that it is
-    only in the final message."""
+    """Text. `chunks` is the number of deltas in which it is streamed; with 0 it stands in the final message only."""
 
     text: str
     chunks: int = 1
@@ -41,8 +40,8 @@ class Think:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. Ids count up through the script unless given; `broken` is the raw text of
-    arguments that are no JSON object."""
+    """A tool call. Ids count up through the script unless given; `broken` is the raw text of arguments that are not a
+    JSON object."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The request fails here; what was said before is kept as partial text."""
+    """A failure of the request. What was said before is kept as partial text."""
 
     kind: FailureKind = "server"
     message: str = "scripted failure"
@@ -61,7 +60,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The model layer tries again: what was streamed so far is void."""
+    """A new attempt of the model layer. What was streamed so far does not count."""
 
     kind: FailureKind = "overloaded"
     delay: float = 0.0
@@ -70,7 +69,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing more until `event` is set: the moment a test chooses, instead of a sleep."""
+    """A pause until `event` is set: a moment that the test chooses, instead of a sleep."""
 
     event: asyncio.Event
 
@@ -82,20 +81,20 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Nothing more, ever. Can be cancelled like a dead connection."""
+    """A stream that never goes on. It can be cancelled, like a dead connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Calls a function in the middle of the stream: to steer, to stop, to move a clock."""
+    """A function that is called in the middle of the stream: to steer, to stop, to move a clock."""
 
     action: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Checks what the model is sent: a text that the newest message contains, or a function of
-    the whole request that returns False (or raises) if it is wrong."""
+    """A check of what the model is sent: a text that the newest message must contain, or a function of the whole
+    request that returns False or raises if it is wrong."""
 
     what: str | Callable[[ModelRequest], object]
 
@@ -119,16 +118,17 @@ Step = Say | Think | Call | Fail | Retry | Wait | Pulse | Hang | Do | Expect | S
 
 @dataclass(frozen=True, slots=True, init=False)
 class Turn:
-    """One answer of the model. A plain string is something it says."""
+    """One answer of the model. A plain string is a `Say`."""
 
     steps: tuple[Step, ...]
 
+    # By hand, so that a turn takes its steps as arguments and plain strings among them.
     def __init__(self, *steps: Step | str) -> None:
         object.__setattr__(self, "steps", tuple(Say(step) if isinstance(step, str) else step for step in steps))
 
 
 def script(text: str) -> list[Turn]:
-    """Turns written as lines. Raise ValueError, naming the line, for what it cannot read."""
+    """Return the turns of a script. Raise ValueError, which names the line that cannot be read."""
     turns: list[Turn] = []
     steps: list[Step] = []
     for number, line in _joined(text):
