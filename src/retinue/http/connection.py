@@ -107,6 +107,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
+        # An answer can take minutes: thousands of waiting runs must not keep what they have sent.
+        del head, body
         while not self.status:
             if self._failure is not None:
                 if self._failure.problem == "dropped" and not self._touched:

@@ -27,9 +27,9 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec.structs import replace
 
@@ -174,58 +174,59 @@ class Transport:
         self._heads: dict[tuple[object, ...], bytes] = {}
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ConnectionPool] = weakref.WeakKeyDictionary()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """Send the request and wait for the head of the answer, whatever its status."""
-        return await self._exchange("POST", url, headers, body)
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes | Callable[[], bytes]
+    ) -> Coroutine[Any, Any, Response]:
+        """Send the request and wait for the head of the answer, whatever its status. A function as `body` is called
+        whenever the request is sent, so that its bytes need no memory while the answer is waited for."""
+        return self._exchange("POST", url, headers, body)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Response:
-        return await self._exchange("GET", url, headers, b"")
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, Response]:
+        return self._exchange("GET", url, headers, b"")
 
-    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | Callable[[], bytes]
+    ) -> Response:
         try:
             address, target, authorization = parse_url(url)
         except ValueError as error:
             raise TransportError("url", str(error)) from None
         if proxy := proxy_for(address):
             address = replace(address, proxy=proxy)
-        head = self._head(method, target, address, authorization, headers, len(body))
+        start = self._start(method, target, address, authorization, headers)
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = ConnectionPool()
         # The server may have closed an idle connection by now: then the next one is tried.
         while (connection := pool.take(address, loop.time())) is not None:
-            response = await self._send(connection, pool, head, body)
+            response = await self._send(connection, pool, start, body)
             if response is not None:
                 return response
-        response = await self._send(await self._connect(address), pool, head, body)
+        response = await self._send(await self._connect(address), pool, start, body)
         if response is None:
             raise TransportError("dropped", f"{address.origin} closed the connection without an answer.")
         return response
 
-    def _head(
-        self,
-        method: str,
-        target: str,
-        address: Address,
-        authorization: str | None,
-        headers: Mapping[str, str],
-        size: int,
+    def _start(
+        self, method: str, target: str, address: Address, authorization: str | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the request head. All but its last line is the same for every turn of an agent."""
+        """Return the request head without its last line: it is the same for every turn of an agent."""
         key = (method, target, address, authorization, *headers.items())
         start = self._heads.get(key)
         if start is None:
             if len(self._heads) >= _MOST_HEADS:
                 self._heads.clear()
             start = self._heads[key] = render_head(method, target, address, authorization, headers)
-        return b"%bcontent-length: %d\r\n\r\n" % (start, size) if size or method == "POST" else start + b"\r\n"
+        return start
 
-    async def _send(self, connection: Connection, pool: ConnectionPool, head: bytes, body: bytes) -> Response | None:
+    async def _send(
+        self, connection: Connection, pool: ConnectionPool, start: bytes, body: bytes | Callable[[], bytes]
+    ) -> Response | None:
         """Send a request. Return None when the server hung up before the first byte of an answer, as it may do on a
         connection that was kept alive."""
         try:
-            if await connection.exchange(head, body, self._idle_timeout):
+            if await connection.exchange(*_complete(start, body), self._idle_timeout):
                 return Response(connection, pool)
         except BaseException:
             connection.abort()
@@ -245,6 +246,14 @@ class Transport:
             pool.close()
             # asyncio closes the sockets of aborted connections in its next pass.
             await asyncio.sleep(0)
+
+
+def _complete(start: bytes, body: bytes | Callable[[], bytes]) -> tuple[bytes, bytes]:
+    """Return the whole head of a request, and its body."""
+    content = body() if callable(body) else body
+    if not content and start.startswith(b"GET "):
+        return start + b"\r\n", content
+    return b"%bcontent-length: %d\r\n\r\n" % (start, len(content)), content
 
 
 def render_head(

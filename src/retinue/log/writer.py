@@ -207,20 +207,26 @@ class Writer:
     def _main(self) -> None:
         with contextlib.suppress(Exception):
             self.found_dead = recover(self.connection, self.owner)
-        going = True
-        while going:
-            for item in self._next():
-                match item:
-                    case Batch():
-                        self._backlog.append(item)
-                    case WriterJob():
-                        self._commit()
-                        self._do(item)
-                    case None:
-                        going = False
-            self._commit()
-            self._beat()
+        # In a function of its own: a loop here would keep the last batch alive until the next one comes.
+        while self._work():
+            pass
         self._close()
+
+    def _work(self) -> bool:
+        """Do what there is to do, once there is something. Return False after the last of it."""
+        going = True
+        for item in self._next():
+            match item:
+                case Batch():
+                    self._backlog.append(item)
+                case WriterJob():
+                    self._commit()
+                    self._do(item)
+                case None:
+                    going = False
+        self._commit()
+        self._beat()
+        return going
 
     def _next(self) -> list[Batch | WriterJob | None]:
         """Wait for something to do, then take all there is."""

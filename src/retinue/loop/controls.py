@@ -12,7 +12,6 @@ taken back when it arrives here, unless someone else cancelled as well.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -133,9 +132,23 @@ class Listener(Protocol):
 class Controls:
     """Made before the run starts: what arrives early waits for it."""
 
+    __slots__ = (
+        "_at_rest",
+        "_compact",
+        "_ended",
+        "_follow_ups",
+        "_held",
+        "_listener",
+        "_steers",
+        "_stop",
+        "_waits",
+        "rested",
+    )
+
     def __init__(self) -> None:
-        self._steers: deque[UserMessage] = deque()
-        self._follow_ups: deque[UserMessage] = deque()
+        # Lists, although taken from the front: an empty deque costs 0.7 kB in each of thousands of waiting runs.
+        self._steers: list[UserMessage] = []
+        self._follow_ups: list[UserMessage] = []
         self._compact = False
         self._stop: str | None = None
         self._waits: list[str | None] = []
@@ -165,7 +178,7 @@ class Controls:
     def withdraw(self, message: UserMessage) -> bool:
         """Take back what was said with `steer`. False when the agent has heard it already."""
         before = len(self._steers)
-        self._steers = deque(each for each in self._steers if each is not message)
+        self._steers = [each for each in self._steers if each is not message]
         return len(self._steers) < before
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
@@ -273,16 +286,18 @@ class Controls:
             self._at_rest = False
 
     def take_steers(self) -> list[UserMessage]:
-        return _drain(self._steers)
+        taken, self._steers = self._steers, []
+        return taken
 
     def take_follow_ups(self) -> list[UserMessage]:
-        return _drain(self._follow_ups)
+        taken, self._follow_ups = self._follow_ups, []
+        return taken
 
     def take_compact(self) -> bool:
         wanted, self._compact = self._compact, False
         return wanted
 
-    def _put(self, box: deque[UserMessage], message: UserMessage) -> bool:
+    def _put(self, box: list[UserMessage], message: UserMessage) -> bool:
         # A run that is being stopped reads nothing more: saying "delivered" would be a lie.
         if self._ended or self._stop is not None:
             return False
@@ -302,9 +317,3 @@ class Controls:
 
 def _nothing() -> None:
     pass
-
-
-def _drain(box: deque[UserMessage]) -> list[UserMessage]:
-    taken = list(box)
-    box.clear()
-    return taken

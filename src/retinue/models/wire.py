@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -187,7 +188,7 @@ class WireModel:
         while True:
             if self._helper is not None and not await self._fetch_key(draft):
                 return None
-            response = await self._transport.post(self._address(), self._headers, encode(body))
+            response = await self._transport.post(self._address(), self._headers, partial(encode, body))
             if 200 <= response.status <= 203:
                 return response
             try:

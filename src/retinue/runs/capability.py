@@ -124,9 +124,9 @@ class Capability:
         """Return the run's first prompt with what must stand before it."""
         return prompt
 
-    def late_tools(self, node: RunNode) -> tuple[Tool, ...]:
-        """Return the tools that the run has got since its launch."""
-        return ()
+    def late_tools(self, node: RunNode) -> Callable[[], tuple[Tool, ...]] | None:
+        """Return what the loop asks before each request for tools that came since the launch, or None."""
+        return None
 
     def remind(self, node: RunNode) -> str:
         """Return what the model must hear again after its conversation was shortened."""

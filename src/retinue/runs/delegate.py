@@ -251,7 +251,7 @@ class Delegate:
                 continue
             old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
             if agent_ids or (old and (has_succeeded(child) or include_errors)):
-                self._me.cleared.add(child.id)
+                self._me.cleared |= {child.id}
                 cleared.append(child.id)
         self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]
         return tuple(cleared)

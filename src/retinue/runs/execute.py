@@ -193,17 +193,15 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
     connect_patches(launch, tools)
     late = _late_tools(node, project, context, wrap, tools)
 
-    def briefed(task: str) -> str:
-        readable = any(tool.spec.name == "read" for tool in launch.tools)
-        return task_message(task, context.outputs, readable=readable)
-
-    prompt = briefed(request.task)
+    readable = any(tool.spec.name == "read" for tool in launch.tools)
+    brief = partial(task_message, folder=context.outputs, readable=readable)
+    prompt = brief(request.task)
     for introduce in capabilities.each("introduce"):
         prompt = introduce(node, prompt)
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(prompt, past, post, briefed),
+        messages=_messages(prompt, past, post, brief),
         tools=tools,
         context=context,
         limits=launch.limits,
@@ -213,11 +211,9 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),
-        remind=lambda: "\n\n".join(
-            filter(None, (roster(node), *(remind(node) for remind in capabilities.each("remind"))))
-        ),
+        remind=partial(_remind, node),
         account=node.account,
-        absent=lambda name: why_absent(launch, project, name),
+        absent=partial(why_absent, launch, project),
         late_tools=late,
         before_end=_first(node, capabilities.each("before_end")),
         before_compact=_first(node, capabilities.each("before_compact")),
@@ -236,15 +232,21 @@ def _late_tools(
     node: RunNode, project: Project, context: ToolContext, wrap: Wrap, tools: tuple[Tool, ...]
 ) -> Callable[[], tuple[Tool, ...]]:
     """Return what the loop asks for tools that the run gets after its launch."""
-    sources: list[Callable[[], tuple[Tool, ...]]] = [
-        partial(late, node) for late in project.capabilities.each("late_tools")
-    ]
+    sources: list[Callable[[], tuple[Tool, ...]]] = _for_run(node, project.capabilities.each("late_tools"))
     if node.handle.launch.mode == "plan" and node.handle.launch.request.parent_id is None:
         from retinue.runs.plan_mode import PlanMode
 
         plan = node.plan_mode = PlanMode(node, project, context, wrap, tools)
         sources.append(lambda: plan.tools)
+    if not sources:
+        return tuple  # asked in every turn of every run: for most of them it must cost nothing
     return lambda: tuple(tool for source in sources for tool in source())
+
+
+def _remind(node: RunNode) -> str:
+    """Return what the model must hear again after its conversation was shortened."""
+    said = [remind(node) for remind in node.project.capabilities.each("remind")]
+    return "\n\n".join(filter(None, (roster(node), *said)))
 
 
 def _for_run(node: RunNode, methods: tuple[Any, ...]) -> list[Any]:
@@ -267,7 +269,7 @@ def compaction_share(launch: Launch, at: float | None) -> float | None:
 
 
 def _messages(
-    prompt: str, past: Conversation | None, post: str, briefed: Callable[[str], str]
+    prompt: str, past: Conversation | None, post: str, brief: Callable[[str], str]
 ) -> tuple[UserMessage, ...]:
     """What is new to the model. A run that was cut off before it heard its task hears it now."""
     if past is None:
@@ -277,7 +279,7 @@ def _messages(
         return news
     if past.created is None or past.messages:
         return (*news, user(prompt, "follow-up"))
-    return (user(briefed(past.created.task)), *news, user(prompt, "steer"))
+    return (user(brief(past.created.task)), *news, user(prompt, "steer"))
 
 
 def _context(node: RunNode, project: Project) -> ToolContext:
@@ -290,12 +292,16 @@ def _context(node: RunNode, project: Project) -> ToolContext:
         environment=project.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
-        withheld=lambda: withheld_from(handle.id, project),
+        withheld=partial(withheld_from, handle.id, project),
         takes_documents=lambda: launch.model.info.documents,
     )
     for around in project.capabilities.each("context"):
         context = around(node, context)
     if any(tool.spec.name == "bash_output" for tool in launch.tools):
         context.commands = BackgroundCommands()
-    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in node.children]
+    context.transcripts = partial(_child_transcripts, node)
     return context
+
+
+def _child_transcripts(node: RunNode) -> list[str]:
+    return [child.handle.launch.transcript or "" for child in node.children]

@@ -27,7 +27,7 @@ from retinue.core.events import (
 from retinue.core.format import context_percent
 from retinue.core.outcome import StoppedBy
 from retinue.core.permission import NO_HOOKS, Hooks
-from retinue.core.usage import Usage
+from retinue.core.usage import NOTHING, Usage
 from retinue.runs.budget import Account
 from retinue.runs.handle import RunHandle
 from retinue.runs.launch import State, T
@@ -56,6 +56,8 @@ class RunNode(Struct, eq=False):
     that is resumed stays the same node and goes on with a new handle: its next attempt."""
 
     handle: RunHandle
+    account: Account
+    """What it may spend, and has spent with all runs below it."""
     parent: RunNode | None = None
     description: str = ""
     background: bool = False
@@ -76,18 +78,17 @@ class RunNode(Struct, eq=False):
     turns: int = 0
     tool_uses: int = 0
     compactions: int = 0
-    usage: Usage = field(default_factory=Usage)
-    below: Usage = field(default_factory=Usage)
+    usage: Usage = NOTHING
+    below: Usage = NOTHING
     """What all descendants have used."""
     context_tokens: int = 0
     activity: str = ""
     asking: int = 0
     """How much of it waits for a person."""
-    account: Account = field(default_factory=Account)
-    """What it may spend, and has spent with all runs below it."""
-    detached: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a foreground run is moved to the background: its waiter stops waiting."""
-    cleared: set[str] = field(default_factory=set)
+    detached: asyncio.Event | None = None
+    """Set when a foreground run is moved to the background: its waiter stops waiting. Made by the first who needs it,
+    because few runs are waited for in this way and an event costs 1 kB."""
+    cleared: frozenset[str] = frozenset()
     """Children it wants to hear no more of."""
     clock: Clock = SYSTEM_CLOCK
     queue: SlotQueue | None = None
@@ -180,14 +181,15 @@ class RunNode(Struct, eq=False):
         self.parent = self.plan_mode = None
         self.hooks, self.state, self.children = NO_HOOKS, {}, []
 
-    def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
+    def again(self, handle: RunHandle, account: Account, *, background: bool, call_id: str | None) -> None:
         """Begin the next attempt. Counts go on; what was said about the last end is void."""
-        self.handle, self.background, self.call_id = handle, background, call_id
+        self.handle, self.account = handle, account
+        self.background, self.call_id = background, call_id
         self.attempt += 1
         self.status, self.began, self.finished = "queued", None, None
         self.stopped_by, self.consumed, self.announced = None, False, False
         self.asking = 0
-        self.detached = asyncio.Event()
+        self.detached = None
         self.notes, self.end_notes = handle.launch.notes, []
         self.state, self.plan_mode = dict(handle.launch.state), None
 
@@ -206,9 +208,19 @@ class RunNode(Struct, eq=False):
             above.below += new
             above = above.parent
 
+    def detach(self) -> None:
+        """Go on in the background: whoever waits for the run in the foreground stops waiting."""
+        self.background = True
+        self._detachment().set()
+
+    def _detachment(self) -> asyncio.Event:
+        if self.detached is None:
+            self.detached = asyncio.Event()
+        return self.detached
+
     async def settled_or_detached(self) -> None:
         ended = asyncio.ensure_future(self.handle.wait_settled())
-        moved = asyncio.ensure_future(self.detached.wait())
+        moved = asyncio.ensure_future(self._detachment().wait())
         try:
             await asyncio.wait({ended, moved}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -207,7 +207,9 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
     tools = tuple(plan.tools.values())
     plan.above = prompt_above(request, project, parent)
     parts = write_prompt(plan)
-    system = joined(parts)
+    text = joined(parts)
+    # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
+    system = project.round.once(("system", text), lambda: text)
     gate = _gate(selection, system, tools)
 
     def gate_for(chosen: ModelSelection) -> LimiterGate | None:

@@ -136,9 +136,8 @@ class Supervisor:
             account = self._account(launch, parent)
             whole = replace(launch, request=recorded(launch.request, request))
             self.project.log.append(place, created(whole, tag))
-        node = self._node(handle_for(self, place, launch), parent, tag)
-        node.hooks = admitted.hooks
-        node.account, node.queues = account, queued
+        node = self._node(handle_for(self, place, launch), parent, tag, account)
+        node.hooks, node.queues = admitted.hooks, queued
         try:
             await self.project.log.flush()
         except BaseException:
@@ -193,9 +192,9 @@ class Supervisor:
         except BaseException:
             await log.give_back(row)
             raise
-        node = self._rejoin(row, handle_for(self, row.place, launch), past, below, parent, background, call_id)
+        handle = handle_for(self, row.place, launch)
+        node = self._rejoin(row, handle, past, below, parent, account, background, call_id)
         node.hooks = admitted.hooks
-        node.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
         if node.id in self._rooms:
@@ -250,11 +249,10 @@ class Supervisor:
         its end as of any other in the background. False when there is nothing to move."""
         if node.background or not node.live or node.parent is None:
             return False
-        node.background = True
+        node.detach()
         node.notes = (*node.notes, "It was moved to the background: you will be notified when it ends.")
         self.project.log.append(node.handle.place, Warned(MOVED, "It was moved to the background."))
         self.room(node.parent).started(node, join or self.settings.default_join_mode)
-        node.detached.set()
         return True
 
     def view(self, node: RunNode) -> ChildView:
@@ -327,8 +325,10 @@ class Supervisor:
             check_readable(self.project.settings)
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
 
-    def _node(self, handle: RunHandle, parent: RunNode | None, tag: Tag) -> RunNode:
-        node = RunNode(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
+    def _node(self, handle: RunHandle, parent: RunNode | None, tag: Tag, account: Account) -> RunNode:
+        node = RunNode(
+            handle, account, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock
+        )
         node.notes, node.state = handle.launch.notes, dict(handle.launch.state)
         self.members[node.id] = node
         if tag.name is not None:
@@ -344,15 +344,17 @@ class Supervisor:
         past: Conversation,
         below: Usage,
         parent: RunNode | None,
+        account: Account,
         background: bool,
         call_id: str | None,
     ) -> RunNode:
         node = self.members.get(row.id)
         if node is not None:
-            node.again(handle, background=background, call_id=call_id)
+            node.again(handle, account, background=background, call_id=call_id)
         else:
             tag = tag_of(past.created) if past.created is not None else Tag(None, row.agent)
-            node = self._node(handle, parent, replace(tag, background=background, call_id=call_id or tag.call_id))
+            tag = replace(tag, background=background, call_id=call_id or tag.call_id)
+            node = self._node(handle, parent, tag, account)
             node.remember(past, below)
             for name in names_below(self.project.log.reader, row.id):  # they stay with whom they were given to
                 self._names.add(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.runs.capability import Capability, Wrap
@@ -43,9 +43,9 @@ class McpCapability(Capability):
         if served is not None:
             served.connect(node, wrap, resumed=resumed)
 
-    def late_tools(self, node: RunNode) -> tuple[Tool, ...]:
+    def late_tools(self, node: RunNode) -> Callable[[], tuple[Tool, ...]] | None:
         served = _served(node)
-        return () if served is None else served.late()
+        return None if served is None else served.late
 
     def later_tool_names(self, launch: Launch) -> frozenset[str]:
         served = _served(launch)
