@@ -49,6 +49,12 @@ def test_pruning_only_shortens_what_is_old(messages, count):
     assert [m for m in pruned if isinstance(m, UserMessage)] == [m for m in messages if isinstance(m, UserMessage)]
 
 
+def test_an_output_that_pruning_would_make_longer_stays_as_it_is():
+    call = ToolCall("c0", "tool", {})
+    messages = [user("go"), AssistantMessage((call,)), ToolMessage((ToolResult("c0", "tool", (Text("x" * 402),)),))]
+    assert shrink.prune(messages, len(messages), lambda name: False) == messages
+
+
 @given(messages=CONVERSATIONS, characters=st.integers(50, 3_000))
 def test_cutting_bounds_every_output(messages, characters):
     cut = shrink.cut_outputs(messages, characters)

@@ -159,6 +159,9 @@ def _stub(result: ToolResult, repeatable: bool) -> ToolResult:
         return replace(result, content=(Text(f"[Output removed to save space: {what}. {_AGAIN}]"),))
     advice = "" if result.is_error else f" {_DONE}"
     stub = f"{text[:_DONE_KEPT]}\n[Only the beginning is left of {what}, to save space.{advice}]"
+    # Of an output that is only a little longer than what stays of it, nothing would be saved.
+    if len(stub) >= len(text) and not images and not documents:
+        return result
     return replace(result, content=(Text(stub),))
 
 
