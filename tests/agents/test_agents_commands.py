@@ -80,6 +80,22 @@ def test_list_for_people(shell: Shell) -> None:
     assert "README.md" in shell.run("list", "--all").stderr
 
 
+def test_list_says_that_an_agent_whose_tools_have_no_value_has_none(shell: Shell) -> None:
+    shell.file(".claude/agents/critic.md", AGENT.replace("tools: Read, Grep", "tools:"))
+    (line,) = [line for line in shell.run("list").stdout.splitlines() if line.startswith("critic")]
+    assert line.split()[:3] == ["critic", "project", "none"]
+    (data,) = [agent for agent in shell.json("list", "--json")["agents"] if agent["name"] == "critic"]
+    assert data["tools"] == []
+
+
+def test_list_has_the_names_by_which_the_profiles_of_codingcode_are_started(shell: Shell) -> None:
+    names = [line.split()[0] for line in shell.run("list").stdout.splitlines()[1:]]
+    assert "codingcode:explore" in names and "explore" not in names
+    for name in names:
+        shown = shell.run("show", name).stdout.splitlines()[0].split()
+        assert shown == ["name", name.removeprefix("codingcode:")]
+
+
 def test_list_says_what_is_wrong_with_what_loaded(shell: Shell) -> None:
     shell.file(".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: 42\nallowed_tools: Read\n---\n")
     done = shell.run("list")

@@ -184,7 +184,8 @@ class Catalog(Struct, frozen=True):
             raise UnknownAgentError(
                 f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
             )
-        listed = f"Available agents: {', '.join(sorted(self.names)) or 'none'}."
+        known = [entry.name for entry in self.agents if with_profiles or not is_profile(entry)]
+        listed = f"Available agents: {', '.join(sorted(known)) or 'none'}."
         why = self.why_broken(name)
         if why is None:
             raise UnknownAgentError(f"There is no agent '{name}'.", remedy=listed)

@@ -14,7 +14,7 @@ import msgspec
 
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.precedence import shadows
+from retinue.agents.precedence import is_profile, shadows
 from retinue.core.spec import AgentSpec, Fate
 from retinue.errors import UnknownAgentError
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
@@ -81,7 +81,7 @@ def _row_data(entry: LoadedAgent) -> dict[str, object]:
         "source": entry.source,
         "dialect": parsed.dialect,
         "path": entry.path,
-        "tools": msgspec.to_builtins(parsed.tools),
+        "tools": msgspec.to_builtins(_tools(entry)),
         "model": msgspec.to_builtins(parsed.model),
         "readonly": entry.spec.readonly is True,
         "enabled": entry.enabled,
@@ -115,14 +115,23 @@ def _row(entry: LoadedAgent) -> tuple[str, ...]:
     if not isinstance(model, str):
         model = ", ".join(model or ())
     description = " ".join(entry.spec.description.split())
-    return tuple(map(clean, (entry.name, source, tools_text(entry.parsed), model or "inherit", description)))
+    name = entry.qualified_name if is_profile(entry) else entry.name
+    return tuple(map(clean, (name, source, tools_text(entry), model or "inherit", description)))
 
 
-def tools_text(parsed: Parsed) -> str:
-    """Return the tools that a file names, `all` where it names none, or `none`."""
-    if parsed.tools is None:
+def tools_text(entry: LoadedAgent) -> str:
+    """Return the tools that an agent's file names, `all` where it limits none, or `none`."""
+    tools = _tools(entry)
+    if tools is None:
         return "all"
-    return ", ".join(parsed.tools) or "none"
+    return ", ".join(tools) or "none"
+
+
+def _tools(entry: LoadedAgent) -> Sequence[str] | None:
+    """Return the tools that a file names, as it names them; nothing where it leaves none."""
+    if entry.spec.tools.allow == ():
+        return ()
+    return entry.parsed.tools
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:

@@ -156,7 +156,7 @@ def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text
     text = Text()
     text.append(one_line(spec.description) or "(no description)")
     text.append(f"\n{entry.source}, {parsed.dialect}{state} · {one_line(near(entry.path, cwd))}", STYLES["dim"])
-    text.append(f"\ntools {one_line(tools_text(parsed))} · model {label(entry)}", STYLES["dim"])
+    text.append(f"\ntools {one_line(tools_text(entry))} · model {label(entry)}", STYLES["dim"])
     if spec.readonly:
         text.append(" · read-only", STYLES["dim"])
     for each in shadows(catalog.entries, entry):
