@@ -77,6 +77,7 @@ def test_a_foreground_agent_that_a_person_stopped_is_left_alone_by_its_parent(pr
     (child,) = [row["id"] for row in project.json("runs", "list", "--json")["runs"] if row["depth"] == 1]
     assert project.retinue("runs", "stop", child).returncode == 0
     assert process.communicate(timeout=60)[0] == "understood\n"
+    assert "Status   stopped\n" in project.retinue("runs", "show", child).stdout
     (result,) = server.requests[-1].results
     text = json.dumps(result["content"])
     assert "Stopped by the user" in text
@@ -117,6 +118,8 @@ def test_commands_that_outlive_a_killed_process_are_listed_and_can_be_ended(proj
     found = project.json("runs", "list", "--json")
     (cut,) = found["interrupted"]
     assert any("sleep 300" in each for each in cut["still_running"])
+    shown = project.retinue("runs", "show", cut["id"]).stdout
+    assert "Still runs: sleep 300" in shown, "whoever looks at the run itself learns it, too"
     stopped = project.retinue("runs", "stop", cut["id"])
     assert stopped.returncode == 0, stopped.stderr
     assert "sleep 300" in stopped.stdout

@@ -99,11 +99,19 @@ def scene(request, project, serve):
     return scene
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+WHY = {
+    signal.SIGINT: "Interrupted from the terminal.",
+    signal.SIGTERM: "The program was asked to end (SIGTERM).",
+    signal.SIGHUP: "The terminal was closed.",
+}
+
+
+@pytest.mark.parametrize("number", WHY)
 def test_one_signal_stops_the_work_reports_what_there_is_and_leaves_nothing_behind(scene, number):
     scene.process.send_signal(number)
     code, out, err = scene.end()
     assert code == 130, err
+    assert f"retinue: {WHY[number]}" in err
     assert out in ("I will look.\n", "I will look. \n", "still waiting\n")
     rows = scene.rows()
     assert f"retinue runs resume {rows[0]['id']}" in err

@@ -75,6 +75,14 @@ def test_once_fires_what_is_due_and_ends(project) -> None:
     assert (job["runs"], job["enabled"], job["last_status"]) == (1, False, "success")
 
 
+def test_what_is_due_while_nothing_fires_it_is_listed_as_due_with_what_would(project) -> None:
+    retinue(project, "schedule", "add", "Explore", "Where?", "--when", "+1s")
+    _until(lambda: "next" not in retinue(project, "schedule", "list").stdout)
+    listed = retinue(project, "schedule", "list")
+    assert " · due " in listed.stdout and " ago · " in listed.stdout
+    assert "retinue schedule daemon" in listed.stderr
+
+
 def test_looking_makes_nothing(project, tmp_path: Path) -> None:
     assert jobs(project) == []
     assert not (tmp_path / "home").exists()

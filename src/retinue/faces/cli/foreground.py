@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
@@ -149,19 +150,22 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
     task = asyncio.current_task()
     pressed = False
 
-    def interrupt() -> None:
+    def interrupt(why: str) -> None:
         nonlocal pressed
         # The second Ctrl-C: the run does not end by itself, so nobody waits for it any longer.
         if pressed and task is not None:
             task.cancel()
         pressed = True
-        run.stopper("Interrupted from the terminal.")
+        run.stopper(why)
 
     def hang_up() -> None:
         _leave_terminal()
         run.stopper("The terminal was closed.")
 
-    numbers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt}
+    numbers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGINT: partial(interrupt, "Interrupted from the terminal."),
+        signal.SIGTERM: partial(interrupt, "The program was asked to end (SIGTERM)."),
+    }
     # Windows has no SIGHUP. Where it is ignored, nohup started us: the run goes on without its terminal.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers[signal.SIGHUP] = hang_up

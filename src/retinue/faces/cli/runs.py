@@ -164,11 +164,12 @@ def execute_show(args: argparse.Namespace) -> int:
 
 def _header(row: RunRow) -> list[str]:
     word = "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
+    why = row.error if row.error != word else None
     usage = f"↻{row.turns} turns · {row.tool_uses} tool uses · {format_tokens(row.usage.total_tokens)}"
     lines = [
         f"Run      {row.id}",
         f"Agent    {row.agent} · {row.model}",
-        f"Status   {word}{optional(' ({})', row.error)}",
+        f"Status   {word}{optional(' ({})', why)}",
         f"Started  {local_time(row.created_at)} in {row.cwd}",
         f"Used     {usage}{optional(' · {}', format_cost(row.usage.cost_usd))}",
     ]
@@ -230,6 +231,7 @@ def _ending(reader: LogReader, row: RunRow, outcome: Outcome | None) -> list[str
         lines += indent(map(describe_call, past.unknown), "Unknown effect: ")
         lines += indent(map(describe_call, past.unrun), "Not run: ")
         if row.state == "interrupted":
+            lines += indent(living_commands(reader).get(row.id, ()), "Still runs: ")
             lines += where_saved(reader.path.parent, row)
             lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
         return lines

@@ -140,14 +140,23 @@ async def _list(args: argparse.Namespace) -> int:
         return 0
     for number, (job, status) in enumerate(found, 1):
         print(_line(number, job, status))
+    if any(_is_due(job) for job, _ in found):
+        say("Jobs fire while the terminal app or `retinue schedule daemon` runs in this project.")
     return 0
+
+
+def _is_due(job: ScheduledJob) -> bool:
+    """Return whether its time has come and nothing has fired it yet."""
+    return job.enabled and job.next_at is not None and job.next_at < time.time()
 
 
 def _line(number: int, job: ScheduledJob, status: str | None) -> str:
     mark, _ = sign(job, status)
     name = f"{clean_line(job.name)}  [{clean_line(job.agent)}]  {clean_line(job.text)}"
     parts = [f"{number:>2} {mark} {job.id}  {name}"]
-    if job.enabled and job.next_at is not None:
+    if _is_due(job):
+        parts.append(f"due {relative(job.next_at)}")
+    elif job.enabled and job.next_at is not None:
         parts.append(f"next {relative(job.next_at)}")
     if job.last_at is not None:
         parts.append(f"last {relative(job.last_at)} ({status or 'unknown'})")
