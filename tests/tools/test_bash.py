@@ -10,7 +10,7 @@ import pytest
 
 from retinue.tools.base import builtin_tools
 from retinue.tools.capture import FILE_BYTES, SHOWN
-from retinue.tools.proctree import MARK, ProcessTree, marked_processes
+from retinue.tools.proctree import MARK, ProcessTree, processes_by_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -246,8 +246,9 @@ async def test_what_a_crash_left_can_be_found_by_the_run(context, use):
     tag = f"{time.time_ns()}"
     task = asyncio.ensure_future(use("bash", command=f"sleep 60{tag}"))
     await until(lambda: alive(tag))
-    assert set(alive(tag)) <= set(marked_processes("run-1"))
-    assert marked_processes("no-such-run") == ()
+    named = processes_by_run()
+    assert all("run-1" in named[pid] for pid in alive(tag))
+    assert not any("no-such-run" in runs for runs in named.values())
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.format import format_bytes
-from retinue.tools.capture import Capture, StreamCleaner, byte_length, clean, cut_bytes, head_and_tail, line_count
+from retinue.tools.capture import Capture, StreamCleaner, clean, head_and_tail, line_count
 
 
 def test_sizes_have_one_decimal():
@@ -18,15 +18,6 @@ def test_sizes_have_one_decimal():
         "200.0KB",
         "5.0MB",
     ]
-
-
-@given(st.text(alphabet="aé😀\ud800", max_size=30), st.integers(0, 60))
-def test_cut_bytes_gives_the_longest_beginning_that_fits(text, most):
-    cut = cut_bytes(text, most)
-    assert text.startswith(cut)
-    assert byte_length(cut) <= most
-    if cut != text:
-        assert byte_length(text[: len(cut) + 1]) > most
 
 
 def test_head_and_tail_count_the_gap_and_tell_the_way():

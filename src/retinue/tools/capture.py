@@ -78,23 +78,6 @@ class StreamCleaner:
         return clean(self._held[-2000:])[-200:]
 
 
-def cut_bytes(text: str, most: int) -> str:
-    """Return the longest beginning of `text` that fits `most` bytes of UTF-8, in whole characters.
-    A lone surrogate counts as the three bytes its replacement takes."""
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= most:
-        return text
-    end = most
-    # Bytes of the form 10xxxxxx continue a character.
-    while end > 0 and data[end] & 0xC0 == 0x80:
-        end -= 1
-    return data[:end].decode("utf-8", "surrogatepass")
-
-
-def byte_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def line_count(text: str) -> int:
     """Count lines as an editor does: a final newline ends the last line and starts none."""
     return text.count("\n") + (bool(text) and not text.endswith("\n"))

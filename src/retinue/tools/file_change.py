@@ -9,11 +9,11 @@ shown as a short diff.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from retinue.tools.arguments import ToolError
 from retinue.tools.capture import head_and_tail
 from retinue.tools.content import content_hash
 from retinue.tools.paths import Confined, FolderEntry, open_regular, refuse_irregular, spot
+from retinue.tools.safe_dir import replace_entry
 
 LARGEST = 64 * 1024 * 1024
 """Files beyond this size are neither hashed nor rewritten by tools."""
@@ -67,7 +68,11 @@ def rewrite(
         if new != old:
             if ledger:
                 ledger.writing(confined.path, old, new, mode)
-            _replace(where, new, found, made)
+            if found is None or not hasattr(os, "fchmod"):
+                replace_entry(where.folder, where.name, new, made)
+            else:
+                keep = partial(_keep_owner_and_mode, old=found)
+                replace_entry(where.folder, where.name, new, made, keep)
             if ledger:
                 ledger.wrote(confined.path, touched.before, after)
     context.seen[confined.real] = after
@@ -145,28 +150,6 @@ def _existing(confined: Confined) -> os.stat_result | None:
     if found is not None:
         refuse_irregular(found, confined)
     return found
-
-
-def _replace(where: FolderEntry, data: bytes, old: os.stat_result | None, mode: int) -> None:
-    """Fill a file of the same folder and rename it, so that readers see the old or the new content."""
-    beside = FolderEntry(where.folder, _beside(where))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(beside.name, flags, mode, dir_fd=beside.folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if old is not None and hasattr(os, "fchmod"):
-                _keep_owner_and_mode(descriptor, old)
-        os.replace(beside.name, where.name, src_dir_fd=beside.folder, dst_dir_fd=where.folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(beside.name, dir_fd=beside.folder)
-        raise
-
-
-def _beside(where: FolderEntry) -> str:
-    name = f".retinue-{secrets.token_hex(8)}.tmp"
-    return name if where.folder is not None else os.path.join(os.path.dirname(where.name), name)  # noqa: PTH118, PTH120
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:

@@ -19,9 +19,9 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.paths import BY_DESCRIPTOR
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import hidden_flags, ripgrep, skipped_files
+from retinue.tools.safe_dir import BY_DESCRIPTOR
 from retinue.tools.search import Glob, Start, Unchanged, compile_glob, open_files, relative, start_of
 
 COLUMNS = 500

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
+from retinue.tools.safe_dir import BY_DESCRIPTOR, OPEN_FILE, OPEN_FOLDER, open_inner
 
 _DETOURS = frozenset({"", ".", ".."})
 _folded = str if os.sep == "/" else os.path.normcase
@@ -151,13 +152,7 @@ def _straight_below(path: str, root: Path) -> str | None:
     return below if _DETOURS.isdisjoint(below.split("/")) else None
 
 
-BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
-_PASSAGE = _FOLDER | getattr(os, "O_PATH", 0)
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NOFOLLOW | _CLOEXEC
+_PASSAGE = OPEN_FOLDER | getattr(os, "O_PATH", 0)
 
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -207,25 +202,11 @@ def _walk(confined: Confined, parts: tuple[str, ...], create: bool) -> int:
     folder = os.open(confined.root, _PASSAGE)
     for part in parts:
         try:
-            try:
-                inner = os.open(part, _PASSAGE, dir_fd=folder)
-            except FileNotFoundError:
-                if not create:
-                    raise
-                _make_folder(part, folder)
-                inner = os.open(part, _PASSAGE, dir_fd=folder)
+            inner = open_inner(folder, part, _PASSAGE, make=0o777 if create else None)
         finally:
             os.close(folder)
         folder = inner
     return folder
-
-
-def _make_folder(name: str, folder: int) -> None:
-    try:
-        os.mkdir(name, dir_fd=folder)
-    except FileExistsError:
-        # Someone else made it at the same moment; the open that follows checks it.
-        return
 
 
 def open_regular(where: FolderEntry, confined: Confined) -> int:
@@ -251,7 +232,7 @@ def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
     if found is None:
         raise FileNotFoundError(2, "No such file or directory", confined.shown)
     refuse_irregular(found, confined)
-    descriptor = os.open(where.name, _READ, dir_fd=where.folder)
+    descriptor = os.open(where.name, OPEN_FILE, dir_fd=where.folder)
     try:
         opened = os.fstat(descriptor)
         # Looked at again: the name may lead to something else by now.
@@ -279,19 +260,16 @@ def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
     if not BY_DESCRIPTOR:
         with os.scandir(confined.path) as entries:
             return list(islice(entries, most))
-    descriptor = _open_folder(confined)
+    if confined.parts:
+        with spot(confined) as where:
+            descriptor = os.open(where.name, OPEN_FOLDER, dir_fd=where.folder)
+    else:
+        descriptor = os.open(confined.root, OPEN_FOLDER)
     try:
         with os.scandir(descriptor) as found:
             return list(map(_typed, islice(found, most)))
     finally:
         os.close(descriptor)
-
-
-def _open_folder(confined: Confined) -> int:
-    if not confined.parts:
-        return os.open(confined.root, _FOLDER)
-    with spot(confined) as where:
-        return os.open(where.name, _FOLDER, dir_fd=where.folder)
 
 
 def _typed(entry: os.DirEntry[str]) -> os.DirEntry[str]:

@@ -169,14 +169,6 @@ def kill_marked(mark: str) -> None:
         time.sleep(0.001)
 
 
-def marked_processes(text: str) -> tuple[int, ...]:
-    """Processes whose marker names `text` (a run id): what a crashed Retinue left behind."""
-    if sys.platform != "linux":
-        return ()
-    wanted = text.encode()
-    return tuple(pid for pid in _all_pids() if any(wanted in mark for mark in _marks(pid)))
-
-
 def processes_by_run() -> dict[int, frozenset[str]]:
     """Every live process that carries a marker, with the run ids it names. One look at all."""
     if sys.platform != "linux":

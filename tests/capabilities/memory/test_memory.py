@@ -28,7 +28,7 @@ from retinue.capabilities.memory.store import (
     unpack,
 )
 from retinue.errors import UsageError
-from retinue.guard.safe_dir import ChangedError, LinkedError, SafeDir, files, is_safe, open_dir, read, write
+from retinue.tools.safe_dir import ChangedError, LinkedError, SafeDir, files, is_safe, open_dir, read, write
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.spec import MemoryScope, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.errors import UsageError
-from retinue.guard.safe_dir import SafeDir, read
 from retinue.runs.prompt import shipped
 from retinue.settings.places import home
 from retinue.tools.filter import memory_tools, select_tools
 from retinue.tools.reach import Reaching, ReachingWriter
+from retinue.tools.safe_dir import SafeDir, read
 
 if TYPE_CHECKING:
     from retinue.runs.launch import LaunchPlan
@@ -219,7 +219,7 @@ def make_folder(node: RunNode) -> None:
     memory = node.get(Memory)
     if memory is None or not memory.writable:
         return
-    from retinue.guard.safe_dir import SafeDir, open_dir, read, write
+    from retinue.tools.safe_dir import SafeDir, open_dir, read, write
 
     with suppress(OSError), open_dir(memory.own, create=True):
         if memory.scope == "local":

@@ -27,19 +27,9 @@ from msgspec import Struct
 from retinue.core.format import replace_unprintable
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
-from retinue.guard.safe_dir import (
-    DEEPEST,
-    LARGEST,
-    MOST_FILES,
-    ChangedError,
-    SafeDir,
-    files,
-    is_safe,
-    read,
-    write,
-)
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
+from retinue.tools.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeDir, files, is_safe, read, write
 
 SCOPES: tuple[MemoryScope, ...] = ("user", "project", "local")
 INDEX = "MEMORY.md"

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from retinue.agents.scan import Signature, just_written, signed
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
-from retinue.guard.safe_dir import SafeDir, files, is_safe, read
+from retinue.tools.safe_dir import SafeDir, files, is_safe, read
 
 _PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
 _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")

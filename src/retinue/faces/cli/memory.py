@@ -15,7 +15,7 @@ from retinue.faces.text import clean, indent
 if TYPE_CHECKING:
     from retinue.capabilities.memory.store import Merged
     from retinue.core.spec import MemoryScope
-    from retinue.guard.safe_dir import SafeDir
+    from retinue.tools.safe_dir import SafeDir
 
 
 SCOPES = ("user", "project", "local")

@@ -1,6 +1,6 @@
-"""Files in places that others may have prepared: no symbolic link is ever followed to one.
+"""Files in folders that others may have prepared: no symbolic link is ever followed to one.
 
-A place is a base that is trusted and the names below it. Every name is opened by descriptor with
+A folder is a base that is trusted and the names below it. Every name is opened by descriptor with
 O_NOFOLLOW, so a link anywhere on the way is refused, also one put there between two looks. Where
 the system has no such calls (Windows) every name is looked at first.
 """
@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,9 +26,42 @@ MOST_FILES = 10_000
 DEEPEST = 16
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW | _CLOEXEC
+_ALWAYS = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _ALWAYS
+# Without waiting: opening a pipe to read it would block until somebody writes.
+OPEN_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _ALWAYS
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
+
+
+def open_inner(folder: int, name: str, flags: int = OPEN_FOLDER, *, make: int | None = None) -> int:
+    """Open a folder inside an open one, without following a link. With `make`, a mode, make it where it is missing."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        if make is None:
+            raise
+    # Someone else may make it at the same moment; opening it below checks what it is.
+    with suppress(FileExistsError):
+        os.mkdir(name, make, dir_fd=folder)
+    return os.open(name, flags, dir_fd=folder)
+
+
+def replace_entry(
+    folder: int | None, name: str, data: bytes, mode: int, finish: Callable[[int], None] = lambda descriptor: None
+) -> None:
+    """Put a file in place of `name` in an open folder, so that readers see the old or the new content. Without a
+    folder, `name` is a whole path. `finish` gets the descriptor of the new file before it is renamed."""
+    beside = os.path.join(os.path.dirname(name), f".retinue-{secrets.token_hex(8)}.tmp")  # noqa: PTH118, PTH120 - text
+    descriptor = os.open(beside, _CREATE, mode, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            finish(descriptor)
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside, dir_fd=folder)
+        raise
 
 
 class LinkedError(OSError):
@@ -80,16 +113,23 @@ class SafeDir(Struct, frozen=True):
 
 @contextmanager
 def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
+    """Yield a descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
         yield from _opened_by_name(directory, create)
         return
+    mode = None
     if create:
         directory.base.mkdir(parents=True, exist_ok=True)
-    folder = os.open(directory.base, _FOLDER & ~_NOFOLLOW)
+        mode = 0o700 if directory.private else 0o777
+    folder = os.open(directory.base, OPEN_FOLDER & ~_NOFOLLOW)
+    path = directory.base
     try:
-        for at, name in enumerate(directory.names):
-            inner = _step(folder, name, directory, at, (0o700 if directory.private else 0o777) if create else None)
+        for name in directory.names:
+            path = path / name
+            try:
+                inner = open_inner(folder, name, make=mode)
+            except OSError as error:
+                raise _explain(error, path) from error
             os.close(folder)
             folder = inner
         yield folder
@@ -97,22 +137,8 @@ def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _step(folder: int, name: str, directory: SafeDir, at: int, mode: int | None) -> int:
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        if mode is None:
-            raise
-        # Someone else may make it at the same moment; opening it below checks what it is.
-        with suppress(FileExistsError):
-            os.mkdir(name, mode, dir_fd=folder)
-        return _step(folder, name, directory, at, None)
-    except OSError as error:
-        raise _explained(error, directory.base.joinpath(*directory.names[: at + 1])) from error
-
-
-def _explained(error: OSError, path: Path) -> OSError:
-    """ELOOP and ENOTDIR both come of a link that was not followed."""
+def _explain(error: OSError, path: Path) -> OSError:
+    """Return the error to raise. ELOOP and ENOTDIR both mean a link that was not followed."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return LinkedError(path, "is a symbolic link" if path.is_symlink() else "is not a folder")
     return error
@@ -132,19 +158,19 @@ def _opened_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragm
 
 
 def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
-    """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
+    """Return at most `most` bytes of a regular file below the folder. Never wait for a pipe."""
     inside = directory.inside(*names[:-1])
     with open_dir(inside) as folder:
         try:
             if BY_DESCRIPTOR:
-                descriptor = os.open(names[-1], _READ, dir_fd=folder)
+                descriptor = os.open(names[-1], OPEN_FILE, dir_fd=folder)
             else:  # pragma: no cover - Windows
                 path = inside.path / names[-1]
                 if path.is_symlink():
                     raise LinkedError(path)
-                descriptor = os.open(path, _READ | getattr(os, "O_BINARY", 0))
+                descriptor = os.open(path, OPEN_FILE)
         except OSError as error:
-            raise _explained(error, inside.path / names[-1]) from error
+            raise _explain(error, inside.path / names[-1]) from error
     try:
         found = os.fstat(descriptor)
         # Reading a pipe or a device could wait forever.
@@ -178,26 +204,11 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
             now = None
         if now != over:
             raise ChangedError(errno.EAGAIN, "The file has changed meanwhile", str(inside.path / names[-1]))
-        _replace(folder, inside, names[-1], data)
-
-
-def _replace(folder: int, directory: SafeDir, name: str, data: bytes) -> None:
-    beside = f".retinue-{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | getattr(os, "O_BINARY", 0)
-    where = {"dir_fd": folder} if BY_DESCRIPTOR else {}
-    start = "" if BY_DESCRIPTOR else f"{directory.path}{os.sep}"
-    descriptor = os.open(start + beside, flags, 0o600 if directory.private else 0o666, **where)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        mode = 0o600 if directory.private else 0o666
         if BY_DESCRIPTOR:
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            replace_entry(folder, names[-1], data, mode)
         else:  # pragma: no cover - Windows
-            Path(start + beside).replace(start + name)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(start + beside, **where)
-        raise
+            replace_entry(None, str(inside.path / names[-1]), data, mode)
 
 
 @contextmanager
@@ -209,8 +220,8 @@ def _locked(folder: int) -> Iterator[None]:
 
 
 def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
-    """Every regular file below the folder, as names, in order; links, dot files and what is not
-    a file are left out. Bounded in number and depth."""
+    """Return every regular file below the folder, as names, in order. Links, dot files and what is not a file are left
+    out. Bounded in number and depth."""
     found: list[tuple[str, ...]] = []
     pending: list[tuple[str, ...]] = [()]
     while pending and len(found) < MOST_FILES:
@@ -236,5 +247,5 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def is_safe(name: str) -> bool:
-    """Whether `name` can be one folder and nothing else, on every system."""
+    """Return whether `name` can be one folder and nothing else, on every system."""
     return _SAFE.fullmatch(name) is not None
