@@ -17,7 +17,7 @@ from retinue.capabilities.worktree.integrate import (
     IntegrationPlan,
     check_target,
     integrate,
-    pending,
+    list_pending,
     target_of,
 )
 from retinue.errors import LaunchError, UsageError
@@ -54,7 +54,7 @@ def merge_branches(scene: Scene) -> None:
     git = Git(scene.path, scene.environment)
     with contextlib.suppress(GitError, UsageError):
         onto = target_of(git, None)
-        waiting = pending(git, onto, BranchQueue(scene.state))
+        waiting = list_pending(git, onto, BranchQueue(scene.state))
         check_target(git, onto)
         integrate(IntegrationPlan(git=git, state=scene.state, onto=onto), waiting, lambda entry: None)
 

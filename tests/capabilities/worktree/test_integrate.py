@@ -16,7 +16,7 @@ from retinue.capabilities.worktree.integrate import (
     IntegrationPlan,
     check_target,
     integrate,
-    pending,
+    list_pending,
     target_of,
 )
 from retinue.errors import StateError, UsageError
@@ -80,13 +80,13 @@ def test_a_failing_check_is_parked_with_the_end_of_its_output(scene):
 def test_parked_ones_are_listed_and_not_taken_again_until_they_change(scene):
     bad, good = branch(scene, "bad", {"bad": "1\n"}), branch(scene, "good", {"good": "1\n"})
     git = Git(scene.path, scene.environment)
-    assert pending(git, "main", BranchQueue(scene.state)) == [bad, good]
+    assert list_pending(git, "main", BranchQueue(scene.state)) == [bad, good]
     run(scene, bad, good, check="test ! -f bad")
     queue = BranchQueue(scene.state)
     assert [queue.entries[name].state for name in (bad, good)] == ["parked", "merged"]
-    assert pending(git, "main", queue) == []
+    assert list_pending(git, "main", queue) == []
     scene.git("branch", "-f", bad, "main~1")
-    assert pending(git, "main", queue) == []  # its commits are in main
+    assert list_pending(git, "main", queue) == []  # its commits are in main
     assert [entry.state for entry in run(scene, bad)] == ["merged"]
 
 
@@ -94,7 +94,7 @@ def test_a_rebased_branch_counts_as_merged_although_its_commits_are_others(scene
     one = branch(scene, "one", {"one": "1\n"})
     scene.repository.commit("meanwhile", {"three": "3\n"})
     run(scene, one)
-    assert pending(Git(scene.path, scene.environment), "main", BranchQueue(scene.state)) == []
+    assert list_pending(Git(scene.path, scene.environment), "main", BranchQueue(scene.state)) == []
     (again,) = run(scene, one)
     assert again.state == "merged" and "already" in again.reason
 

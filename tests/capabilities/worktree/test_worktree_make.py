@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from retinue.capabilities.worktree.home import records
+from retinue.capabilities.worktree.home import load_records
 from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 from retinue.errors import LaunchError
 from retinue.testing.fixtures import temporary_repository
@@ -82,7 +82,7 @@ def test_Q01_no_commits_is_refused(scene, tmp_path):
     scene.repository.git("init", "--quiet", str(empty))
     with pytest.raises(LaunchError, match="has no commits"):
         scene.make(cwd=empty)
-    assert records(scene.state) == []
+    assert load_records(scene.state) == []
 
 
 @pytest.mark.parametrize("linked", ["state", "worktrees"])

@@ -11,7 +11,7 @@ import pytest
 from msgspec import to_builtins
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.home import load, records, store
+from retinue.capabilities.worktree.home import load, load_records, store
 from retinue.guard.git import GitError
 from retinue.testing.fixtures import temporary_repository
 
@@ -248,7 +248,7 @@ def test_a_repository_inside_keeps_the_directory(scene, where):
     assert str(saved.kept / where) in saved.notes[-1]
     assert scene.show(f"{saved.branch}:x") == "x"
     assert (saved.kept / where / "i").exists()
-    assert [each.reason for each in records(scene.state)]
+    assert [each.reason for each in load_records(scene.state)]
 
 
 def test_a_repository_in_the_place_of_ours_keeps_the_directory(scene):

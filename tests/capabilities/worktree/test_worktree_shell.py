@@ -77,10 +77,10 @@ def place(tmp_path):
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_leaves_the_worktree_or_cannot_be_told_is_refused(place, command):
     isolation, context = place
-    assert list(shell_objections({"command": command.format(main=isolation.main)}, isolation, context))
+    assert list(shell_objections(isolation, {"command": command.format(main=isolation.main)}, context))
 
 
 @pytest.mark.parametrize("command", ALLOWED)
 def test_what_stays_in_it_runs(place, command):
     isolation, context = place
-    assert list(shell_objections({"command": command}, isolation, context)) == []
+    assert list(shell_objections(isolation, {"command": command}, context)) == []

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tests.capabilities.worktree.worktree_scene import Scene
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.home import held, load, store
+from retinue.capabilities.worktree.home import hold_lock, load, store
 from retinue.capabilities.worktree.repository import remove_folder
-from retinue.capabilities.worktree.save import SavedWork, finish, found, strangers, sweep
+from retinue.capabilities.worktree.save import SavedWork, finish, list_strangers, list_worktrees, sweep
 from retinue.capabilities.worktree.worktree import Worktree, reopen
 
 
@@ -45,12 +45,12 @@ def test_sweep_saves_what_dead_processes_left_and_leaves_the_living_alone(scene)
     (dead.record.path / "x").write_text("x")
     die(dead)
     (scene.state / "worktrees" / "stranger").mkdir()
-    assert [each.busy for each in found(scene.state)].count(True) == 1
+    assert [each.busy for each in list_worktrees(scene.state)].count(True) == 1
     told = swept(scene)
     assert list(told) == [dead.record.run]
     assert scene.show(f"{told[dead.record.run].branch}:x") == "x"
     assert busy.record.path.is_dir()
-    assert [path.name for path in strangers(scene.state)] == ["stranger"]
+    assert [path.name for path in list_strangers(scene.state)] == ["stranger"]
     assert (scene.state / "worktrees" / "stranger").is_dir()
 
 
@@ -84,14 +84,14 @@ def test_a_worktree_in_which_others_still_work_is_not_swept(scene):
     worktree = scene.make()
     (worktree.record.path / "x").write_text("x")
     assert scene.finish(worktree, keep="runs still work in it: 1").kept
-    assert [each.busy for each in found(scene.state)] == [True]
+    assert [each.busy for each in list_worktrees(scene.state)] == [True]
     assert swept(scene) == {} and worktree.record.path.is_dir()
 
 
 def test_a_worktree_that_another_process_works_on_is_passed_over(scene):
     worktree = scene.make()
     die(worktree)
-    with held(scene.state, worktree.record.run):
+    with hold_lock(scene.state, worktree.record.run):
         assert finish(scene.state, worktree.record.run, scene.environment, leftover=True) is None
     assert worktree.record.path.is_dir()
 
@@ -101,12 +101,12 @@ def test_a_lock_that_was_removed_while_one_waited_for_it_is_not_taken(scene):
     worktree = scene.make()
 
     def second() -> None:
-        with held(scene.state, worktree.record.run):
+        with hold_lock(scene.state, worktree.record.run):
             order.append("second")
             assert (scene.state / "worktrees" / f"{worktree.record.run}.lock").exists()
             entered.set()
 
-    with held(scene.state, worktree.record.run):
+    with hold_lock(scene.state, worktree.record.run):
         thread = threading.Thread(target=second)
         thread.start()
         assert not entered.wait(0.1)
@@ -241,5 +241,5 @@ def test_a_repository_without_a_record_is_shown_and_never_touched(scene):
     worktree.record.file.write_text("{ half a rec")
     swept(scene)
     names = [worktree.record.run, f"{worktree.record.run}.git", f"{worktree.record.run}.json"]
-    assert [path.name for path in strangers(scene.state)] == names
+    assert [path.name for path in list_strangers(scene.state)] == names
     assert worktree.record.git.is_dir() and worktree.record.path.is_dir()

@@ -26,7 +26,9 @@ class WorktreeCapability(Capability):
             if plan.spec.isolation == "worktree" and plan.settings.worktree_isolation:
                 plan.note("it works in a worktree of its own: that folder, and the notice about it, are not shown")
             return
-        if plan.run_id and _is_concerned(plan):
+        wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
+        # `worktrees` is in the path of every worktree of ours: a run may be started inside of one.
+        if plan.run_id and (wanted or "worktrees" in plan.request.cwd.parts):
             from retinue.capabilities.worktree.attach import choose_workspace
 
             await choose_workspace(plan)
@@ -81,11 +83,6 @@ class WorktreeCapability(Capability):
         return await save_worktree(node, outcome)
 
     def open_runs(self, state: Path) -> Sequence[str]:
-        from retinue.capabilities.worktree.home import records
+        from retinue.capabilities.worktree.home import load_records
 
-        return [record.run for record in records(state)]
-
-
-def _is_concerned(plan: LaunchPlan) -> bool:
-    wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
-    return wanted or "worktrees" in plan.request.cwd.parts  # a name in the path of every worktree of ours
+        return [record.run for record in load_records(state)]

@@ -40,18 +40,22 @@ async def choose_workspace(plan: LaunchPlan) -> None:
     be had: nothing is left of the attempt then."""
     request, project = plan.request, plan.project
     if plan.resumed and not request.cwd.is_dir():
-        above = _above(request.cwd, project)
+        above = _run_above(request.cwd, project)
         if above is not None:
-            raise _gone(above)
+            raise _gone_error(above)
     check_folder(request)  # before anything is made or taken over
-    if _wants_own(plan):
+    wants_own = request.isolation == "worktree"
+    if not plan.resumed:
+        wanted = wants_own or plan.spec.isolation == "worktree"
+        wants_own = wanted and plan.settings.worktree_isolation
+    if wants_own:
         worktree = await _worktree(plan)
         plan.isolation = _isolation(worktree, request.cwd)
         plan.request = replace(request, cwd=Path(worktree.record.work))
         plan.notes += worktree.notes
     else:
         if _FOLDER in request.cwd.parts:
-            plan.isolation = await asyncio.to_thread(_inherited, request.cwd, project)
+            plan.isolation = await asyncio.to_thread(_inherit, request.cwd, project)
         if "worktree" in (request.isolation, request.spec.isolation):
             plan.note("it works in the checkout itself: worktrees are switched off (worktreeIsolation)")
     if plan.isolation is not None and plan.settings.extra_roots:
@@ -75,7 +79,8 @@ async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
             keep = f"runs still work in it: {keep}"
         saved = await asyncio.shield(_finish(project, isolation.run, keep))
         outcome = _add_saved_work(outcome, saved, isolation)
-        await _announce_removal(node.hooks, isolation)
+        if node.hooks.listens("WorktreeRemove"):
+            await node.hooks.fire("WorktreeRemove", isolation.run, _payload(isolation))
     above = node.parent
     while above is not None:
         theirs = above.handle.launch.isolation
@@ -119,21 +124,15 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
         return
     names = ", ".join(shells)
     if plan.settings.worktree_shell != "checked":
-        plan.tools = {name: tool for name, tool in plan.tools.items() if name not in shells}
+        for name in shells:
+            del plan.tools[name]
         plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
         return
-    from retinue.capabilities.worktree.tools import CheckedShell
+    from retinue.capabilities.worktree.tools import check_shell
 
     for name in shells:
-        plan.tools[name] = CheckedShell(plan.tools[name], isolation)
+        plan.tools[name] = check_shell(plan.tools[name], isolation)
     plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
-
-
-def _wants_own(plan: LaunchPlan) -> bool:
-    if plan.resumed:
-        return plan.request.isolation == "worktree"
-    wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
-    return wanted and plan.settings.worktree_isolation
 
 
 async def _worktree(plan: LaunchPlan) -> Worktree:
@@ -178,11 +177,11 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
 
 def _note_leftovers(project: Project, run_id: str) -> list[str]:
     """Return a note for the run that makes a worktree if dead processes left others behind."""
-    from retinue.capabilities.worktree.home import records
+    from retinue.capabilities.worktree.home import load_records
     from retinue.capabilities.worktree.save import finish
 
     dead = 0
-    for each in records(project.state):
+    for each in load_records(project.state):
         if each.run == run_id or each.busy():
             continue
         if each.phase in ("making", "removing"):  # there is nothing to lose in them
@@ -212,35 +211,35 @@ def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isola
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
-def _inherited(cwd: Path, project: Project) -> Isolation | None:
+def _inherit(cwd: Path, project: Project) -> Isolation | None:
     """Return the worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
     dead it is this one's from now on, so that nobody removes it meanwhile."""
-    run = _above(cwd, project)
+    run = _run_above(cwd, project)
     if run is None:
         return None
-    from retinue.capabilities.worktree.home import load, place
+    from retinue.capabilities.worktree.home import load, worktrees_folder
     from retinue.capabilities.worktree.worktree import Worktree, reopen
 
-    record = load(place(project.state) / f"{run}.json")
+    record = load(worktrees_folder(project.state) / f"{run}.json")
     if record is None:
         return None
     worktree = Worktree(record) if record.busy() else reopen(project.state, run)
     if worktree is None:
-        raise _gone(run)
+        raise _gone_error(run)
     return _isolation(worktree, cwd, own=False)
 
 
-def _above(cwd: Path, project: Project) -> str | None:
+def _run_above(cwd: Path, project: Project) -> str | None:
     """Return the run in whose worktree `cwd` is, or was."""
     if _FOLDER not in cwd.parts:
         return None
-    from retinue.capabilities.worktree.home import place
+    from retinue.capabilities.worktree.home import worktrees_folder
 
-    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(project.state)))
+    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(worktrees_folder(project.state)))
     return real.relative_to(folder).parts[0] if folder in real.parents else None
 
 
-def _gone(above: str) -> LaunchError:
+def _gone_error(above: str) -> LaunchError:
     return LaunchError(
         f"It worked in the worktree of run {above}, which has been saved and removed.",
         remedy=f"Take that one up, it can go on with this one then: retinue runs resume {above}",
@@ -292,11 +291,6 @@ async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
     if said.verdict == "deny" or said.failures or said.stop is not None:
         why = said.reason or said.stop or "; ".join(said.failures)
         raise LaunchError(f"A WorktreeCreate hook refused the worktree: {why}", remedy="See: retinue settings list")
-
-
-async def _announce_removal(hooks: Hooks, isolation: Isolation) -> None:
-    if hooks.listens("WorktreeRemove"):
-        await hooks.fire("WorktreeRemove", isolation.run, _payload(isolation))
 
 
 def _payload(isolation: Isolation) -> dict[str, str]:

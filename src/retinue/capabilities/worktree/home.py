@@ -112,29 +112,25 @@ def load(file: Path) -> WorktreeRecord | None:
     return replace(record, folder=str(file.with_name(record.run)))
 
 
-def forget(record: WorktreeRecord) -> None:
-    record.file.unlink(missing_ok=True)
-
-
-def place(state: Path) -> Path:
+def worktrees_folder(state: Path) -> Path:
     """Return the folder of a project's worktrees; it is not created here."""
     return state / "worktrees"
 
 
-def records(state: Path) -> list[WorktreeRecord]:
+def load_records(state: Path) -> list[WorktreeRecord]:
     """Return every worktree of a project, oldest first. Other files are passed over."""
     try:
-        files = sorted(place(state).glob("*.json"))
+        files = sorted(worktrees_folder(state).glob("*.json"))
     except OSError:
         return []
     return sorted(filter(None, map(load, files)), key=lambda record: record.at)
 
 
 @contextlib.contextmanager
-def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
+def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock of the worktree of `run`: only one process at a time works on it. Without `wait` yield False
     when another one has the lock."""
-    path = private_folder(place(state)) / f"{run}.lock"
+    path = private_folder(worktrees_folder(state)) / f"{run}.lock"
     if sys.platform == "win32":  # no lock there, and an open file cannot be removed: the record's owner has to do
         yield True
         return
@@ -189,9 +185,17 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
     made = made_commits(record, git)
     tips = set(made).difference(*made.values())
     tips |= {head} & set(made)
-    names = _names(git)
-    known = {sha for sha, ref in names if ref.startswith("refs/remotes/")}
-    wanted = [tip for tip in sorted(tips) if tip == head or tip not in known]
+    remote: set[str] = set()
+    branches: dict[str, str] = {}
+    listed = git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
+    for line in listed.splitlines():
+        sha, ref = line.split(" ", 1)
+        if ref.startswith("refs/remotes/"):
+            remote.add(sha)
+        if "/heads/" in ref:
+            branches.setdefault(sha, ref.removeprefix("refs/heads/"))
+    # What a remote has is reachable in the user's repository as well.
+    wanted = sorted(tips - (remote - {head}))
     if not wanted:
         return Brought(record.branch, record.tip)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
@@ -200,22 +204,22 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
     _unlock_names(record)
     branch, tip, moved, notes = record.branch, record.tip, False, []
     if head in made:
-        branch, tip, moved = _branch(record, main, head), head, True
+        branch, tip, moved = _save_branch(record, main, head), head, True
     hidden = []
     for other in wanted:
         if other == head:
             continue
-        own = next((ref.removeprefix("refs/heads/") for sha, ref in names if sha == other and "/heads/" in ref), None)
+        own = branches.get(other)
         if own is None:
             hidden.append(other)
             continue
-        plain = _plain(own)
+        plain = _plain_name(own)
         if not plain.startswith(BRANCH):  # a branch that came home into this one keeps its name
             plain = f"{BRANCH}{record.run}-{plain}"
-        name = _free(record, main, f"refs/heads/{plain}", other)
+        name = _create_ref(record, main, f"refs/heads/{plain}", other)
         notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
     for number, other in enumerate(hidden, 1):
-        _free(record, main, f"refs/retinue/{record.run}/{number}", other)
+        _create_ref(record, main, f"refs/retinue/{record.run}/{number}", other)
     if hidden:
         notes.append(f"{len(hidden)} abandoned commits are kept under refs/retinue/{record.run}/")
     _check_reachable(main, wanted)
@@ -231,15 +235,19 @@ def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
         if _LOOSE.fullmatch(file.name):
             names.append(f"{file.parent.name}{file.name}")
     for pack in own.glob("pack/*.idx"):
-        names += [line.split()[1].decode() for line in git("show-index", given=pack.read_bytes()).splitlines()]
+        for entry in git("show-index", given=pack.read_bytes()).splitlines():
+            names.append(entry.split()[1].decode())
     if not names:
         return {}
     check = "--batch-check=%(objecttype) %(objectname)"
-    kinds = git("cat-file", check, given=_one_a_line(names)).decode().splitlines()
-    commits = sorted({line.split()[1] for line in kinds if line.startswith("commit ")} - {record.base})
+    commits: set[str] = set()
+    for line in git("cat-file", check, given=_one_a_line(names)).decode().splitlines():
+        if line.startswith("commit "):
+            commits.add(line.split()[1])
+    commits.discard(record.base)
     if not commits:
         return {}
-    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given=_one_a_line(commits))
+    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given=_one_a_line(sorted(commits)))
     found = {}
     for line in listed.decode().splitlines():
         commit, *parents = line.split()
@@ -255,37 +263,28 @@ def merge_hint(branch: str) -> str:
     return f"git merge {branch}"
 
 
-def _names(git: Git) -> list[tuple[str, str]]:
-    listed = git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
-    found = []
-    for line in listed.splitlines():
-        sha, ref = line.split(" ", 1)
-        found.append((sha, ref))
-    return found
-
-
-def _branch(record: WorktreeRecord, main: Git, head: str) -> str:
+def _save_branch(record: WorktreeRecord, main: Git, head: str) -> str:
     before = record.branch
-    if before is not None and record.tip is not None and _checked_out(main, before) is None:
+    if before is not None and record.tip is not None and checkout_of(main, before) is None:
         old = main.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{before}")
         if old == head:
             return before
         if old == record.tip and main.holds("merge-base", "--is-ancestor", old, head):
             main("update-ref", "-m", "retinue: saved", f"refs/heads/{before}", head, old)
             return before
-    return _free(record, main, f"refs/heads/{BRANCH}{record.run}", head).removeprefix("refs/heads/")
+    return _create_ref(record, main, f"refs/heads/{BRANCH}{record.run}", head).removeprefix("refs/heads/")
 
 
-def _checked_out(main: Git, branch: str) -> str | None:
-    """Return the worktree in which `branch` is checked out: moving the branch would put it out of step."""
-    listed = main.text("worktree", "list", "--porcelain")
-    for block in listed.split("\n\n"):
-        if f"branch refs/heads/{branch}" in block.split("\n"):
-            return block.split("\n")[0].removeprefix("worktree ")
+def checkout_of(git: Git, branch: str) -> Path | None:
+    """Return the worktree in which `branch` is checked out: moving only the branch would put it out of step."""
+    for block in git.text("worktree", "list", "--porcelain").split("\n\n"):
+        lines = block.split("\n")
+        if f"branch refs/heads/{branch}" in lines:
+            return Path(lines[0].removeprefix("worktree "))
     return None
 
 
-def _free(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str:
+def _create_ref(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str:
     """Create a ref at `sha` and return its name: `wanted`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
@@ -317,7 +316,7 @@ def _unlock_names(record: WorktreeRecord) -> bool:
     return bool(locks)
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100].removesuffix(".lock") or "branch"
 
 

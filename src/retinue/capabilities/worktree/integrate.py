@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import BRANCH
-from retinue.capabilities.worktree.repository import identity, registered, remove_folder
+from retinue.capabilities.worktree.home import BRANCH, checkout_of
+from retinue.capabilities.worktree.repository import find_entries, identity, remove_folder
 from retinue.core.process import lock_file
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
@@ -87,7 +87,7 @@ class BranchQueue:
     def put(self, entry: IntegrationBranch) -> None:
         self.entries[entry.branch] = entry
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps({name: msgspec.to_builtins(each) for name, each in self.entries.items()}), "utf-8")
+        new.write_text(json.dumps(msgspec.to_builtins(self.entries)), "utf-8")
         new.replace(self._path)
 
 
@@ -107,7 +107,7 @@ class IntegrationPlan(Struct, frozen=True, kw_only=True):
     check_seconds: float = 3600.0
 
 
-def pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
+def list_pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
     """Return the branches of agents that are not in `onto`, oldest first, but for those that were merged or
     parked as they are now, and those of runs that are still at work."""
     listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
@@ -121,7 +121,7 @@ def pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -
 
 
 def target_of(git: Git, onto: str | None) -> str:
-    """The branch to grow: the given one, or the one checked out here. Raise UsageError."""
+    """Return the branch to grow: the given one, or the one checked out here. Raise UsageError."""
     name = onto or git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
     if not name:
         raise UsageError("HEAD is detached: there is no branch to integrate into.", remedy="Name one with --onto.")
@@ -131,8 +131,8 @@ def target_of(git: Git, onto: str | None) -> str:
 
 
 def check_target(git: Git, onto: str) -> Path | None:
-    """The checkout of `onto`, if it has one. Raise UsageError when that has uncommitted changes."""
-    where = _checkout(git, onto)
+    """Return the checkout of `onto`, if it has one. Raise UsageError when that has uncommitted changes."""
+    where = checkout_of(git, onto)
     if where is not None and git.at(where)("status", "--porcelain", "-z", "--untracked-files=no"):
         raise UsageError(
             f"{where} has uncommitted changes, and '{onto}' is checked out there.",
@@ -148,16 +148,18 @@ def integrate(
     another process is integrating in this project."""
     done: list[IntegrationBranch] = []
     with BranchQueue.open(plan.state) as queue:
-        _remove_stale(plan)
+        # What a killed process, or a git of its, left: the queue is ours now, so it is nobody's.
+        for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
+            _remove(plan, folder)
         for branch in branches:
-            entry = _one(plan, branch)
+            entry = _integrate_one(plan, branch)
             queue.put(entry)
             done.append(entry)
             tell(entry)
     return done
 
 
-def _one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
+def _integrate_one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
     tip = plan.git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     if tip is None:
         return IntegrationBranch(
@@ -175,7 +177,7 @@ def _one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
 
 
 def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBranch | None:
-    """None when the target moved meanwhile."""
+    """Return what became of the branch; None when the target moved meanwhile."""
     base = plan.git.text("rev-parse", f"refs/heads/{plan.onto}")
     folder = Path(tempfile.mkdtemp(prefix="retinue-integrate-", dir=private_folder(plan.state / "integrate")))
     try:
@@ -197,7 +199,7 @@ def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBran
 
 
 def _rebase(git: Git, base: str) -> list[str] | None:
-    """None when it worked; otherwise the files in conflict, and everything is as before."""
+    """Return None when it worked; otherwise the files in conflict, and everything is as before."""
     options = ("-c", "rebase.autoStash=false", "-c", "rebase.updateRefs=false", "-c", "rerere.enabled=false")
     try:
         git(*options, "rebase", "--quiet", "--no-verify", "--no-autosquash", base)
@@ -211,7 +213,7 @@ def _rebase(git: Git, base: str) -> list[str] | None:
 
 
 def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
-    """Why the check did not succeed, and the end of what it said; None when it did. Nothing that it
+    """Return why the check did not succeed, and the end of what it said; None when it did. Nothing that it
     started outlives it."""
     if plan.check is None:
         return None
@@ -233,9 +235,11 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value for name, value in clean(environment).items() if not name.startswith("GIT_") and name != "LC_ALL"
-    }
+    found = dict(clean(environment))
+    for name in list(found):
+        if name.startswith("GIT_") or name == "LC_ALL":
+            del found[name]
+    return found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -249,7 +253,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _advance(plan: IntegrationPlan, base: str, rebased: str) -> bool:
     """Move the target forwards; False when it is no longer where it was. A checkout of it moves
     with it, or nothing does."""
-    where = _checkout(plan.git, plan.onto)
+    where = checkout_of(plan.git, plan.onto)
     if where is None:
         try:
             plan.git("update-ref", "-m", "retinue: integrated", f"refs/heads/{plan.onto}", rebased, base)
@@ -267,22 +271,8 @@ def _advance(plan: IntegrationPlan, base: str, rebased: str) -> bool:
     return True
 
 
-def _checkout(git: Git, branch: str) -> Path | None:
-    for block in git.text("worktree", "list", "--porcelain").split("\n\n"):
-        lines = block.split("\n")
-        if f"branch refs/heads/{branch}" in lines and "bare" not in lines:
-            return Path(lines[0].removeprefix("worktree "))
-    return None
-
-
 def _remove(plan: IntegrationPlan, folder: Path) -> None:
     if plan.git.ask("worktree", "remove", "--force", "--force", str(folder)) is None:
-        for entry in registered(plan.git.folder / plan.git.text("rev-parse", "--git-common-dir"), folder):
+        for entry in find_entries(plan.git.folder / plan.git.text("rev-parse", "--git-common-dir"), folder):
             remove_folder(entry)
     remove_folder(folder)
-
-
-def _remove_stale(plan: IntegrationPlan) -> None:
-    """What a killed process, or a git of its, left: the queue is ours now, so it is nobody's."""
-    for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
-        _remove(plan, folder)

@@ -22,7 +22,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import WorktreeRecord, forget, load
+from retinue.capabilities.worktree.home import WorktreeRecord, load
 from retinue.guard.git import Git, GitError, paths
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
@@ -44,10 +44,10 @@ def create(record: WorktreeRecord, source: Git, head: str) -> Git:
     listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
     (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
     _copy_info(record, git, ("shallow", "info/exclude", "info/attributes"))
-    return opened(record, source.environment, consented=source.consented)
+    return open_git(record, source.environment, consented=source.consented)
 
 
-def opened(record: WorktreeRecord, environment: Mapping[str, str], *, consented: bool = False) -> Git:
+def open_git(record: WorktreeRecord, environment: Mapping[str, str], *, consented: bool = False) -> Git:
     """Return git in the worktree, with the worktree's own repository."""
     folder = record.path
     if folder.is_symlink() or not folder.is_dir():
@@ -55,7 +55,7 @@ def opened(record: WorktreeRecord, environment: Mapping[str, str], *, consented:
     return Git(folder, environment, git_dir=record.git, consented=consented)
 
 
-def home(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
+def source_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
     """Return git in the checkout that the worktree was made from. A checkout that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
@@ -71,7 +71,7 @@ def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def aside(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Git]:
+def guarded_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Git]:
     """Yield git on the files and objects of a worktree, with a configuration that nobody but us can reach:
     reading files into objects runs the filters it names, and a program of the agent's that is
     still alive could change any other under our hands."""
@@ -115,7 +115,7 @@ def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
         else:
             path.unlink(missing_ok=True)
     _configure(record)
-    return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
+    return open_git(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
 def unlock(record: WorktreeRecord) -> None:
@@ -151,14 +151,19 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
     above = above_of(record)
     if above is not None:
         return above.config
-    said = [each for each in source.settings() if each.scope in ("local", "worktree")]
-    kept = [each for each in said if _is_copied(each.name) and (source.consented or each.starts is None)]
+    kept = []
+    has_email = False
+    for each in source.settings():
+        has_email = has_email or each.name == "user.email"
+        consented = source.consented or each.starts is None
+        if each.scope in ("local", "worktree") and consented and _is_copied(each.name):
+            kept.append(each)
     version = int(any(each.name in _EXTENSIONS for each in kept))  # version 0 has no extensions
     lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
     lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
     for each in kept:
-        lines += _entry(each.name, each.value)
-    if not any(each.name == "user.email" for each in source.settings()):
+        lines += _config_entry(each.name, each.value)
+    if not has_email:
         lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
     return "\n".join(lines) + "\n"
 
@@ -185,14 +190,14 @@ _EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
 _BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = true\n"
 
 
-def _entry(key: str, value: str) -> list[str]:
+def _config_entry(key: str, value: str) -> list[str]:
     section, _, rest = key.partition(".")
     below, _, name = rest.rpartition(".")
-    head = f'[{section} "{_escaped(below)}"]' if below else f"[{section}]"
-    return [head, f'\t{name} = "{_escaped(value)}"']
+    head = f'[{section} "{_escape(below)}"]' if below else f"[{section}]"
+    return [head, f'\t{name} = "{_escape(value)}"']
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -205,15 +210,20 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
     git = git.having(GIT_INDEX_FILE=str(index))
     tracked = paths(git("ls-files", "-z", "--cached"))
     untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
-    others = [name for name in untracked if name[-1] != "/" and name not in left_out]
     hidden = _Hidden(git.folder)
-    gone = dict.fromkeys(filter(hidden.is_hidden, tracked))
-    kept = dict.fromkeys(name for name in (*tracked, *others) if name not in gone)
+    gone: dict[str, None] = {}
+    kept: dict[str, None] = {}
+    for name in tracked:
+        names = gone if hidden.is_hidden(name) else kept
+        names[name] = None
+    for name in untracked:
+        if name[-1] != "/" and name not in left_out and name not in gone:
+            kept[name] = None
     if gone:
-        git("update-index", "-z", "--force-remove", "--stdin", given=_listed(gone))
+        git("update-index", "-z", "--force-remove", "--stdin", given=_join_names(gone))
     if kept:
         options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
-        git("update-index", "-z", *options, "--stdin", given=_listed(kept))
+        git("update-index", "-z", *options, "--stdin", given=_join_names(kept))
     return git.text("write-tree")
 
 
@@ -225,7 +235,7 @@ def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
         return git.having(**identity(git))(*command, given=said).decode().strip()
 
 
-def copied_index(source: Path, target: Path) -> Path:
+def copy_index(source: Path, target: Path) -> Path:
     """Return a copy of an index to work with; without a source git starts with an empty one."""
     target.unlink(missing_ok=True)
     if source.is_file() and not source.is_symlink():
@@ -233,13 +243,13 @@ def copied_index(source: Path, target: Path) -> Path:
     return target
 
 
-def subject(description: str) -> str:
+def commit_subject(description: str) -> str:
     """Return the message of a commit that saves what an agent left."""
     words = " ".join(description.split())
     return f"retinue: {words[:MESSAGE_LENGTH]}" if words else "retinue: changes of an agent"
 
 
-def _listed(names: dict[str, None]) -> bytes:
+def _join_names(names: dict[str, None]) -> bytes:
     return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
@@ -273,24 +283,25 @@ def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
     """Remove a worktree with everything in it. Only for one that holds nothing, or nothing that
     is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
     try:
-        main: Git | None = home(record, environment)
+        main: Git | None = source_git(record, environment)
     except GitError:
         main = None
     remove_folder(record.path)
     if main is not None:
-        _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
-    for entry in entries(record):  # half an entry, of a git that was killed, is none that git removes
+        with contextlib.suppress(GitError):
+            main("worktree", "remove", "--force", "--force", record.folder)
+    for entry in entries_of(record):  # half an entry, of a git that was killed, is none that git removes
         remove_folder(entry)
     remove_folder(record.git)
     for beside in BESIDE:
         remove_folder(record.path.with_name(f"{record.run}{beside}"))
     if not record.path.exists() and not record.git.exists():
-        forget(record)
+        record.file.unlink(missing_ok=True)
 
 
 def locked_by_user(record: WorktreeRecord) -> bool:
-    """Whether a person has put a lock of their own on it."""
-    for entry in entries(record):
+    """Return whether a person has put a lock of their own on it."""
+    for entry in entries_of(record):
         try:
             return not (entry / "locked").read_text("utf-8", "replace").startswith(LOCKED)
         except OSError:
@@ -298,13 +309,13 @@ def locked_by_user(record: WorktreeRecord) -> bool:
     return False
 
 
-def entries(record: WorktreeRecord) -> list[Path]:
-    """Where git has it registered."""
-    return registered(Path(record.common), record.path)
+def entries_of(record: WorktreeRecord) -> list[Path]:
+    """Return where git has the worktree registered."""
+    return find_entries(Path(record.common), record.path)
 
 
-def registered(common: Path, folder: Path) -> list[Path]:
-    """The entries that the repository at `common` has for a worktree at `folder`. Git chooses
+def find_entries(common: Path, folder: Path) -> list[Path]:
+    """Return the entries that the repository at `common` has for a worktree at `folder`. Git chooses
     another name than the folder's when that is taken."""
     return [path for path in (common / "worktrees").glob(f"{folder.name}*") if _is_of(path, folder)]
 
@@ -320,7 +331,7 @@ def _is_of(entry: Path, folder: Path) -> bool:
 
 
 def remove_folder(path: Path) -> None:
-    """As far as possible, read-only folders inside included; links are removed, not followed."""
+    """Remove a folder as far as possible, read-only folders inside included; links are removed, not followed."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -333,10 +344,3 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(path, onerror=writable)
     if path.exists():
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _quietly(git: Git, *arguments: str) -> None:
-    try:
-        git(*arguments)
-    except GitError:
-        return

@@ -24,18 +24,27 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import Brought, WorktreeRecord, bring_home, held, load, place, records, store
+from retinue.capabilities.worktree.home import (
+    Brought,
+    WorktreeRecord,
+    bring_home,
+    hold_lock,
+    load,
+    load_records,
+    store,
+    worktrees_folder,
+)
 from retinue.capabilities.worktree.repository import (
     BESIDE,
-    aside,
+    commit_subject,
     commit_tree,
-    copied_index,
+    copy_index,
     discard,
     distrust,
-    home,
+    guarded_git,
     locked_by_user,
     remove_folder,
-    subject,
+    source_git,
     tree_of,
     unlock,
 )
@@ -94,16 +103,16 @@ def stamp(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
-def changed(files: dict[str, list[int]], folder: Path) -> list[str]:
+def changed_copies(files: dict[str, list[int]], folder: Path) -> list[str]:
     """Return which of the copies are no longer what they were."""
-    return [name for name, known in files.items() if _differs(folder / name, known)]
-
-
-def _differs(path: Path, known: list[int]) -> bool:
-    try:
-        return stamp(path) != known
-    except OSError:
-        return True
+    found = []
+    for name, known in files.items():
+        now: list[int] | None = None
+        with contextlib.suppress(OSError):
+            now = stamp(folder / name)
+        if now != known:
+            found.append(name)
+    return found
 
 
 def _copy(root: Path, target: Path, name: str) -> bool:
@@ -118,6 +127,8 @@ def _copy(root: Path, target: Path, name: str) -> bool:
 
 
 MOST_NAMED = 10
+_LINK_MODE = "160000 "
+"""Git's mode of a link to a commit of another repository: a submodule."""
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
 
 
@@ -138,10 +149,10 @@ def finish(
     """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after
     saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
     now. What another process has taken up is never touched."""
-    with held(state, run, wait=not leftover) as mine:
+    with hold_lock(state, run, wait=not leftover) as mine:
         if not mine:
             return None
-        record = load(place(state) / f"{run}.json")
+        record = load(worktrees_folder(state) / f"{run}.json")
         if record is None or (leftover and record.busy()):
             return None
         if record.elsewhere():
@@ -155,19 +166,19 @@ def finish(
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
-            return _kept(record, f"what it holds could not be saved ({error})")
+            return _keep(record, f"what it holds could not be saved ({error})")
 
 
 def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], keep: str) -> SavedWork:
     if locked_by_user(record):
-        return _kept(record, "it is locked by you (git worktree unlock lets it go)")
+        return _keep(record, "it is locked by you (git worktree unlock lets it go)")
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
         return SavedWork(record.branch, None, ("its worktree was deleted while nobody looked",))
     notes: list[str] = []
     git = distrust(record, environment)
     unlock(record)
-    around = _made_from(state, record)  # asked first: what comes home from it later must also be brought home
+    around = _find_dependent(state, record)  # asked first: what comes home from it later must also be brought home
     there = record.path.is_dir() and not record.path.is_symlink()
     head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
     if there:
@@ -177,15 +188,15 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
         head = _commit_leftovers(record, git, head, tree)
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
-    main = home(record, environment)
+    main = source_git(record, environment)
     brought = bring_home(record, git, main, head)
     notes += brought.notes
     record = store(replace(record, branch=brought.branch, tip=brought.tip))
-    why = keep or around or _made_from(state, record) or _inside(record, git, there)
+    why = keep or around or _find_dependent(state, record) or _inside(record, git, there)
     if why:
-        return _kept(record, why, brought, tuple(notes), occupied=bool(keep))
+        return _keep(record, why, brought, tuple(notes), occupied=bool(keep))
     if there:
-        notes += _not_saved(record, git)
+        notes += _note_unsaved(record, git)
     record = store(replace(record, phase="removing"))
     discard(record, environment)
     left = record.path if record.path.exists() else None
@@ -194,7 +205,7 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     return SavedWork(brought.branch, left, tuple(notes), brought.moved)
 
 
-def _kept(
+def _keep(
     record: WorktreeRecord,
     why: str,
     brought: Brought | None = None,
@@ -215,13 +226,13 @@ def _kept(
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
     """Commit what is not committed, as `git commit` would but for hooks and signatures. Return the
     commit it stands at then; `committed` is the tree of `head`."""
-    index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
+    index = copy_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
     try:
-        with aside(record, git.environment) as filing:
+        with guarded_git(record, git.environment) as filing:
             tree = tree_of(filing, index, record.included.keys())
             if tree == committed:
                 return head
-            made = commit_tree(filing, tree, head, subject(record.description or record.agent))
+            made = commit_tree(filing, tree, head, commit_subject(record.description or record.agent))
         git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
         index.replace(record.git / "index")
     finally:
@@ -230,10 +241,10 @@ def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: st
     return made
 
 
-def _not_saved(record: WorktreeRecord, git: Git) -> list[str]:
+def _note_unsaved(record: WorktreeRecord, git: Git) -> list[str]:
     """Return notes that name what is removed with the directory because git ignores it."""
     notes = []
-    lost = changed(dict(record.included), record.path)
+    lost = changed_copies(dict(record.included), record.path)
     if lost:
         notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
     listed = paths(git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"))
@@ -257,10 +268,10 @@ def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
     return True
 
 
-def _made_from(state: Path, record: WorktreeRecord) -> str:
+def _find_dependent(state: Path, record: WorktreeRecord) -> str:
     """Return that another worktree needs the repository of this one; empty if none does."""
-    for other in records(state):
-        if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
+    for other in load_records(state):
+        if _within(other, record):
             return f"the worktree of run {other.run} was made from it"
     return ""
 
@@ -274,15 +285,14 @@ def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
     nested = next(_repositories(record.path, git), None)
     if nested is not None:
         return f"there is another repository in it: {nested}"
-    filled = [name for name in _submodules(git) if any(_files(record.path / name))]
+    filled = []
+    for line in paths(git("ls-files", "-z", "--stage")):
+        name = line.partition("\t")[2]
+        if line.startswith(_LINK_MODE) and any(_files(record.path / name)):
+            filled.append(name)
     if not filled:
         return ""
     return f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}"
-
-
-def _submodules(git: Git) -> list[str]:
-    listed = paths(git("ls-files", "-z", "--stage"))
-    return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -301,7 +311,7 @@ def _repositories(root: Path, git: Git) -> Iterator[Path]:
         if line.startswith("? "):
             if line.endswith("/"):
                 others.append(line[2:].rstrip("/"))
-        elif line[2:].startswith("160000 "):  # git's mode of a link to a commit of another repository
+        elif line[2:].startswith(_LINK_MODE):
             links.append(line.partition("\t")[2])
     for name in (*links, *others):
         for folder, folders, files in os.walk(root / name):
@@ -319,16 +329,18 @@ class WorktreeState(Struct, frozen=True):
     busy: bool
 
 
-def found(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
+def list_worktrees(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
     """Return every worktree of a project; `live` are the runs that the log says are at work. Those made
     from another come before it, so that they can be brought home into it."""
-    every = records(state)
-    depth = {record.run: sum(_within(record, other) for other in every) for record in every}
+    every = load_records(state)
+    depth: dict[str, int] = {}
+    for record in every:
+        depth[record.run] = sum(_within(record, other) for other in every)
     ordered = sorted(every, key=lambda record: -depth[record.run])
     return [WorktreeState(record, record.run in live or record.busy()) for record in ordered]
 
 
-def strangers(state: Path) -> list[Path]:
+def list_strangers(state: Path) -> list[Path]:
     """Return what lies among the worktrees and no readable record names: shown, never touched."""
     return [path for _, ending, path in _unrecorded(state) if ending not in _LITTER]
 
@@ -342,7 +354,7 @@ def sweep(
     """Finish every worktree that nobody has. `tell` hears of each at once, so that an interrupted
     sweep has said what it did; None means that another process was quicker. `live` is asked again
     before each: a sweep takes time, in which runs are taken up."""
-    for each in found(state, live()):
+    for each in list_worktrees(state, live()):
         if not each.busy and each.record.run not in live():
             tell(each.record, finish(state, each.record.run, environment, leftover=True))
     _tidy(state)
@@ -350,23 +362,26 @@ def sweep(
 
 def _tidy(state: Path) -> None:
     """Remove what processes that died before they had written anything down left beside nothing."""
-    every = list(_unrecorded(state))
-    kept = {run for run, ending, _ in every if ending not in _LITTER}
-    for run in {run for run, _, _ in every} - kept:
-        with held(state, run, wait=False) as mine:  # which also removes the lock
-            if not mine or (place(state) / f"{run}.json").exists():
+    only_litter: dict[str, bool] = {}
+    for run, ending, _ in _unrecorded(state):
+        only_litter[run] = only_litter.get(run, True) and ending in _LITTER
+    for run, is_litter in only_litter.items():
+        if not is_litter:
+            continue
+        with hold_lock(state, run, wait=False) as mine:  # which also removes the lock
+            if not mine or (worktrees_folder(state) / f"{run}.json").exists():
                 continue
             for ending in BESIDE:
-                remove_folder(place(state) / f"{run}{ending}")
+                remove_folder(worktrees_folder(state) / f"{run}{ending}")
 
 
 def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield what belongs to no record: the run it is named after, the rest of its name, its path."""
     try:
-        entries = sorted(place(state).iterdir())
+        entries = sorted(worktrees_folder(state).iterdir())
     except OSError:
         return
-    known = {record.run for record in records(state)}
+    known = {record.run for record in load_records(state)}
     for path in entries:
         run, _, rest = path.name.partition(".")
         ending = f".{rest}" if rest else ""
@@ -375,4 +390,5 @@ def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _within(record: WorktreeRecord, other: WorktreeRecord) -> bool:
+    """Return whether the first worktree was made from the other one."""
     return record.run != other.run and other.path in (Path(record.repository), *Path(record.repository).parents)

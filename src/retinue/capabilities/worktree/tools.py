@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,6 @@ from retinue.core.toolnames import TOOLS
 from retinue.runs.prompt import shipped
 
 if TYPE_CHECKING:
-    from retinue.core.tool import ToolSpec
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.shell import Step
     from retinue.runs.bounds import Isolation
@@ -66,43 +66,56 @@ _ELSEWHERE = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix",
 _FREE = ("/tmp", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")  # noqa: S108 - names, not files
 
 
-class CheckedShell:
-    """A shell tool behind the check."""
+class CheckedTool:
+    """A tool that runs only if `find_objections` finds nothing; `advice` tells the model how to do better."""
 
-    def __init__(self, tool: Tool, isolation: Isolation) -> None:
+    def __init__(
+        self, tool: Tool, find_objections: Callable[[Mapping[str, Any], ToolContext], Iterator[str]], advice: str
+    ) -> None:
         self._tool = tool
-        self._isolation = isolation
+        self._find_objections = find_objections
+        self._advice = advice
 
     @property
     def spec(self) -> ToolSpec:
         return self._tool.spec
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        why = next(shell_objections(arguments, self._isolation, context), None)
+        why = next(self._find_objections(arguments, context), None)
         if why is None:
             return await self._tool.run(call_id, arguments, context)
-        said = f"Not run: {why}. You work in {self._isolation.top}; rewrite the command so that it plainly stays there."
-        return failed(said, ToolEffect(status="failed", denied=why))
+        return failed(f"Not run: {why}. {self._advice}", ToolEffect(status="failed", denied=why))
 
 
-def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context: ToolContext) -> Iterator[str]:
+def check_shell(tool: Tool, isolation: Isolation) -> CheckedTool:
+    """Return a shell tool that refuses commands which leave the worktree."""
+    advice = f"You work in {isolation.top}; rewrite the command so that it plainly stays there."
+    return CheckedTool(tool, partial(shell_objections, isolation), advice)
+
+
+def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
     """Yield why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.locations import RunFolders
     from retinue.guard.permissions.match import starts_others
+    from retinue.guard.permissions.rule import shown
     from retinue.guard.permissions.shell.commands import edited_paths
 
-    place = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
-    call = JudgedCall(ToolUse("bash", arguments), place)
+    folders = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
+    call = JudgedCall(ToolUse("bash", arguments), folders)
     text = " ".join(map(str, arguments.values()))
     if str(isolation.main) in text:
         yield f"it names the main checkout {isolation.main}, of which {isolation.top} is your copy"
     for doubt in call.script.doubts:
         yield f"it cannot be understood beforehand ({doubt})"
     for base in call.bases:
-        if not place.inside(base):
+        if not folders.inside(base):
             yield "it changes into a folder outside of the worktree, or into one that is not written out"
-    yield from _writes(call)
+    for path, writes in call.touched:
+        # What is written outside of every checkout does no harm to one.
+        free = any(_inside(path, each) for each in _FREE) and ".." not in Path(path).parts
+        if writes and not free and not _stays_inside(path, call):
+            yield f"it may write to {shown(path)}, which is not in the worktree"
     for step in call.script.all_steps():
         yield from _git(step, call)
         if starts_others(step):
@@ -113,17 +126,8 @@ def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context
 
 def _names_author(step: Step) -> bool:
     """Return whether the only unusual thing about a call of git is that it says who the author is."""
-    names = [name for name, _ in step.assigned]
-    return step.name == "git" and bool(names) and all(each.startswith(_AUTHOR) for each in names)
-
-
-def _writes(call: JudgedCall) -> Iterator[str]:
-    from retinue.guard.permissions.rule import shown
-
-    for path, writes in call.touched:
-        free = any(_inside(path, each) for each in _FREE) and ".." not in Path(path).parts
-        if writes and not free and not _stays_inside(path, call):
-            yield f"it may write to {shown(path)}, which is not in the worktree"
+    assigned = step.assigned
+    return step.name == "git" and bool(assigned) and all(name.startswith(_AUTHOR) for name, _ in assigned)
 
 
 def _stays_inside(path: str, call: JudgedCall) -> bool:
@@ -157,38 +161,17 @@ _DEEPEST = 6
 
 def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[Tool, ...]:
     """Return the tools, with those that are not Retinue's behind a check of the paths they get."""
+    advice = f"You work in {isolation.top}: give absolute paths in there."
     found: list[Tool] = []
     for tool in tools:
-        if _is_foreign(tool):
-            tool = StrangersTool(tool, isolation)
+        spec = tool.spec
+        if spec.name not in TOOLS and not spec.effects <= _HARMLESS and not spec.ends_run:
+            tool = CheckedTool(tool, partial(objections, isolation), advice)
         found.append(tool)
     return tuple(found)
 
 
-def _is_foreign(tool: Tool) -> bool:
-    return tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS and not tool.spec.ends_run
-
-
-class StrangersTool:
-    """A tool of a server, a plugin or a program behind the check of its paths."""
-
-    def __init__(self, tool: Tool, isolation: Isolation) -> None:
-        self._tool = tool
-        self._isolation = isolation
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
-    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        why = next(objections(arguments, self._isolation), None)
-        if why is None:
-            return await self._tool.run(call_id, arguments, context)
-        said = f"Not run: {why}. You work in {self._isolation.top}: give absolute paths in there."
-        return failed(said, ToolEffect(status="failed", denied=why))
-
-
-def objections(arguments: Mapping[str, Any], isolation: Isolation) -> Iterator[str]:
+def objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
     """Yield why the call would reach, or could reach, the main checkout."""
     top, main = os.path.realpath(isolation.top), os.path.realpath(isolation.main)
     for name, text in _texts("", arguments, 0):

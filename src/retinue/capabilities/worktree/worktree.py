@@ -17,19 +17,19 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import WorktreeRecord, held, load, place, store
+from retinue.capabilities.worktree.home import WorktreeRecord, hold_lock, load, store, worktrees_folder
 from retinue.capabilities.worktree.repository import (
     LOCKED,
     above_of,
-    aside,
     commit_tree,
     configuration,
-    copied_index,
+    copy_index,
     create,
     discard,
-    entries,
-    home,
-    opened,
+    entries_of,
+    guarded_git,
+    open_git,
+    source_git,
     tree_of,
     unlock,
 )
@@ -52,8 +52,11 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
     if not remote:
         return head
     if _age(git) > FRESH_SECONDS:
+        # The first `remote.<name>.uploadpack` counts: a setting cannot override one of the repository's.
+        other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
+        reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
         try:
-            _fetch(git, remote)
+            reaching("fetch", "--quiet", "--no-tags", *other_end, remote, seconds=FETCH_SECONDS)
         except GitError as error:
             notes.append(
                 f"{remote} could not be fetched, the worktree begins at what was last seen of it ({error.why})"
@@ -63,13 +66,6 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
         if found is not None:
             return found
     return head
-
-
-def _fetch(git: Git, remote: str) -> None:
-    # The first `remote.<name>.uploadpack` counts, so that one of the repository's cannot be overridden by a setting.
-    other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
-    reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
-    reaching("fetch", "--quiet", "--no-tags", *other_end, remote, seconds=FETCH_SECONDS)
 
 
 def _age(git: Git) -> float:
@@ -124,7 +120,7 @@ def make(wanted: WorktreeRequest) -> Worktree:
     if not _is_ours(source):
         _check_programs(source)
     folder = _folder(wanted, source)
-    with held(wanted.state, wanted.run):
+    with hold_lock(wanted.state, wanted.run):
         if folder.exists() or folder.with_suffix(".git").exists():
             raise LaunchError(f"{folder} exists already.", remedy="See: retinue worktrees list")
         record = WorktreeRecord(
@@ -157,8 +153,8 @@ def make(wanted: WorktreeRequest) -> Worktree:
 
 def reopen(state: Path, run: str) -> Worktree | None:
     """Return the worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
-    with held(state, run):
-        record = load(place(state) / f"{run}.json")
+    with hold_lock(state, run):
+        record = load(worktrees_folder(state) / f"{run}.json")
         if (
             record is None
             or record.phase in ("making", "removing")
@@ -209,23 +205,18 @@ def _check_programs(source: Checkout) -> None:
         raise LaunchError(
             f"A worktree was asked for, but files of {source.top} go through programs that its own settings "
             f"name, and nobody has consented to them: {'; '.join(what[:3])}",
-            remedy=consent_remedy(source),
+            remedy=f"Look at them, and consent with: retinue trust add {source.common / 'config'}",
         )
 
 
-def consent_remedy(source: Checkout) -> str:
-    """Return how to consent to what the settings of a repository start."""
-    return f"Look at them, and consent with: retinue trust add {source.common / 'config'}"
-
-
 def _folder(wanted: WorktreeRequest, source: Checkout) -> Path:
-    for folder in (wanted.state, place(wanted.state)):
+    for folder in (wanted.state, worktrees_folder(wanted.state)):
         if folder.is_symlink():
             raise LaunchError(
                 f"{folder} is a symbolic link: a worktree is only made in a folder of Retinue's own.",
                 remedy="Replace the link by a folder, or set RETINUE_HOME to another place.",
             )
-    folder = Path(os.path.realpath(private_folder(place(wanted.state)))) / wanted.run
+    folder = Path(os.path.realpath(private_folder(worktrees_folder(wanted.state)))) / wanted.run
     if source.top in folder.parents and not _is_ours(source):
         raise LaunchError(
             f"The state folder {wanted.state} is inside the repository {source.top}: a worktree there would be "
@@ -240,12 +231,12 @@ def _is_ours(source: Checkout) -> bool:
 
 
 def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> Worktree:
-    main = source.git if above_of(record) is None else home(record, wanted.environment)
+    main = source.git if above_of(record) is None else source_git(record, wanted.environment)
     notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
-    for entry in entries(record):
+    for entry in entries_of(record):
         _say_why(entry / "locked", f"{LOCKED}{record.run}, process {os.getpid()}\n")
     (record.path / ".git").unlink()
     record = store(replace(record, config=configuration(record, main)))
@@ -286,14 +277,16 @@ def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes
         notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
         return base
     theirs = main.text("rev-parse", "--git-path", "index")
-    index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
+    index = copy_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
     above = above_of(record)
     try:
-        source = contextlib.nullcontext(main) if above is None else aside(above, main.environment)
+        source = contextlib.nullcontext(main) if above is None else guarded_git(above, main.environment)
         with source as git:
             git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
             tree = tree_of(git, index)
-            if tree == opened(record, main.environment, consented=main.consented).text("rev-parse", f"{head}^{{tree}}"):
+            if tree == open_git(record, main.environment, consented=main.consented).text(
+                "rev-parse", f"{head}^{{tree}}"
+            ):
                 return base
             return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
     finally:

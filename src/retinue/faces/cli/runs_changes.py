@@ -256,12 +256,12 @@ def execute_prune(args: argparse.Namespace) -> int:
     """
     from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
-    from retinue.capabilities.worktree.home import records
+    from retinue.capabilities.worktree.home import load_records
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")
     with LogReader.open(state) as reader:
-        open_runs = {record.run for record in records(state)}
+        open_runs = {record.run for record in load_records(state)}
         rows = expired(reader.list_runs(), open_runs, before)
         files = []
         for row in rows:

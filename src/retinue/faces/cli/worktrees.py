@@ -33,9 +33,9 @@ def live_runs(state: Path) -> frozenset[str]:
 def where_saved(state: Path, row: RunRow, branch: str | None = None) -> list[str]:
     """Return lines that say where the work of an isolated run is: its branch, and the directory if that
     is still there. The work of a run that was cut off is saved by `retinue worktrees clean`."""
-    from retinue.capabilities.worktree.home import load, place
+    from retinue.capabilities.worktree.home import load, worktrees_folder
 
-    record = load(place(state) / f"{row.id}.json")
+    record = load(worktrees_folder(state) / f"{row.id}.json")
     if not branch and record is not None:
         branch = record.branch
     branch = branch or _find_swept_branch(state, row)
@@ -49,11 +49,11 @@ def where_saved(state: Path, row: RunRow, branch: str | None = None) -> list[str
 
 def _find_swept_branch(state: Path, row: RunRow) -> str | None:
     """Return the branch on which another process saved what a killed run left."""
-    from retinue.capabilities.worktree.home import BRANCH, place
+    from retinue.capabilities.worktree.home import BRANCH, worktrees_folder
     from retinue.guard.git import Git, GitError
 
     # Starting git for every run that is shown would be slow: only where there were worktrees at all.
-    if not place(state).is_dir():
+    if not worktrees_folder(state).is_dir():
         return None
     words = ("rev-parse", "--verify", "--quiet", "--abbrev-ref", f"{BRANCH}{row.id}")
     try:
@@ -94,10 +94,10 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue worktrees list
     retinue worktrees list --json
     """
-    from retinue.capabilities.worktree.save import found, strangers
+    from retinue.capabilities.worktree.save import list_strangers, list_worktrees
 
     state = project(args)
-    every, unknown = found(state, live_runs(state)), strangers(state)
+    every, unknown = list_worktrees(state, live_runs(state)), list_strangers(state)
     if args.json:
         print(json.dumps({"worktrees": [*map(describe, every)], "unknown": [*map(str, unknown)]}))
         return 0
@@ -133,7 +133,7 @@ def execute_clean(args: argparse.Namespace) -> int:
         retinue worktrees clean --dry-run
         retinue worktrees clean
     """
-    from retinue.capabilities.worktree.save import strangers, sweep
+    from retinue.capabilities.worktree.save import list_strangers, sweep
 
     state = project(args)
     if args.dry_run:
@@ -156,16 +156,16 @@ def execute_clean(args: argparse.Namespace) -> int:
 
     sweep(state, os.environ, lambda: live_runs(state), tell)
     if args.json:
-        print(json.dumps({"cleaned": done, "ended": list(ended), "unknown": [*map(str, strangers(state))]}))
+        print(json.dumps({"cleaned": done, "ended": list(ended), "unknown": [*map(str, list_strangers(state))]}))
     elif not done:
         print("Nothing to clean.")
     return 0
 
 
 def _report_idle(state: Path, *, as_json: bool) -> None:
-    from retinue.capabilities.worktree.save import found
+    from retinue.capabilities.worktree.save import list_worktrees
 
-    idle = [each for each in found(state, live_runs(state)) if not each.busy]
+    idle = [each for each in list_worktrees(state, live_runs(state)) if not each.busy]
     if as_json:
         print(json.dumps({"would_clean": [*map(describe, idle)]}))
         return
@@ -287,12 +287,12 @@ def _check_consent(git: Git, cwd: Path) -> None:
 def _find_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQueue, state: Path) -> list[str]:
     """Return the branches that were asked for. Raise UsageError where a name fits none or several."""
     from retinue.capabilities.worktree.home import BRANCH
-    from retinue.capabilities.worktree.integrate import pending
+    from retinue.capabilities.worktree.integrate import list_pending
 
     if bool(args.branches) == args.all:
         raise UsageError("Say which branches to integrate.", remedy="Name them, or use --all. See: --list")
     if args.all:
-        return pending(git, onto, queue, tuple(live_runs(state)))
+        return list_pending(git, onto, queue, tuple(live_runs(state)))
     known = git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
     found: dict[str, None] = {}
     for name in args.branches:
@@ -312,9 +312,9 @@ def _find_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQ
 def _list_branches(args: argparse.Namespace, git: Git, onto: str, queue: BranchQueue, state: Path) -> int:
     from msgspec import to_builtins
 
-    from retinue.capabilities.worktree.integrate import pending
+    from retinue.capabilities.worktree.integrate import list_pending
 
-    waiting = pending(git, onto, queue, tuple(live_runs(state)))
+    waiting = list_pending(git, onto, queue, tuple(live_runs(state)))
     known: dict[str, list[IntegrationBranch]] = {"parked": [], "merged": []}
     for entry in queue.entries.values():
         if entry.onto == onto and entry.state in known:
