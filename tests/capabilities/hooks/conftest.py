@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.hooks.bus import HandlerEnv, HookBus, grouped
+from retinue.capabilities.hooks.bus import HandlerEnv, HookBus, group
 from retinue.capabilities.hooks.handler import Handler, from_spec
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
@@ -39,7 +39,7 @@ class Bench:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TOKEN": "t0p", "OTHER": "hidden"}
         around = HandlerEnv(self.folder, self.folder, environment, Transport)
         return HookBus(
-            grouped(handlers),
+            group(handlers),
             around,
             {**WHO, "cwd": str(self.folder)},
             outputs=self.folder / "outputs",

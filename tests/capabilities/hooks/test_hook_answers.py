@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merged, opinion
+from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merge, opinion
 from retinue.capabilities.hooks.handler import GUARDS, Handler, from_spec
 from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
@@ -227,19 +227,19 @@ def test_observers_are_not_listened_to_and_their_failures_block_nothing() -> Non
 
 def test_deny_goes_before_ask_and_ask_before_allow() -> None:
     allow, ask, deny = (HookResult(verdict=verdict, reason=verdict) for verdict in ("allow", "ask", "deny"))
-    assert merged([allow, ask, deny], str).verdict == "deny"
-    assert merged([allow, ask], str).verdict == "ask"
-    assert merged([HookResult(), allow], str).reason == "allow"
-    both = merged([HookResult(verdict="deny", reason="one"), HookResult(verdict="deny", reason="two"), allow], str)
+    assert merge([allow, ask, deny], str).verdict == "deny"
+    assert merge([allow, ask], str).verdict == "ask"
+    assert merge([HookResult(), allow], str).reason == "allow"
+    both = merge([HookResult(verdict="deny", reason="one"), HookResult(verdict="deny", reason="two"), allow], str)
     assert both.reason == "one\ntwo"
 
 
 def test_of_several_changed_inputs_the_first_counts_and_people_are_told() -> None:
     changes = [HookResult(updated_input={"a": number}) for number in (1, 2)]
-    result = merged(changes, str)
+    result = merge(changes, str)
     assert result.updated_input == {"a": 1}
     assert len(result.messages) == 1
-    assert merged([changes[0], changes[0]], str).messages == ()
+    assert merge([changes[0], changes[0]], str).messages == ()
 
 
 def test_long_texts_are_cut_and_kept() -> None:
@@ -250,12 +250,12 @@ def test_long_texts_are_cut_and_kept() -> None:
         return "/there"
 
     long = "x" * (MOST_CHARACTERS + 5)
-    result = merged([HookResult(context=long, reason=long, verdict="deny")], spill)
+    result = merge([HookResult(context=long, reason=long, verdict="deny")], spill)
     assert len(result.context) == len(result.reason) == MOST_CHARACTERS
     assert "in /there]" in result.context
     assert kept == [long, long]
     exact = "x" * MOST_CHARACTERS
-    assert merged([HookResult(context=exact)], spill).context == exact
+    assert merge([HookResult(context=exact)], spill).context == exact
 
 
 _WORDS = st.text(max_size=8) | st.sampled_from(["allow", "approve", "deny", "ask"])
@@ -275,7 +275,7 @@ def test_whatever_a_handler_says_nothing_is_raised_and_only_a_yes_is_a_yes(
 ) -> None:
     text = out if isinstance(out, str) else json.dumps(out)
     result = opinion(handler(event), HandlerResult(code, text, err))
-    merged([result], str)
+    merge([result], str)
     if result.verdict == "allow":
         assert code != 2
         assert '"allow"' in text or '"approve"' in text

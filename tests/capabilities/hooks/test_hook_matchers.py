@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retinue.capabilities.hooks.bus import hears, matches, rule_condition
 from retinue.capabilities.hooks.handler import POINTS, events_of, from_spec
-from retinue.capabilities.hooks.session import spoken, understood
+from retinue.capabilities.hooks.session import from_dialect, to_dialect
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
 
@@ -139,15 +139,15 @@ def test_every_point_of_codingcode_is_known() -> None:
 def test_an_input_that_a_hook_gives_back_unchanged_is_unchanged(
     tool: str, arguments: dict[str, Any], dialect: Any
 ) -> None:
-    said = spoken({"tool_name": tool, "tool_input": arguments}, dialect)
-    assert understood(tool, said["tool_input"], dialect) == arguments
+    said = to_dialect({"tool_name": tool, "tool_input": arguments}, dialect)
+    assert from_dialect(tool, said["tool_input"], dialect) == arguments
 
 
 def test_scripts_for_claude_code_find_its_words() -> None:
-    said = spoken({"tool_name": "edit", "tool_input": {"path": "a", "edits": [{"old": "x", "new": "y"}]}}, "claude")
+    said = to_dialect({"tool_name": "edit", "tool_input": {"path": "a", "edits": [{"old": "x", "new": "y"}]}}, "claude")
     assert said["tool_name"] == "Edit"
     assert said["tool_input"] == {"file_path": "a", "old_string": "x", "new_string": "y"}
-    assert understood("edit", {"file_path": "b", "old_string": "x", "new_string": "z"}, "claude") == {
+    assert from_dialect("edit", {"file_path": "b", "old_string": "x", "new_string": "z"}, "claude") == {
         "path": "b",
         "edits": [{"old": "x", "new": "z"}],
     }

@@ -40,7 +40,7 @@ class HooksCapability(Capability):
     async def open(self, node: RunNode, *, resumed: bool) -> None:
         hooks = _hooks(node)
         if hooks is not None:
-            await hooks.began(node.handle)
+            await hooks.begin(node.handle)
 
     def introduce(self, node: RunNode, prompt: str) -> str:
         hooks = _hooks(node)
@@ -61,7 +61,7 @@ class HooksCapability(Capability):
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         hooks = _hooks(node)
         if hooks is not None:
-            await hooks.ended(outcome)
+            await hooks.end(outcome)
         return outcome
 
     async def close(self, node: RunNode) -> None:

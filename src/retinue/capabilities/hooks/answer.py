@@ -23,31 +23,37 @@ Spill = Callable[[str], str | None]
 """Store a text that is too long, and return its path; None if it cannot be stored."""
 
 
-def merged(opinions: Sequence[HookResult], spill: Spill) -> HookResult:
+def merge(opinions: Sequence[HookResult], spill: Spill) -> HookResult:
     """Return one result of `opinions`, which are in the order of their handlers' priority. The
     strongest verdict counts, with the reasons of all handlers that share it. Of several changed inputs
     or outputs the first counts, and a message says so."""
-    opinions = [each for each in opinions if each is not NO_OPINION]
-    if not opinions:
+    if all(each is NO_OPINION for each in opinions):
         return NO_OPINION
-    verdict = max((each.verdict for each in opinions), key=lambda said: _WEIGHT[said])
-    inputs = [each.updated_input for each in opinions if each.updated_input is not None]
-    outputs = [each.updated_output for each in opinions if each.updated_output is not None]
-    messages = [message for each in opinions for message in each.messages]
-    for what, changes in (("input", inputs), ("output", outputs)):
-        if any(change != changes[0] for change in changes[1:]):
-            messages.append(f"Several hooks changed the {what} of one call: the change of the first one counts.")
-    reasons, contexts, stops, output = [], [], [], ""
+    verdict: Verdict | None = None
+    inputs, outputs = [], []
+    contexts: list[str] = []
+    stops: list[str | None] = []
+    messages: list[str] = []
     failures: list[str] = []
     labels: list[str] = []
+    output = ""
     for each in opinions:
-        if each.verdict == verdict:
-            reasons.append(each.reason)
+        if _WEIGHT[each.verdict] > _WEIGHT[verdict]:
+            verdict = each.verdict
+        if each.updated_input is not None:
+            inputs.append(each.updated_input)
+        if each.updated_output is not None:
+            outputs.append(each.updated_output)
         contexts.append(each.context)
         stops.append(each.stop)
+        messages += each.messages
         output = each.output or output
         failures += each.failures
         labels += each.handlers
+    for what, changes in (("input", inputs), ("output", outputs)):
+        if any(change != changes[0] for change in changes[1:]):
+            messages.append(f"Several hooks changed the {what} of one call: the change of the first one counts.")
+    reasons = [each.reason for each in opinions if each.verdict == verdict]
     return HookResult(
         verdict=verdict,
         reason=_shorten(_join(reasons, "\n"), spill),
@@ -229,7 +235,7 @@ def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, A
     if said is None:
         return HookResult()
     if event in ENDS:
-        return _at_the_end(said, reason, data)
+        return _decide_end(said, reason, data)
     if said == "continue":
         return HookResult(context=_text(data, "injection"))
     if not isinstance(said, str) or said not in _VERDICTS:
@@ -237,7 +243,7 @@ def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, A
     return HookResult(verdict=_VERDICTS[said], reason=reason, context=_text(data, "injection"))
 
 
-def _at_the_end(said: Any, reason: str, data: Mapping[str, Any]) -> HookResult:
+def _decide_end(said: Any, reason: str, data: Mapping[str, Any]) -> HookResult:
     """Return the decision about a run that would end: `block` and CodingCode's `continue` keep it going."""
     if said in ("block", "continue", "deny"):
         text = _text(data, "injection") or reason or CONTINUE
@@ -264,9 +270,9 @@ def _permission_request(decision: Mapping[str, Any]) -> HookResult:
 def _object(
     first: Mapping[str, Any], second: Mapping[str, Any], *keys: str, default: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    for place in (first, second):
+    for table in (first, second):
         for key in keys:
-            value = place.get(key)
+            value = table.get(key)
             if value is not None and not isinstance(value, Mapping):
                 raise _GarbageError(f"has a '{key}' that is no object")
             if value is not None:
@@ -275,9 +281,9 @@ def _object(
 
 
 def _output(specific: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
-    for place in (specific, data):
+    for table in (specific, data):
         for key in ("updatedToolOutput", "updatedMCPToolOutput", "modifiedOutput"):
-            value = place.get(key)
+            value = table.get(key)
             if isinstance(value, str):
                 return value
             if value is not None:
@@ -287,8 +293,8 @@ def _output(specific: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _text(place: Mapping[str, Any], key: str) -> str:
-    value = place.get(key)
+def _text(table: Mapping[str, Any], key: str) -> str:
+    value = table.get(key)
     return value.strip() if isinstance(value, str) else ""
 
 

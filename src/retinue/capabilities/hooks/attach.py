@@ -167,7 +167,7 @@ class RunHooks:
 
     # In the life of the run
 
-    async def prompted(self, *, resumed: bool) -> None:
+    async def admit_prompt(self, *, resumed: bool) -> None:
         """Fire the events of a person's prompt: a session begins where there is none, and hooks may
         refuse the prompt or add to it. Raise PromptBlockedError."""
         request = self.launch.request
@@ -190,11 +190,14 @@ class RunHooks:
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
         earlier = self._project.log.reader.ordered(self._place.run_id, ("run.started",))
-        models = [event.body.model for _, event in earlier if isinstance(event.body, RunStarted)]
+        last = None
+        for _, event in earlier:
+            if isinstance(event.body, RunStarted):
+                last = event.body.model
         model, asked = self.launch.model_name, self.launch.request.model
-        if not models or models[-1] == model:
+        if last is None or last == model:
             return
-        switch = {"from_model": models[-1], "to_model": model, "requested_model": asked or model}
+        switch = {"from_model": last, "to_model": model, "requested_model": asked or model}
         switch["source"] = "user" if asked else "resume"
         result = await self.fire("PreModelSwitch", model, switch)
         if result.verdict == "deny" or result.stop is not None:
@@ -227,7 +230,7 @@ class RunHooks:
         asked = self.launch.request.model or self.launch.model_name
         return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
 
-    async def began(self, handle: RunHandle) -> None:
+    async def begin(self, handle: RunHandle) -> None:
         """Fire the events of a run that starts to work. Hooks can stop it from now on."""
         self._handle, self._began = handle, True
         for warning in self._early:
@@ -297,7 +300,7 @@ class RunHooks:
             return None
         return result.reason or "A hook refused it."
 
-    async def ended(self, outcome: Outcome) -> None:
+    async def end(self, outcome: Outcome) -> None:
         """Fire the events of a run that is over, unless hooks have heard of its end already. Bounded
         in time, because someone may wait for the end."""
         if not self._began:
@@ -357,7 +360,7 @@ async def admit(admission: Admission) -> None:
         if admission.launch.request.depth > 0 and not admission.resumed:
             await _ask_to_spawn(hooks, admission)
         if admission.parent is None:
-            await hooks.prompted(resumed=admission.resumed)
+            await hooks.admit_prompt(resumed=admission.resumed)
     except BaseException:
         await hooks.close()
         raise

@@ -20,9 +20,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.hooks.answer import HandlerResult, merged, opinion
+from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler
-from retinue.capabilities.hooks.session import names_of, own_name, spoken, understood
+from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.toolnames import canonical
 from retinue.http.transport import Transport
@@ -50,9 +50,9 @@ async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Hand
     try:
         match handler.kind:
             case "exec" | "shell":
-                return await _program(handler, _encoded(payload), around)
+                return await _program(handler, _encode(payload), around)
             case "http":
-                return await _post(handler, _encoded(payload), around)
+                return await _post(handler, _encode(payload), around)
             case "python":
                 return await _call(handler, payload)
             case "broken":
@@ -120,7 +120,8 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
     from retinue.http.transport import TransportError
 
     headers = {"content-type": "application/json"}
-    headers |= {name.lower(): _filled(value, handler, around.environment) for name, value in handler.headers.items()}
+    for name, value in handler.headers.items():
+        headers[name.lower()] = _fill_in(value, handler, around.environment)
     try:
         async with asyncio.timeout(handler.seconds):
             async with await around.transport().post(str(handler.target), headers, payload) as response:
@@ -133,7 +134,7 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
     return HandlerResult(0, _text(body))
 
 
-def _filled(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
+def _fill_in(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
     """Fill in the variables that the handler may name in a header; others become empty."""
     import re
 
@@ -181,7 +182,7 @@ def _import_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _encoded(payload: Mapping[str, Any]) -> bytes:
+def _encode(payload: Mapping[str, Any]) -> bytes:
     import orjson
 
     try:
@@ -263,7 +264,7 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
 Report = Callable[[str], None]
 
 
-def grouped(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
+def group(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
     """Return handlers by event, the lowest priority number first; equal numbers keep their order."""
     found: dict[HookEvent, list[Handler]] = {}
     for handler in sorted(handlers, key=lambda each: each.priority):
@@ -323,7 +324,7 @@ class HookBus:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._ask(handler, said)) for handler in waiting]
             opinions = [task.result() for task in tasks]
-        result = merged(opinions, self._spill)
+        result = merge(opinions, self._spill)
         for failure in result.failures:
             self._report(failure)
         return result
@@ -337,7 +338,7 @@ class HookBus:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, handler: Handler, said: Mapping[str, Any]) -> HookResult:
-        payload = spoken(said, handler.dialect)
+        payload = to_dialect(said, handler.dialect)
         if handler.point:
             payload["point"] = handler.point
         answer = await run_handler(handler, payload, self._around)
@@ -346,12 +347,12 @@ class HookBus:
             return HookResult(failures=result.failures)
         tool = said.get("tool_name")
         if result.updated_input is not None and isinstance(tool, str):
-            return replace(result, updated_input=understood(tool, result.updated_input, handler.dialect))
+            return replace(result, updated_input=from_dialect(tool, result.updated_input, handler.dialect))
         return result
 
     def _detach(self, handler: Handler, said: Mapping[str, Any]) -> None:
         async def run() -> None:
-            answer = await run_handler(handler, spoken(said, handler.dialect), self._around)
+            answer = await run_handler(handler, to_dialect(said, handler.dialect), self._around)
             if answer.failure:
                 self._report(f"{handler.label} {answer.failure}")
 

@@ -182,6 +182,9 @@ def from_spec(
         on_failure = None
     if problem is not None:
         problem = f"{source}: {hook.event}: {problem}"
+    observes = raw.get("type") == "observer"
+    if point and raw.get("type") != "decision":
+        observes = observes or point not in DECISIONS
     handlers = [
         Handler(
             event=event,
@@ -195,7 +198,7 @@ def from_spec(
             headers=_texts(raw.get("headers")),
             variables=tuple(str(each) for each in raw.get("allowedEnvVars") or ()),
             priority=_whole(raw.get("priority")),
-            observes=_observes(raw, point),
+            observes=observes,
             detached=raw.get("async") is True or raw.get("asyncRewake") is True,
             name=str(raw.get("name") or ""),
             source=source,
@@ -217,18 +220,21 @@ def from_callable(
     if not events:
         raise ValueError(f"There is no hook event '{event}'.")
     point = event if event in POINTS else ""
-    return [
-        Handler(
-            event=each,
-            kind="python",
-            target=function,
-            matcher=matcher,
-            seconds=timeout or default_seconds(each, point=False),
-            priority=priority,
-            point=point,
+    handlers = []
+    for each in events:
+        seconds = timeout or default_seconds(each, point=False)
+        handlers.append(
+            Handler(
+                event=each,
+                kind="python",
+                target=function,
+                matcher=matcher,
+                seconds=seconds,
+                priority=priority,
+                point=point,
+            )
         )
-        for each in events
-    ]
+    return handlers
 
 
 def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...], str | None]:
@@ -254,12 +260,6 @@ def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple
 
 def _broken(why: str) -> tuple[Kind, str, tuple[str, ...], str | None]:
     return "broken", why, (), why
-
-
-def _observes(raw: Mapping[str, Any], point: str) -> bool:
-    if raw.get("type") == "observer":
-        return True
-    return bool(point) and raw.get("type") != "decision" and point not in DECISIONS
 
 
 def _texts(value: Any) -> dict[str, str]:

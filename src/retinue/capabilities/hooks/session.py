@@ -61,7 +61,7 @@ def own_name(tool: str) -> str:
     return found[0] if len(found) == 1 else tool
 
 
-def spoken(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+def to_dialect(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     """Return the payload as a handler of that dialect expects it."""
     said = dict(payload)
     tool = said.get("tool_name")
@@ -80,7 +80,7 @@ def spoken(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     return said
 
 
-def understood(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+def from_dialect(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     """Return an input that a handler of that dialect changed, with the argument names of our tool."""
     own = own_name(tool)
     found = dict(given)
@@ -91,7 +91,11 @@ def understood(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[st
     if own == "edit":
         edits = found.pop("edits", None)
         if not edits:
-            edits = [{key: found.pop(key) for key in _BACK if key in found}]
+            single = {}
+            for key in _BACK:
+                if key in found:
+                    single[key] = found.pop(key)
+            edits = [single]
         found["edits"] = [_rename(each, _BACK) for each in edits if each]
     return found
 
@@ -174,13 +178,13 @@ class SessionHooks:
     def handlers(self, own: tuple[Handler, ...] = ()) -> Handlers:
         if not own and self.is_empty:
             return {}
-        from retinue.capabilities.hooks.bus import grouped
+        from retinue.capabilities.hooks.bus import group
 
         files = self.found.handlers
         if own:
-            return grouped((*files, *self._functions, *own))
+            return group((*files, *self._functions, *own))
         if self._grouped is None:
-            self._grouped = grouped((*files, *self._functions))
+            self._grouped = group((*files, *self._functions))
         return self._grouped
 
     @property

@@ -49,17 +49,21 @@ def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
     root = repository_root(cwd) or cwd
     for folder, names in FILES.items():
         own = home(environment) / folder
-        found += [HookFile(own / name, True, folder) for name in names if (own / name).is_file()]
-        for place in (cwd, *cwd.parents):
-            here = [place / folder / name for name in names if (place / folder / name).is_file()]
-            if here:
-                # In the user's home folder both are one, and personal.
-                if (place / folder).resolve() != own.resolve():
-                    found += [HookFile(path, False, folder) for path in here]
-                break
-            if place == root:
+        for path in _existing(own, names):
+            found.append(HookFile(path, True, folder))
+        for level in (cwd, *cwd.parents):
+            here = _existing(level / folder, names)
+            # In the user's home folder both are one, and personal.
+            if here and (level / folder).resolve() != own.resolve():
+                for path in here:
+                    found.append(HookFile(path, False, folder))
+            if here or level == root:
                 break
     return found
+
+
+def _existing(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [folder / name for name in names if (folder / name).is_file()]
 
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -92,7 +96,8 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
         if file.folder == ".claude":
             handlers += made
         else:  # the project's entry takes the place of a global one of the same name
-            by_name |= {f"{each.event} {each.name or id(each)}": each for each in made}
+            for each in made:
+                by_name[f"{each.event} {each.name or id(each)}"] = each
     return HookSources((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
 
 
@@ -106,9 +111,11 @@ def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
         handlers += made
         if problem:
             problems.append(problem)
-    both = [replace(each, event="SubagentStop") for each in handlers if each.event == "Stop"]
-    named = {each.identity for each in handlers if each.event == "SubagentStop"}
-    return [*handlers, *(each for each in both if each.identity not in named)]
+    known = {each.identity for each in handlers if each.event == "SubagentStop"}
+    for each in list(handlers):
+        if each.event == "Stop" and each.identity not in known:
+            handlers.append(replace(each, event="SubagentStop"))
+    return handlers
 
 
 def read_hooks(
@@ -122,7 +129,7 @@ def read_hooks(
             specs = HOOKS.read(table)
         except BadValueError as error:
             problems.append(f"{source}: {error}")
-            handlers += _unreadable(event, entry, str(error), source)
+            handlers += _make_broken(event, entry, str(error), source)
             continue
         if not isinstance(specs, tuple):
             continue
@@ -159,7 +166,8 @@ def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | N
         for event, entries in value.items():
             if not isinstance(entries, list):
                 entries = [entries]
-            named += [(str(event), entry) for entry in entries]
+            for entry in entries:
+                named.append((str(event), entry))
         return named
     if isinstance(value, list):
         return [(None, entry) for entry in value]
@@ -167,13 +175,13 @@ def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | N
     return []
 
 
-def _unreadable(event: str | None, entry: Any, why: str, source: str) -> list[Handler]:
+def _make_broken(event: str | None, entry: Any, why: str, source: str) -> list[Handler]:
     if event is None and isinstance(entry, Mapping):
-        event = next((str(entry[key]) for key in ("event", "point", "hook") if entry.get(key)), None)
-    return [
-        Handler(event=each, kind="broken", target=why, name="unreadable", source=source)
-        for each in events_of(event or "") or ()
-    ]
+        event = str(entry.get("event") or entry.get("point") or entry.get("hook") or "")
+    handlers = []
+    for each in events_of(event or "") or ():
+        handlers.append(Handler(event=each, kind="broken", target=why, name="unreadable", source=source))
+    return handlers
 
 
 def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
