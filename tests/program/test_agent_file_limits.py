@@ -227,6 +227,27 @@ def test_children_are_bound_by_the_permission_map_above_them(project: Project, s
     assert not (project.cwd / "made.txt").exists()
 
 
+@pytest.mark.parametrize("state", ["deny", "{'*': deny}", "{'*': deny, 'git *': allow}"])
+def test_agents_that_a_coordinator_names_are_bound_by_its_permission_map(
+    project: Project, serve: Any, state: str
+) -> None:
+    """A tool that is denied as a whole is no less denied than one that is denied but for a pattern."""
+
+    def answer(request: Request) -> Reply:
+        arguments = {"prompt": "CHILD", "description": "d", "subagent_type": "general-purpose"}
+        calls: list[tuple[str, Any]] = [("Agent", arguments | {"run_in_background": False})]
+        if "CHILD" in json.dumps(request.body["messages"][0]):
+            calls = [("bash", {"command": "touch made.txt"})]
+        return Reply(text="done", calls=calls if request.turn == 0 else [])
+
+    server = serve(answer)
+    head = f"name: boss\ndescription: d\ntools: Agent(general-purpose)\npermission: {{bash: {state}}}"
+    agent(project, ".claude/agents/boss.md", head)
+    assert project.retinue("run", "boss", "go").returncode == 0
+    assert any("CHILD" in json.dumps(each.body["messages"][0]) for each in server.requests)
+    assert not (project.cwd / "made.txt").exists()
+
+
 SEVEN = {"read", "bash", "edit", "write", "grep", "find", "ls"}
 
 

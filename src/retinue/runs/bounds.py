@@ -139,9 +139,12 @@ def ceiling_of(request: RunRequest, parent: BindingRun | None) -> Ceiling:
         return request.ceiling
     above = parent.request.ceiling
     spec = parent.request.spec
-    if _names(spec, request.spec.name):
-        return Ceiling(parent.readonly, above.denied, above.servers)
     denied = tuple(entry for entry in spec.tools.deny if split_entry(entry)[1] is None)
+    if _names(spec, request.spec.name):
+        # Naming a type consents to its tools. A `permission` map is about calls, so its denials still count.
+        if not any(fate.to == "tools.rules" for fate in spec.fates.values()):
+            denied = ()
+        return Ceiling(parent.readonly, tuple(dict.fromkeys((*above.denied, *denied))), above.servers)
     readonly = parent.readonly or not _writes_freely(parent)
     if not readonly and not denied and above == NO_CEILING and spec.servers is None:
         return NO_CEILING
