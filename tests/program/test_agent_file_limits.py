@@ -97,6 +97,17 @@ def test_a_bad_entry_of_the_agents_option_is_named(project: Project) -> None:
     assert "The agent 'lost' is not an object." in done.stderr
 
 
+def test_a_schema_that_cannot_be_used_is_refused_with_the_file_it_stands_in(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    agent(project, ".retinue/agents/odd.md", "description: d\noutput_schema: {type: 7}")
+    (project.cwd / "odd.json").write_text('{"type": 7}')
+    done = project.retinue("run", "odd", "go")
+    assert done.returncode == 2 and f"agent 'odd' in {project.cwd}/.retinue/agents/odd.md" in done.stderr
+    done = project.retinue("run", "Explore", "go", "--schema", "odd.json")
+    assert done.returncode == 2 and "The schema odd.json cannot be used" in done.stderr
+    assert server.requests == []
+
+
 def test_an_agents_option_that_says_a_key_twice_is_refused(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply(text="done"))
     twice = '{"lost": {"description": "d", "prompt": "p", "tools": ["Read"], "tools": ["Bash"]}}'

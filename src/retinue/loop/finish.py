@@ -128,12 +128,12 @@ _SHOWN = 5
 _LONGEST_TEXT = 300
 
 
-def check_schema(schema: Any) -> None:
-    """Raise UsageError unless `schema` is a JSON Schema that can be used offline."""
-    _validator(schema)
+def check_schema(schema: Any, name: str = "The output schema") -> None:
+    """Raise UsageError, with `name` as its subject, unless `schema` is a JSON Schema that can be used offline."""
+    _validator(schema, name)
 
 
-def _validator(schema: Any) -> Any:
+def _validator(schema: Any, name: str = "The output schema") -> Any:
     # 10 ms that only runs with a schema need to spend.
     import jsonschema_rs
 
@@ -142,8 +142,8 @@ def _validator(schema: Any) -> Any:
     except ValueError as error:
         reason = getattr(error, "message", "") or str(error)
         raise UsageError(
-            f"The output schema cannot be used: {reason}",
-            remedy="Give a JSON Schema whose references point into itself.",
+            f"{name} cannot be used: {reason}",
+            remedy="Correct it: a JSON Schema is wanted, whose references point into itself.",
         ) from error
 
 

@@ -39,7 +39,10 @@ def well_formed(request: RunRequest) -> None:
     if request.schema is not None:
         from retinue.loop.finish import check_schema
 
-        check_schema(request.schema)
+        name = "The output schema"
+        if request.schema == request.spec.output_schema:
+            name = f"The output schema of agent '{request.spec.name}' in {request.spec.path or 'its definition'}"
+        check_schema(request.schema, name)
 
 
 def _check_limits(limits: Mapping[str, Any]) -> None:

@@ -180,7 +180,7 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
         raise UsageError(f"The schema {path} could not be read: {error}.") from error
     if not isinstance(schema, dict):
         raise UsageError(f"The schema {path} is not a JSON object.")
-    check_schema(schema)
+    check_schema(schema, f"The schema {path}")
     return schema
 
 
