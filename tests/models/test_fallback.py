@@ -75,6 +75,7 @@ async def test_text_that_was_shown_before_is_declared_void() -> None:
         await transport.close()
     (void,) = [part for part in parts if isinstance(part, Retrying)]
     assert void.partial == "Only half of it" and void.failure.kind in TRANSIENT
+    assert void.attempt == 0, "the message says that another model is asked, not that this one is tried again"
 
 
 async def test_retries_come_before_the_fallback() -> None:

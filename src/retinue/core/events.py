@@ -84,8 +84,9 @@ class ThinkingDelta(Tagged, frozen=True, tag="thinking.delta"):
 
 
 class Retrying(Tagged, frozen=True, tag="model.retrying"):
-    """The request failed and will be made again after `delay` seconds. Deltas shown since
-    TurnStarted are void: `partial` keeps their text, so that nothing shown is lost."""
+    """The request failed and will be made again after `delay` seconds; `attempt` is 0 where another
+    model takes over. Deltas shown since TurnStarted are void: `partial` keeps their text, so that
+    nothing shown is lost."""
 
     attempt: int
     delay: float

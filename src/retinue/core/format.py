@@ -102,10 +102,12 @@ def _units(seconds: int) -> str:
 
 
 def retry_text(problem: str, delay: float, attempt: int) -> str:
-    """Say that a request is made again, and after how long. What a provider says need not end as
-    a sentence does."""
+    """Say that a request is made again, and after how long; with attempt 0, of another model. What a
+    provider says need not end as a sentence does."""
     text = problem.rstrip()
     end = "" if text.endswith((".", "!", "?", "…")) else "."
+    if attempt == 0:
+        return f"{text}{end} Another model is asked."
     return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt})."
 
 

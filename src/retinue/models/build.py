@@ -169,7 +169,7 @@ class Fallback:
                 failed = message or AssistantMessage((), "error", model=before, failure=failure)
                 yield Finished(failed)
                 return
-            yield Retrying(1, 0.0, failure, partial="".join(shown))
+            yield Retrying(0, 0.0, failure, partial="".join(shown))
             yield Noted("model-fallback", f"{self.info.full_name} took over from {before}: {failure.message}")
             if self.after_switch is not None:
                 await self.after_switch(before, self.info.full_name)
