@@ -43,7 +43,7 @@ check: $(CHECK) ## check style and types, run the fast tests: for every change, 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 $(FAST)
+	$(BIN)/pytest -n 2 --dist worksteal $(FAST)
 
 test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/ruff check .
@@ -51,10 +51,10 @@ test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 coverage: $(DEV) ## run all tests and print what they do not reach
-	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate

@@ -118,7 +118,7 @@ class Listener(ThreadingHTTPServer):
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     with Listener() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.program.model_server import Reply, Request
 
-KILLS = int(os.environ.get("RETINUE_KILLS", "12"))
+KILLS = int(os.environ.get("RETINUE_KILLS", "6"))
 TURNS = 5
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.program.worktree_drill.drill import run_drill
 
-RUNS, SEED = 12, 20
+RUNS, SEED = 8, 20
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ToolEnded
 from retinue.runs.node import RunNode
 
-STORIES = int(os.environ.get("RETINUE_STORIES", "60"))
+STORIES = int(os.environ.get("RETINUE_STORIES", "40"))
 MODES = st.sampled_from(["async", "smart", "group"])
 WHICH = st.integers(0, 5)
 STEP = st.one_of(

@@ -22,7 +22,7 @@ from retinue.core.spec import AgentSpec
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.supervisor import Supervisor
 
-TREES = int(os.environ.get("RETINUE_TREES", "40"))
+TREES = int(os.environ.get("RETINUE_TREES", "25"))
 DEPTH = 3
 TIMEOUT = 400
 """Steps of the fake clock. A wait for a result is bounded by 270 seconds: longer is a deadlock."""

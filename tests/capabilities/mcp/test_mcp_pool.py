@@ -310,7 +310,7 @@ async def test_web_servers_that_speak_something_else(
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
+        threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
         config = read_server("web", {"url": f"http://127.0.0.1:{web.server_port}/"}, {}, origin="test")
         assert config is not None
         with pytest.raises(CannotStartError, match=words):

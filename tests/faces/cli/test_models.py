@@ -92,7 +92,7 @@ def test_a_server_of_ones_own_is_asked_for_its_models(run: Run, tmp_path: Path) 
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         settings(tmp_path, {"providers": {"ollama": {"baseUrl": f"http://127.0.0.1:{server.server_address[1]}"}}})
         done = run("list")
         server.shutdown()

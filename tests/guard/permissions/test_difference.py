@@ -1,7 +1,11 @@
-"""Whatever bash starts, the judge has seen, or it has said that it cannot judge the text."""
+"""Whatever bash starts, the judge has seen, or it has said that it cannot judge the text.
+
+RETINUE_TEXTS=50000 tries more random texts.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -10,14 +14,16 @@ from tests.guard.permissions.difference import holes, suite_texts, texts
 from retinue.guard.permissions.shell import analyse
 from retinue.guard.sandbox.kernel import can_confine
 
+TEXTS = int(os.environ.get("RETINUE_TEXTS", "2000"))
+
 pytestmark = pytest.mark.skipif(not can_confine(), reason="random shell texts only run inside the walls")
 
 
 def test_bash_starts_nothing_that_the_judge_did_not_see_in_a_random_text() -> None:
-    found, readable, calls = holes(texts(5_000, random.Random(14)))
+    found, readable, calls = holes(texts(TEXTS, random.Random(14)))
     assert found == []
-    assert readable > 500, "the generator must make texts that can be read"
-    assert calls > 1_000, "and bash must have started something"
+    assert readable > TEXTS / 10, "the generator must make texts that can be read"
+    assert calls > TEXTS / 5, "and bash must have started something"
 
 
 def test_bash_starts_nothing_unseen_in_the_texts_of_the_suite() -> None:
