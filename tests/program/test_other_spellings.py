@@ -81,3 +81,14 @@ def test_a_parent_reads_the_transcript_of_its_agent_and_twins_of_twins_repeat_no
     assert prompts["third"].startswith(prompts["main"])
     for text in ("<sub_agent_context>", "# Environment", "<agent_instructions>"):
         assert prompts["third"].count(text) == 1, text
+
+
+def test_a_model_that_writes_patches_is_not_shown_edit_as_well_and_stays_within_the_budget(
+    project: Project, serve: Any
+) -> None:
+    server = serve(lambda request: Reply("done"))
+    assert project.retinue("-p", "go", env={"RETINUE_MODEL": "anthropic/gpt-6.1-sol"}).returncode == 0
+    body = server.requests[0].body
+    names = [tool["name"] for tool in body["tools"]]
+    assert "apply_patch" in names and "write" in names and "edit" not in names
+    assert len(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()) / 4 <= 3_000

@@ -127,6 +127,21 @@ async def test_a_link_is_not_followed_to_the_file_that_would_be_deleted(tmp_path
 def test_models_of_openai_get_it_where_they_may_edit_and_write() -> None:
     tools = tuple(builtin_tools().values())
     assert [tool.spec.name for tool in with_patches(tools, "gpt-5.1")][-1] == "apply_patch"
-    assert with_patches(tools, "claude-sonnet-4-5") == tools
+    assert all(with_patches(tools, model) == tools for model in ("claude-sonnet-4-5", "gpt-4o", "gpt-oss-20b"))
     reading = tuple(builtin_tools(["read", "edit"]).values())
     assert with_patches(reading, "gpt-5.1") == reading
+
+
+async def test_it_is_shown_in_the_place_of_edit_which_can_still_be_called(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "a.txt").write_text("old\n")
+    context = ToolContext("run-1", (root,), root / "outputs")
+    tools = with_patches(tuple(builtin_tools(["read", "edit", "write"]).values()), "gpt-6.1-sol")
+    model = ScriptedModel(
+        Turn(Call("read", {"path": "a.txt"})),
+        Turn(Call("edit", {"path": "a.txt", "old_string": "old", "new_string": "new"})),
+        "ok",
+    )
+    await drive(model, tools=list(tools), context=context)
+    assert [spec.name for spec in model.requests[0].tools] == ["read", "write", "apply_patch"]
+    assert (root / "a.txt").read_text() == "new\n"

@@ -241,3 +241,12 @@ class Tool(Protocol):
 
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 """Puts something around each tool of a run."""
+
+
+def shown_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """Return the tools that a request shows. A model that writes patches is not shown edit as well;
+    a call of it works all the same."""
+    shown = tuple(specs)
+    if any(spec.name == "apply_patch" for spec in shown):
+        shown = tuple(spec for spec in shown if spec.name != "edit")
+    return shown

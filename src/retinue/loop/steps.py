@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from retinue.core.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
 from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
 from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
-from retinue.core.tool import Tool, ToolOutput
+from retinue.core.tool import Tool, ToolOutput, shown_specs
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals
 from retinue.loop.answer import ModelTurn, Tally, failure_of, mend_history, settle_message, used_ids
@@ -47,7 +47,7 @@ class Steps:
         tools: tuple[Tool, ...] = (*job.tools, *([self._submission] if self._submission else []))
         self._specs = {spec.name: spec for spec in (tool.spec for tool in tools)}
         self._tools = dict(zip(self._specs, tools, strict=True))
-        self._offered = tuple(self._specs.values())
+        self._offered = shown_specs(self._specs.values())
         history = mend_history(job.history)
         self._used = used_ids(history)
         self._conversation = MeasuredConversation(overhead(job.system, self._offered), history)

@@ -18,6 +18,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
+from retinue.models.efforts import version_of
 from retinue.runs.bounds import STARTING, startable_types
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
@@ -151,15 +152,16 @@ def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
     return frozenset(found)
 
 
-_WRITES_PATCHES = re.compile(r"(^|[/:])(gpt-|codex)", re.IGNORECASE)
-"""Models that were trained on apply_patch."""
+def writes_patches(model: str) -> bool:
+    """Return whether a model was trained on apply_patch: GPT from 4.1 on, and Codex."""
+    return (version_of(model, "gpt-") or (0, 0)) >= (4, 1) or "codex" in model.lower()
 
 
 def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
     """With apply_patch for models that write patches, where the run may edit and write files: each
-    file of a patch goes through those two tools."""
+    file of a patch goes through those two tools. It is shown in the place of edit (`shown_specs`)."""
     names = {tool.spec.name for tool in tools}
-    if not {"edit", "write"} <= names or "apply_patch" in names or not _WRITES_PATCHES.search(model):
+    if not {"edit", "write"} <= names or "apply_patch" in names or not writes_patches(model):
         return tools
     from retinue.tools.apply_patch import ApplyPatchTool
 
