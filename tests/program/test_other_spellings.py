@@ -33,7 +33,7 @@ def test_claude_codes_calls_work_and_a_background_command_ends_with_its_run(proj
     (run,) = project.json("runs", "list", "--json")["runs"]
     notes = project.json("runs", "show", run["id"], "--json")["outcome"]["notes"]
     assert [note for note in notes if "when the run ended, and stopped: shell-1: echo $$ > pid" in note]
-    assert "Created note.txt" in said[0] and "Made the edit in note.txt" in said[1]
+    assert "Created note.txt (1 line, 8B)" in said[0] and "Made the edit in note.txt" in said[1]
     assert "shell-1 still running" in said[2] and "up" in said[2] + said[3]
     assert "one TWO" in said[4]
     pid = int((project.cwd / "pid").read_text())

@@ -126,8 +126,9 @@ async def test_a_link_is_not_followed_to_the_file_that_would_be_deleted(tmp_path
 
 def test_models_of_openai_get_it_where_they_may_edit_and_write() -> None:
     tools = tuple(builtin_tools().values())
-    assert [tool.spec.name for tool in with_patches(tools, "gpt-5.1")][-1] == "apply_patch"
-    assert all(with_patches(tools, model) == tools for model in ("claude-sonnet-4-5", "gpt-4o", "gpt-oss-20b"))
+    for model in ("gpt-4.1", "gpt-5.1", "openai/gpt-oss-20b", "gpt-5.2-codex"):
+        assert [tool.spec.name for tool in with_patches(tools, model)][-1] == "apply_patch"
+    assert all(with_patches(tools, model) == tools for model in ("claude-sonnet-4-5", "gpt-4o"))
     reading = tuple(builtin_tools(["read", "edit"]).values())
     assert with_patches(reading, "gpt-5.1") == reading
 

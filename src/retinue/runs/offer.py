@@ -153,8 +153,9 @@ def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
 
 
 def writes_patches(model: str) -> bool:
-    """Return whether a model was trained on apply_patch: GPT from 4.1 on, and Codex."""
-    return (version_of(model, "gpt-") or (0, 0)) >= (4, 1) or "codex" in model.lower()
+    """Return whether a model was trained on apply_patch: GPT from 4.1 on, gpt-oss and Codex."""
+    name = model.lower()
+    return (version_of(name, "gpt-") or (0, 0)) >= (4, 1) or "gpt-oss" in name or "codex" in name
 
 
 def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:

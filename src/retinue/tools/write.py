@@ -125,4 +125,6 @@ def _report(confined: Confined, content: str, change: Change) -> str:
     elif change.old == change.new:
         did = "Unchanged:"
     kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
-    return f"{did} {confined.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"
+    lines = line_count(content)
+    counted = "1 line" if lines == 1 else f"{lines} lines"
+    return f"{did} {confined.shown} ({counted}, {format_bytes(len(change.new))}{kept})"
