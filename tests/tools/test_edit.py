@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
-from retinue.tools.base import builtin_tools
+from retinue.tools.base import ToolError, builtin_tools
 from retinue.tools.content import Edit, apply, content_hash, forms_of
 from retinue.tools.file_change import short_diff, unified
 

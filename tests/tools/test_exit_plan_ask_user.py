@@ -7,7 +7,7 @@ from typing import Any
 from retinue.core.tool import Reply, ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.base import companion_tools
-from retinue.tools.questions import FinalPlanTool
+from retinue.tools.companions import FinalPlanTool
 
 
 class Person:

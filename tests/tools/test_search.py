@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.tools import ripgrep as rg
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.search import compile_glob
 
 

@@ -18,18 +18,18 @@ from msgspec.structs import replace
 
 from retinue.core.events import Body, TurnEnded, TurnStarted
 from retinue.core.messages import Document, Image, Text, Thinking, ToolCall
-from retinue.guard.secret_tokens import SHORTEST_TOKEN, tokens
 from retinue.guard.secrets import (
     FAMILIES,
     KEY_BEGIN,
     REDACTED,
+    SHORTEST_TOKEN,
     Family,
     SecretRule,
     Span,
     compiled,
     cut_out,
     private_keys,
-    secret_values,
+    tokens,
 )
 from retinue.models.keys import environment as process_environment
 
@@ -231,6 +231,32 @@ class Redactor:
             return False
         node = f'"{key}": "'
         return self(f'{node}{value}"').startswith(f"{node}{REDACTED.decode()}") and value != REDACTED.decode()
+
+
+def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose names say that they are secret, longest first. Values that
+    could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
+    found = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+_VARIABLE = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|PAT)(?:_ID|_BASE64|_\d+)?$",
+    re.IGNORECASE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the variable of this name holds a secret, going by the name alone."""
+    return _VARIABLE.search(name) is not None
+
+
+def _is_telling(value: str) -> bool:
+    # Hiding an ordinary word would hide it everywhere in the log.
+    if len(value) < 8 or value[0] in "/.~" or any(character.isspace() for character in value):
+        return False
+    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return mixed or len(value) >= 16
 
 
 def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ async def choose_tools(plan: LaunchPlan) -> None:
     suitable = suited(plan.request, project.tools, can_ask=project.can_ask, heard=plan.heard, mode=plan.mode)
     plan.available = dict(suitable)
     if "exit_plan" in plan.available and not project.can_ask:
-        from retinue.tools.questions import FinalPlanTool
+        from retinue.tools.companions import FinalPlanTool
 
         plan.available["exit_plan"] = FinalPlanTool()
     if plan.may_spawn and plan.delegation is not None:

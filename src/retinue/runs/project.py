@@ -301,7 +301,7 @@ class Project:
     def tool_environment(self) -> Mapping[str, str]:
         """What programs that tools start may see: everything but values that are secret, and those
         that the user passes on by name."""
-        from retinue.guard.secrets import secret_values
+        from retinue.guard.redact import secret_values
 
         passed = self.settings.settings.sandbox_pass_environment
         hidden = set(secret_values(self.environment))

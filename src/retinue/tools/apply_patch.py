@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import Edit, apply
 from retinue.tools.file_change import check_fresh, read_whole
 from retinue.tools.paths import confine, spot

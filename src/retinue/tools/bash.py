@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import Capture
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
 

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import StreamCleaner, head_and_tail
 from retinue.tools.processes import ProcessEnd, run_program
 

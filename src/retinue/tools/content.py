@@ -15,8 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Properties
+from retinue.tools.base import Arguments, Properties, ToolError
 
 SNIFFED = 8192
 """How many leading bytes decide what a file is."""

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import (
     PROPERTIES,
     SNIFFED,

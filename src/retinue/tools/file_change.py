@@ -20,7 +20,7 @@ from msgspec import Struct
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.process import lock_file
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.capture import head_and_tail
 from retinue.tools.content import content_hash
 from retinue.tools.paths import Confined, FolderEntry, open_regular, refuse_irregular, spot

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import FOLDER_NAMES, Arguments
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import FOLDER_NAMES, Aliases, Arguments, BuiltinTool, Properties
 from retinue.tools.paths import confine, folder_listing
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import hidden_flags, ripgrep, skipped_files

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import FOLDER_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import hidden_flags, ripgrep, skipped_files
 from retinue.tools.safe_dir import BY_DESCRIPTOR

@@ -17,7 +17,7 @@ from typing import Self
 from msgspec import Struct
 
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.safe_dir import BY_DESCRIPTOR, OPEN_FILE, OPEN_FOLDER, open_inner
 
 _DETOURS = frozenset({"", ".", ".."})

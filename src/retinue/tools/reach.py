@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import Text
 from retinue.core.tool import Tool, ToolContext, ToolOutput, failed
-from retinue.tools.arguments import PATH_NAMES
+from retinue.tools.base import PATH_NAMES
 
 _NAMES = ("path", *PATH_NAMES)
 After = Callable[[Path], str]

@@ -21,8 +21,7 @@ from retinue.core.format import format_bytes
 from retinue.core.messages import Document, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
 from retinue.tools.file_change import LARGEST
 from retinue.tools.paths import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.processes import own_variables, run_program
 
 SECONDS = 60.0

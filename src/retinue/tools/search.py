@@ -23,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 
 _BRACES = 64

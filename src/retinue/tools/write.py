@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from retinue.core.format import format_bytes
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import line_count
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
 from retinue.tools.file_change import Change, changed_by, check_fresh, read_whole, remove, rewrite, unified

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from retinue.capabilities.mcp.config import read_server
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.pool import Caller, Server
-from retinue.tools.server_process import CannotStartError
+from retinue.tools.processes import CannotStartError
 from tests.capabilities.mcp.conftest import HERE, Scene, alive, until
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retinue.guard.permissions.rule import GLOB
-from retinue.guard.permissions.shell import Script, analyse
+from retinue.guard.permissions.shell_grammar import analyse
+from retinue.guard.permissions.shell_step import Script
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy
 

@@ -11,7 +11,7 @@ import random
 import pytest
 from tests.guard.permissions.difference import holes, suite_texts, texts
 
-from retinue.guard.permissions.shell import analyse
+from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.sandbox.kernel import can_confine
 
 TEXTS = int(os.environ.get("RETINUE_TEXTS", "2000"))

@@ -26,7 +26,7 @@ from msgspec import Struct, to_builtins
 
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.paths import confine, open_regular, spot
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
 
@@ -287,7 +287,7 @@ def convert_tools(project: Project) -> dict[str, Tool]:
 async def convert_to_text(project: Project, call_id: str, path: str, context: ToolContext) -> str:
     """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
     from retinue.capabilities.convert.tool import ConvertContentTool
-    from retinue.tools.arguments import ToolError
+    from retinue.tools.base import ToolError
 
     tool = project.tools.get("convert_content")
     if tool is None and project.settings.settings.convert_enabled:

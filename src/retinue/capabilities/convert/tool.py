@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
-from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.attach import About, Converted, ConvertError, SourceDocument

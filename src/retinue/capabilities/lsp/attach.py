@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import Confinement
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
-    from retinue.tools.server_process import ErrorLog, ServerProcess
+    from retinue.tools.processes import ErrorLog, ServerProcess
 
 ANSWER_SECONDS, START_SECONDS, IDLE_SECONDS = 30.0, 30.0, 300.0
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
@@ -92,7 +92,7 @@ class Languages:
 
     async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
         from retinue.capabilities.lsp.protocol import ServerFailedError
-        from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
+        from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
         project = self._project
         log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)

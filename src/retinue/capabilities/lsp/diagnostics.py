@@ -15,7 +15,7 @@ from retinue.capabilities.lsp.session import LspSession, SourceFile, Unsupported
 from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, listed, problems, read_source, summary
 from retinue.capabilities.lsp.status import slot_for
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine
 from retinue.tools.processes import in_thread
 

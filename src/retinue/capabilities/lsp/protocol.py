@@ -16,7 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from retinue.capabilities.lsp.catalog import ServerKind
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 
 Code = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER_NOT_FOUND", "LSP_SERVER_FAILED", "LSP_TIMEOUT"]
 

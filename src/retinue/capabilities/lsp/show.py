@@ -17,7 +17,7 @@ from msgspec import Struct
 from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition, bad_input
 from retinue.capabilities.lsp.session import SourceFile, path_of
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.capture import head_and_tail
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 

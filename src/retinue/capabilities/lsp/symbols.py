@@ -14,7 +14,7 @@ from retinue.capabilities.lsp.pool import Slot
 from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import LspSession, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, Location
-from retinue.tools.arguments import ToolError
+from retinue.tools.base import ToolError
 from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from retinue.capabilities.lsp.protocol import LspError, bad_input
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError, explain
-from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError, explain
 from retinue.tools.paths import Confined, confine
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.tool_list import Listing, listing
-from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
+from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from mcp import Client

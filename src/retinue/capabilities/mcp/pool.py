@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
 from retinue.capabilities.mcp.tool_list import Listing, ListingMemory
-from retinue.tools.server_process import CannotStartError, ErrorLog
+from retinue.tools.processes import CannotStartError, ErrorLog
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult

@@ -18,7 +18,7 @@ from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
-from retinue.tools.server_process import CannotStartError
+from retinue.tools.processes import CannotStartError
 
 if TYPE_CHECKING:
     from retinue.agents.lint.subject import CheckResult, LintSubject

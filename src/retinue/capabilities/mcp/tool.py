@@ -22,7 +22,7 @@ from retinue.capabilities.mcp.tool_list import ServerTool, safe_keys
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
-from retinue.tools.server_process import CannotStartError
+from retinue.tools.processes import CannotStartError
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.tools.server_process import CannotStartError, ErrorLog, ServerProcess
+from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -10,8 +10,7 @@ from retinue.capabilities.skills.parse import Skill
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, names_of, parameters_of, read_prompt
+from retinue.tools.base import Aliases, Arguments, ToolError, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
 
 NAME = "skill"

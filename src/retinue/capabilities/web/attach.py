@@ -30,8 +30,7 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.core.toolnames import TOOLS
 from retinue.http.fetched import FetchError
 from retinue.runs.guard import RunGuards
-from retinue.tools.arguments import Arguments
-from retinue.tools.base import Aliases, Properties
+from retinue.tools.base import Aliases, Arguments, Properties
 from retinue.tools.delegation.frame import one_line
 
 if TYPE_CHECKING:

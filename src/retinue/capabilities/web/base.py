@@ -23,8 +23,7 @@ from msgspec.json import decode
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import BuiltinTool
+from retinue.tools.base import Arguments, BuiltinTool, ToolError
 from retinue.tools.delegation.frame import NOTE, frame_untrusted
 
 if TYPE_CHECKING:

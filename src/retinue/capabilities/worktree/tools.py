@@ -30,7 +30,7 @@ from retinue.runs.prompt import shipped
 
 if TYPE_CHECKING:
     from retinue.guard.permissions.call import JudgedCall
-    from retinue.guard.permissions.shell import Step
+    from retinue.guard.permissions.shell_step import Step
     from retinue.runs.bounds import Isolation
 
 
@@ -99,7 +99,7 @@ def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context
     from retinue.guard.permissions.locations import RunFolders
     from retinue.guard.permissions.match import starts_others
     from retinue.guard.permissions.rule import shown
-    from retinue.guard.permissions.shell.commands import edited_paths
+    from retinue.guard.permissions.shell_commands import edited_paths
 
     folders = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
     call = JudgedCall(ToolUse("bash", arguments), folders)

@@ -123,7 +123,7 @@ async def _check(configs: list[ServerConfig], project: Project, seconds: float) 
 async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[str, Any]:
     from retinue.capabilities.mcp.pool import loop_pool
     from retinue.capabilities.mcp.servers import is_trusted, pool_options
-    from retinue.tools.server_process import CannotStartError
+    from retinue.tools.processes import CannotStartError
 
     told = {**describe(config, project), "works": False, "tools": [], "notes": []}
     if not is_trusted(config, project):

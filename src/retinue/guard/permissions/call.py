@@ -18,9 +18,9 @@ from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
-from retinue.guard.permissions.shell import Script, Step, analyse
-from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, read_paths, searched
-from retinue.guard.permissions.shell.step import has_option
+from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched
+from retinue.guard.permissions.shell_grammar import analyse
+from retinue.guard.permissions.shell_step import Script, Step, has_option
 
 if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms

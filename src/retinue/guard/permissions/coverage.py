@@ -24,8 +24,8 @@ from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
 from retinue.guard.permissions.rule import GLOB, HOLE, READING, WRITING, YES, Rule, is_known, match, shown
-from retinue.guard.permissions.shell.commands import edited_paths, needs_outside, operands, read_paths
-from retinue.guard.permissions.shell.step import CARRIERS, Opened, Script, Step, has_option
+from retinue.guard.permissions.shell_commands import edited_paths, needs_outside, operands, read_paths
+from retinue.guard.permissions.shell_step import CARRIERS, Opened, Script, Step, has_option
 
 _FOLDERS = dialect_folders() | frozenset(
     {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}

@@ -34,8 +34,8 @@ from retinue.guard.permissions.match import allowed_form, allows, restricts, sta
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
-from retinue.guard.permissions.shell.commands import operands
-from retinue.guard.permissions.shell.step import INTERPRETERS, SHELLS, Script, Step
+from retinue.guard.permissions.shell_commands import operands
+from retinue.guard.permissions.shell_step import INTERPRETERS, SHELLS, Script, Step
 
 _SPECIAL = re.compile(r"([*?\[\]\\!#])")
 _DEPTH = {

@@ -29,15 +29,15 @@ from retinue.guard.permissions.rule import (
     match,
     names_tool,
 )
-from retinue.guard.permissions.shell import Step, analyse
-from retinue.guard.permissions.shell.commands import (
+from retinue.guard.permissions.shell_commands import (
     SPEAKING,
     WRITERS,
     git_without_globals,
     makes_programs_load_code,
     sets_only_harmless,
 )
-from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, carries_code, has_option
+from retinue.guard.permissions.shell_grammar import analyse
+from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries_code, has_option
 
 _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")

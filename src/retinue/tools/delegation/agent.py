@@ -11,8 +11,7 @@ from retinue.core.format import format_duration
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.usage import Budget
 from retinue.errors import UsageError
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, Properties
+from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import (
     DelegationTool,
     Live,

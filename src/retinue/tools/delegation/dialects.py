@@ -17,8 +17,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.loop.result import ErrorCode, RunReport, refused, result_object
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, Properties
+from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import DelegationTool, Items, bound_text, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.describe import Wording, fill
 from retinue.tools.delegation.frame import as_data, one_line

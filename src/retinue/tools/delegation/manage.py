@@ -9,8 +9,7 @@ from retinue.core.delegation import ChildView, Refusal, WaitEnd
 from retinue.core.format import format_wait
 from retinue.core.messages import Text
 from retinue.core.tool import ToolContext, ToolOutput, failed, ok
-from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, Properties
+from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, bound_text, flag_property, text_property
 from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import (

@@ -21,7 +21,7 @@ from retinue.core.delegation import ChildView, Refusal, Status
 from retinue.core.format import format_cost, format_count, format_duration, session_tokens
 from retinue.core.outcome import CUT_OFF, SUCCESS
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import Arguments, ToolError
+from retinue.tools.base import Arguments, ToolError
 from retinue.tools.delegation.base import MOST
 from retinue.tools.delegation.frame import framed, one_line
 from retinue.tools.processes import in_thread

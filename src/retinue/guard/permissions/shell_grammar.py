@@ -1,20 +1,31 @@
-"""Read the part of the shell's language that we read exactly as bash does.
+"""From a command line to what it starts, where that can be read for certain.
 
-That part is small: simple commands of plain words and quoted strings, file name patterns, `&&`,
-`||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text raises `UnreadableError`:
-nothing is then claimed about what it does. `tests/guard/permissions/test_difference.py` runs random
-texts under bash and compares what it starts with what was read here.
+Only a small part of the shell's language is read, exactly as bash reads it: simple commands of plain words and quoted
+strings, file name patterns, `&&`, `||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text
+raises `UnreadableError`: nothing is then claimed about what it does. `tests/guard/permissions/test_difference.py` runs
+random texts under bash and compares what it starts with what was read here.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
 from retinue.guard.permissions.rule import GLOB
-from retinue.guard.permissions.shell.step import Opened
+from retinue.guard.permissions.shell_commands import is_harmless_variable, why_opaque
+from retinue.guard.permissions.shell_step import (
+    SHELLS,
+    WRAPPERS,
+    Opened,
+    Script,
+    Step,
+    shell_code,
+    unwrap,
+    why_unreadable,
+)
 
 LONGEST = 10_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
@@ -227,12 +238,9 @@ class _Lexer:
 
 
 _WHY = {
-    "$": "it holds a substitution",
-    "`": "it holds a substitution",
-    "(": "it holds a subshell, a function or a process substitution",
-    ")": "it holds a subshell, a function or a process substitution",
-    "{": "it holds braces",
-    "}": "it holds braces",
+    **dict.fromkeys("$`", "it holds a substitution"),
+    **dict.fromkeys("()", "it holds a subshell, a function or a process substitution"),
+    **dict.fromkeys("{}", "it holds braces"),
 }
 
 
@@ -306,3 +314,80 @@ def _command_name(word: _Word) -> str:
     if word.text.split() != [word.text]:
         raise UnreadableError("the name of a program holds blanks")
     return word.text
+
+
+_DEEPEST = 4
+_MOST_STEPS = 200
+_MOST_WORDS = 4_000
+
+
+@lru_cache(maxsize=256)
+def analyse(command: str) -> Script:
+    """Return what `command` starts. Never raise: `doubts` say why a text cannot be judged."""
+    reader = _Reader()
+    try:
+        steps = reader.steps(command, 0)
+    # Deep nesting may exhaust the stack before our own limit is reached.
+    except (UnreadableError, RecursionError) as error:
+        return Script(doubts=(str(error) or "it is nested too deeply",))
+    return Script(tuple(steps), tuple(reader.opened), tuple(reader.moves))
+
+
+class _Reader:
+    """Collects what belongs to the command line as a whole, over all texts inside it."""
+
+    def __init__(self) -> None:
+        self.opened: list[Opened] = []
+        self.moves: list[str] = []
+        self._count = 0
+
+    def steps(self, source: str, depth: int) -> list[Step]:
+        if depth > _DEEPEST:
+            raise UnreadableError("it is nested too deeply")
+        sentence: Sentence = read_sentence(source)
+        self.opened += sentence.opened
+        return [self._of_command(command, depth) for command in sentence.commands]
+
+    def _of_command(self, command: SimpleCommand, depth: int) -> Step:
+        if not command.words:
+            for name, _ in command.assigned:
+                if not is_harmless_variable(name):
+                    raise UnreadableError(f"it sets {name} for all that follows")
+            return Step((":",), command.assigned)
+        return self._step(command.words, command.assigned, depth)
+
+    def _step(self, words: tuple[str, ...], assigned: tuple[tuple[str, str], ...], depth: int) -> Step:
+        self._count += 1
+        if self._count > _MOST_STEPS or len(words) > _MOST_WORDS:
+            raise UnreadableError("it starts too many commands, or hands one too many words")
+        name = words[0].rpartition("/")[2]
+        strange = why_unreadable(name, words)
+        if strange:
+            raise UnreadableError(strange)
+        if name == "cd":
+            self.moves.append(words[1] if len(words) > 1 else "~")
+        inner = self._inner(name, words, depth)
+        for variable, _ in assigned:
+            if not is_harmless_variable(variable):
+                return Step(words, assigned, tuple(inner or ()), opaque=f"{variable} may change what {name} does")
+        if inner is not None:
+            return Step(words, assigned, tuple(inner), transparent=True)
+        return Step(words, assigned, opaque=why_opaque(name, words))
+
+    def _inner(self, name: str, words: tuple[str, ...], depth: int) -> list[Step] | None:
+        """Return the commands that this one starts; None where it does more, or that is unknown."""
+        if name == "eval":
+            text = " ".join(words[1:])
+            if GLOB in text:
+                raise UnreadableError("the text of a command is known only when it runs")
+            return self.steps(text, depth + 1)
+        if name in SHELLS:
+            code = shell_code(words)
+            return None if code is None else self.steps(code, depth + 1)
+        if name not in WRAPPERS or words[1:2] in (("-v",), ("-V",)):
+            return None
+        wrapped = unwrap(words)
+        if wrapped is None:
+            return None
+        rest, assigned = wrapped
+        return [self._step(rest, assigned, depth + 1)]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from retinue.guard.permissions.rule import GLOB
+
 SYSTEM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
 
 
@@ -211,3 +213,29 @@ def shell_code(words: tuple[str, ...]) -> str | None:
     if len(words) < 3 or words[1] not in _CODE_FLAGS or words[2].startswith(("-", "+")):
         return None
     return words[2]
+
+
+_MEANING_CHANGERS = frozenset(
+    "alias unalias shopt set enable hash fc bind complete compgen compopt history trap source . let declare typeset"
+    " local readonly export unset read mapfile readarray getopts builtin caller logout suspend disown fg bg ulimit"
+    " umask shift return break continue pushd popd dirs times wait jobs".split()
+)
+"""Builtins that change what later commands mean, set variables, or carry out text out of sight."""
+
+
+def why_unreadable(name: str, words: tuple[str, ...]) -> str:
+    """Return why the words of a command do not tell what the command line does; "" if they may."""
+    if name in _MEANING_CHANGERS:
+        return f"{name} changes what later commands mean, or carries out text"
+    # In `bash script.sh` the first word is a file, and not an option that makes it something else.
+    runs_file = len(words) > 1 and not words[1].startswith(("-", "+", GLOB))
+    if name in SHELLS and shell_code(words) is None and not runs_file:
+        return "a shell gets its commands from elsewhere"
+    subscripts = any("[" in word[:-1] or "$" in word or "`" in word for word in words[1:])
+    if name in ("test", "[") and (subscripts or {"-v", "-R"} & set(words)):
+        return f"{name} may carry out the subscript of a variable"
+    if name == "printf" and words[1:2] and words[1].startswith("-v"):
+        return "printf sets a variable"
+    if name == "cd" and (len(words) > 2 or words[1:2] == ("-",)):
+        return "where cd leads is known only when it runs"
+    return ""

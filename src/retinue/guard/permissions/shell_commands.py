@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from retinue.guard.permissions.rule import is_known
-from retinue.guard.permissions.shell.step import Step, has_option
+from retinue.guard.permissions.shell_step import SHELLS, WRAPPERS, Step, carries_code, has_option
 
 SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "exit"})
 """Programs that never take their arguments for files."""
@@ -332,4 +332,17 @@ def git_starts_program(words: tuple[str, ...]) -> str:
             return f"git {verb} {word[:2]}… can start a program"
         if "ext::" in word:
             return "git is handed a command as an address"
+    return ""
+
+
+def why_opaque(name: str, words: tuple[str, ...]) -> str:
+    """Return why the words of a command do not tell what it starts; "" if they do."""
+    if name in SHELLS:
+        return f"{name} carries out a file"
+    if name in WRAPPERS and words[1:2] not in (("-v",), ("-V",)):
+        return f"{name} starts a command that is not certain"
+    if name == "git":
+        return git_starts_program(words[1:])
+    if carries_code(words):
+        return f"{name} carries out text that is not a shell's"
     return ""
