@@ -143,12 +143,12 @@ sys.path.insert(0, sys.argv.pop())
 from audit_bench import Bench
 bench = Bench(Path(sys.argv[1]))
 run = bench.run("run-1")
-real = writing._replace
+real = writing.replace_entry
 def replace(*arguments):
     if sys.argv[2] == "after":
         real(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
-writing._replace = replace
+writing.replace_entry = replace
 import asyncio
 async def main():
     await run.use("read", path="a.txt")

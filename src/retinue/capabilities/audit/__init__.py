@@ -44,7 +44,7 @@ class AuditCapability(Capability):
     async def close_project(self, project: Project) -> None:
         attach = sys.modules.get("retinue.capabilities.audit.attach")
         if attach is not None and project.has_part(attach.CheckpointStore):
-            await attach.close_checkpoints(project)
+            await project.part(attach.CheckpointStore).close(project)
 
 
 def _audit(node: RunNode) -> Audit:

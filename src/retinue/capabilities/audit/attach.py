@@ -63,19 +63,13 @@ class CheckpointStore:
         """Whether this process has recorded anything."""
         return "store" in self.__dict__
 
-    async def close(self) -> None:
+    async def close(self, project: Project) -> None:
+        """Drop old checkpoints if this process has made some, and close their files."""
         if self.used:
+            from retinue.capabilities.audit.retention import tidy
+
+            await tidy(project)
             self.store.close()
-
-
-async def close_checkpoints(project: Project) -> None:
-    """Drop old checkpoints if this process has made some, and close their files."""
-    checkpoints = project.part(CheckpointStore)
-    if checkpoints.used:
-        from retinue.capabilities.audit.retention import tidy
-
-        await tidy(project)
-    await checkpoints.close()
 
 
 class Audit:
@@ -190,13 +184,13 @@ class Audit:
         """Return the outcome with what the record adds to it: files put back, the line of record,
         and what a parent must read again. A record that fails takes no outcome away."""
         try:
-            return await self._finished(outcome)
+            return await self._complete(outcome)
         except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
             return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
         finally:
             self._effects.clear()  # an ended run stays in memory for a while
 
-    async def _finished(self, outcome: Outcome) -> Outcome:
+    async def _complete(self, outcome: Outcome) -> Outcome:
         spec = self._node.handle.launch.request.spec
         notes: list[str] = []
         if self._notices is not None:
@@ -251,7 +245,10 @@ class Audit:
         if above is None:
             return [line]
         known = above.seen
-        stale = [path for path in files if path in known and known[path] != files[path]]
+        stale = []
+        for path, after in files.items():
+            if path in known and known[path] != after:
+                stale.append(path)
         if not stale:
             return [line]
         names = name_first(self._shown(stale), MOST_NAMED)
@@ -263,7 +260,7 @@ class Audit:
         if self._project.part(CheckpointStore).used:
             ids = [self._node.id, *(child.id for child in self._node.descendants())]
             for row in self._project.part(CheckpointStore).store.of_runs(ids):
-                if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):
+                if not row.has_folder:
                     found[row.path] = row.after_hash
         for effect in self._effects.values():
             for write in effect.writes:
@@ -282,8 +279,12 @@ class Audit:
         if not self._resumed:
             return []
         found = self._project.log.reader.ordered(self._node.id, ("tool.ended",))
-        bodies = [event.body for _, event in found if isinstance(event.body, ToolEnded)]
-        return [body.effect for body in bodies if body.call_id not in self._effects]
+        effects = []
+        for _, event in found:
+            body = event.body
+            if isinstance(body, ToolEnded) and body.call_id not in self._effects:
+                effects.append(body.effect)
+        return effects
 
 
 class Audited:
@@ -311,9 +312,12 @@ class Audited:
         writes = await self._audit.end()
         if not writes:
             return output
-        told = {write.path for write in output.effect.writes}
-        more = tuple(write for write in writes if write.path not in told)
-        return replace(output, effect=replace(output.effect, writes=(*output.effect.writes, *more)))
+        every = list(output.effect.writes)
+        told = {write.path for write in every}
+        for write in writes:
+            if write.path not in told:
+                every.append(write)
+        return replace(output, effect=replace(output.effect, writes=tuple(every)))
 
 
 class _Ledger:
@@ -346,14 +350,15 @@ def undone_event(
     done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
 ) -> Undone:
     """Return what an undo did, as an event."""
-    return Undone(
-        restored=tuple(each.path for each in done if each.fate == "restored"),
-        removed=tuple(each.path for each in done if each.fate == "removed"),
-        kept=tuple(f"{each.path} ({each.detail})" for each in done if each.fate in ("kept", "failed")),
-        turn=turn,
-        by=by,
-        forced=forced,
-    )
+    restored, removed, kept = [], [], []
+    for each in done:
+        if each.fate == "restored":
+            restored.append(each.path)
+        elif each.fate == "removed":
+            removed.append(each.path)
+        elif each.fate in ("kept", "failed"):
+            kept.append(f"{each.path} ({each.detail})")
+    return Undone(tuple(restored), tuple(removed), tuple(kept), turn=turn, by=by, forced=forced)
 
 
 def _command(name: str, arguments: Mapping[str, Any]) -> str:

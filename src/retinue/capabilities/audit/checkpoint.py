@@ -77,18 +77,18 @@ class Checkpoints:
                 return ()
             self._window = None
             try:
-                rows = self._changes(window, self._snapshots())
+                rows = attribute(self._store, window, changes_of(self._shadow, window, self._snapshots()))
                 self._store.end(window, rows)
             except OSError as error:
                 raise CheckpointError(str(error)) from error
             finally:
                 self._pulse.stop()
-            return touched(self._shadow, rows)
+            return touched_paths(self._shadow, rows)
 
     def recover(self) -> None:
         """Record what commands of this run did that were cut off with an earlier process."""
         for window in self._store.open_windows([self._ledger.who.run_id]):
-            rows, _ = unfinished(self._shadow, self._store, window, self._ledger.touched)
+            rows, _ = changes_so_far(self._shadow, self._store, window, self._ledger.touched)
             self._store.end(window, rows)
 
     def close(self) -> None:
@@ -100,7 +100,11 @@ class Checkpoints:
         if self._spaces is None:
             self._spaces = [ScannedRoot(self._shadow, root, self._ledger.who.run_id) for root in outermost(self._roots)]
         found = [space.snapshot(self._ledger.touched) for space in self._spaces]
-        self.left_out = tuple(f"{each.root}/{path}" for each in found for path in each.left_out)
+        left_out = []
+        for each in found:
+            for path in each.left_out:
+                left_out.append(f"{each.root}/{path}")
+        self.left_out = tuple(left_out)
         return found
 
     def _keep(self, window: CommandWindow) -> None:
@@ -108,10 +112,6 @@ class Checkpoints:
         for number, snapshot in enumerate(window.snapshots):
             ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
             self._shadow.commit(ref, snapshot, about, window.began)
-
-    def _changes(self, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
-        rows = changes_of(self._shadow, window, now)
-        return attributed(self._store, window, rows)
 
 
 PULSE_SECONDS = 0.25
@@ -167,7 +167,7 @@ def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot
     return rows
 
 
-def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
+def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
     """Return those of `rows` that the ledger does not know to be another run's."""
     theirs: dict[str, Changed] = {}  # of each path the last change counts
     for row in store.since(window.after_change):
@@ -175,7 +175,9 @@ def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -
             theirs[row.path] = row
     if not theirs or not rows:
         return rows
-    commands = {each.call_id + each.who.run_id: each.command for each in store.overlapping(window)}
+    commands: dict[str, str] = {}
+    for each in store.overlapping(window):
+        commands[each.call_id + each.who.run_id] = each.command
     mine: list[Changed] = []
     shared: list[tuple[int, str]] = []
     for row in rows:
@@ -196,7 +198,7 @@ def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -
     return mine
 
 
-def unfinished(
+def changes_so_far(
     shadow: Shadow, store: LedgerStore, window: CommandWindow, also: Iterable[str] = ()
 ) -> tuple[list[Changed], list[Changed]]:
     """Return what a command may have changed that was cut off with its process: all that differs from
@@ -210,7 +212,7 @@ def unfinished(
         until = pulse_file(store, window.who.run_id).stat().st_mtime + 2 * PULSE_SECONDS
     except OSError:
         until = window.began + 2 * PULSE_SECONDS
-    rows = attributed(store, window, changes_of(shadow, window, now))
+    rows = attribute(store, window, changes_of(shadow, window, now))
     sure: list[Changed] = []
     late: list[Changed] = []
     for row in rows:
@@ -230,10 +232,13 @@ def _changed_after(row: Changed, moment: float) -> bool:
         return False
 
 
-def touched(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
+def touched_paths(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
     """Return rows as they stand in an effect. Folders are left to the ledger."""
     found: list[TouchedPath] = []
-    files = [row for row in rows if not _is_folder(row)][:MOST_HASHED]
+    files: list[Changed] = []
+    for row in rows:
+        if not row.is_only_folder and len(files) < MOST_HASHED:
+            files.append(row)
     if not files:
         return ()
     with shadow.reading() as blobs:
@@ -260,10 +265,6 @@ def _row(window: CommandWindow, path: str, difference: Difference, digest: str |
         after=difference.after,
         after_hash=digest,
     )
-
-
-def _is_folder(row: Changed) -> bool:
-    return all(entry is None or entry.is_folder for entry in (row.before, row.after))
 
 
 def _hash(path: str, entry: PathState | None) -> str | None:

@@ -54,11 +54,15 @@ class ScannedRoot:
                 self._index.replace(self._base)
 
     def _take(self, also: Iterable[str]) -> RootSnapshot:
-        wanted = self._scan()
-        tracked = wanted.pop("H", set()) | wanted.pop("S", set())
-        gone = wanted.get("R", set())
-        news = (wanted.get("C", set()) | wanted.get("?", set())) - gone
-        news |= {path for path in self._relative(also) if path not in tracked and os.path.lexists(self.root / path)}
+        by_letter = self._scan()
+        tracked = by_letter.get("H", set()) | by_letter.get("S", set())
+        gone = by_letter.get("R", set())
+        news = (by_letter.get("C", set()) | by_letter.get("?", set())) - gone
+        above = str(self.root).rstrip("/") + "/"
+        for path in also:
+            below = path.removeprefix(above)
+            if below != path and below not in tracked and os.path.lexists(path):
+                news.add(below)
         small, large = self._sized(news)
         if len(tracked) + len(small) > self._shadow.limits.files:
             raise CheckpointError(f"the workspace has more than {self._shadow.limits.files:,} files")
@@ -66,12 +70,12 @@ class ScannedRoot:
         if small or drop:
             # --force-remove is for files that are still there but have grown too large.
             if large & tracked:
-                self._git(["update-index", "-z", "--force-remove", "--stdin"], _joined(large & tracked))
+                self._git(["update-index", "-z", "--force-remove", "--stdin"], _join(large & tracked))
             command = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"]
             if len(small) > _MANY:
                 # git writes files above the threshold straight into one pack.
                 command[:0] = ["-c", "core.bigFileThreshold=1"]
-            self._git(command, _joined(small | gone))
+            self._git(command, _join(small | gone))
             self._known = ""
         if not self._known:
             self._known = self._git(["write-tree"]).decode().strip()
@@ -81,7 +85,7 @@ class ScannedRoot:
         return RootSnapshot(str(self.root), self._known, usual, modes, folders, tuple(sorted(large)))
 
     def _scan(self) -> dict[str, set[str]]:
-        """Every path by git's letter for it: H known, C changed, R gone, ? new."""
+        """Return every path by git's letter for it: H known, C changed, R gone, ? new."""
         listed = self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])
         found: dict[str, set[str]] = {}
         for line in listed.split(b"\0"):
@@ -96,7 +100,7 @@ class ScannedRoot:
             said.append(f"--exclude-from={own}")
         for ours in (self._shadow.folder, self._shadow.folder.parent):
             with suppress(ValueError):
-                said.append(f"--exclude=/{_quoted(ours.relative_to(self.root).as_posix())}/")
+                said.append(f"--exclude=/{_quote(ours.relative_to(self.root).as_posix())}/")
         return said
 
     def _empty_folders(self) -> set[str]:
@@ -106,8 +110,12 @@ class ScannedRoot:
             if not line.endswith(b"/"):
                 continue
             top = os.fsdecode(line).rstrip("/")
-            inner = [os.path.relpath(folder, self.root) for folder, _, _ in os.walk(self.root / top)]
-            if not any(names for _, _, names in os.walk(self.root / top)):
+            inner = []
+            empty = True
+            for folder, _, names in os.walk(self.root / top):
+                inner.append(os.path.relpath(folder, self.root))
+                empty = empty and not names
+            if empty:
                 found.update(inner)
                 found.update(_parents(inner))
         return found
@@ -131,19 +139,15 @@ class ScannedRoot:
                 small.add(path)
         return small, large
 
-    def _relative(self, paths: Iterable[str]) -> list[str]:
-        root = str(self.root).rstrip("/") + "/"
-        return [path[len(root) :] for path in paths if path.startswith(root)]
-
     def _git(self, arguments: list[str], given: bytes = b"") -> bytes:
         return self._shadow.git(arguments, root=self.root, index=self._index, given=given)
 
 
-def _joined(paths: set[str]) -> bytes:
+def _join(paths: set[str]) -> bytes:
     return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     return "".join(f"\\{char}" if char in "*?[\\!#" else char for char in path)
 
 
@@ -174,7 +178,11 @@ def _permissions(root: Path, paths: Iterable[str]) -> tuple[tuple[int, int], dic
             counter = programs if bits & 0o100 else plain
             counter[bits] += 1
     usual = (_most_common(plain, 0o644), _most_common(programs, 0o755))
-    return usual, {path: bits for path, bits in every if bits != usual[bool(bits & 0o100)]}
+    exceptions = {}
+    for path, bits in every:
+        if bits != usual[bool(bits & 0o100)]:
+            exceptions[path] = bits
+    return usual, exceptions
 
 
 def _most_common(bits: Counter[int], default: int) -> int:

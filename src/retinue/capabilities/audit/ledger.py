@@ -28,7 +28,7 @@ class LeaseError(OSError):
 
 
 class RunLedger:
-    """`turn` and `call_id` are kept up to date by whoever drives the run."""
+    """The ledger of one run. The audit of the run keeps `turn` and `call_id` up to date."""
 
     def __init__(self, store: LedgerStore, shadow: Shadow | None, who: Who) -> None:
         self.who = who
@@ -44,7 +44,7 @@ class RunLedger:
 
     @contextmanager
     def lease(self, path: Path) -> Iterator[None]:
-        """Held while `path` is rewritten. Raises LeaseError after a long wait."""
+        """Hold the lease while `path` is rewritten. Raise LeaseError after a long wait."""
         key = str(path)
         with _locked(self._leases / f"{hashlib.sha256(os.fsencode(key)).digest()[0]:02x}", str(self.who), path):
             self._missing[key] = _missing_parents(path)
@@ -57,8 +57,8 @@ class RunLedger:
                     self._store.drop(announced)
 
     def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
-        """Under the lease, before the file is replaced or removed: from here on undo knows the way back,
-        whatever happens to this process."""
+        """Announce, under the lease, that the file is about to be replaced or removed: from here on undo knows the
+        way back, whatever happens to this process."""
         key = str(path)
         before, after, digest = None, None, None
         if old is not None:
@@ -75,11 +75,12 @@ class RunLedger:
         self.touched[key] = None
 
     def wrote(self, path: Path, before: str | None, after: str | None) -> None:
-        """It has happened: what was announced stays."""
+        """Record that the announced write has happened."""
         self._announced.pop(str(path), None)
 
     def changed_by(self, path: Path, current: str) -> str | None:
-        """`current` is the hash of what is there now; empty when nothing is."""
+        """Return who changed `path` last, if it was another run. `current` is the hash of what is there now; empty when
+        nothing is."""
         for row in self._store.of_path(str(path), limit=20):
             if not self._is(row, path, current):
                 continue
@@ -115,7 +116,7 @@ class RunLedger:
         )
 
     def _keep(self, data: bytes) -> str:
-        """Without a place to keep it the edit goes on; only undo will have to say so."""
+        """Store content for undo. Where it cannot be stored the edit goes on; only undo will have to say so."""
         if self._shadow is not None:
             with suppress(CheckpointError, OSError):
                 return self._shadow.keep(data)
@@ -123,7 +124,7 @@ class RunLedger:
 
 
 def _missing_parents(path: Path) -> list[str]:
-    """Folders above `path` that do not exist yet, the topmost first."""
+    """Return the folders above `path` that do not exist yet, the topmost first."""
     found: list[str] = []
     for folder in path.parents:
         if os.path.lexists(folder):
@@ -133,7 +134,7 @@ def _missing_parents(path: Path) -> list[str]:
 
 
 def _umask() -> int:
-    """The mask for new files, without changing it even for a moment: other threads write too."""
+    """Return the mask for new files, without changing it even for a moment: other threads write files meanwhile."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):
@@ -149,6 +150,7 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
+        # It is there, but belongs to somebody else.
         return True
     return True
 

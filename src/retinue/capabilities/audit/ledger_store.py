@@ -76,6 +76,16 @@ class Changed(Struct, frozen=True, kw_only=True):
     after_hash: str | None = None
     shared: tuple[str, ...] = ()
 
+    @property
+    def has_folder(self) -> bool:
+        """Whether a folder was or is there."""
+        return bool((self.before and self.before.is_folder) or (self.after and self.after.is_folder))
+
+    @property
+    def is_only_folder(self) -> bool:
+        """Whether no file or link was or is there."""
+        return (self.before is None or self.before.is_folder) and (self.after is None or self.after.is_folder)
+
 
 class CommandWindow(Struct, frozen=True, kw_only=True):
     """A command at work, from the checkpoint before it to the one after. `after_change` is the
@@ -122,12 +132,12 @@ class LedgerStore:
             return [self._insert(connection, row) for row in rows]
 
     def drop(self, ids: Iterable[int]) -> None:
-        """Takes back rows of changes that were announced and did not happen."""
+        """Take back rows of changes that were announced and did not happen."""
         with self._transaction() as connection:
             connection.executemany("DELETE FROM changes WHERE id=?", [(each,) for each in ids])
 
     def share(self, pairs: Iterable[tuple[int, str]]) -> None:
-        """Another run may have made these changes instead."""
+        """Record that another run may have made these changes instead."""
         with self._transaction() as connection:
             connection.executemany("UPDATE changes SET shared=trim(shared || ' ' || ?2) WHERE id=?1", list(pairs))
 
@@ -136,7 +146,7 @@ class LedgerStore:
         return self._changes(f"WHERE run_id IN ({marks}) ORDER BY id", run_ids)
 
     def of_path(self, path: str, limit: int = 1_000) -> list[Changed]:
-        """Newest first."""
+        """Return the changes of a path, newest first."""
         return self._changes("WHERE path=? ORDER BY id DESC LIMIT ?", (os.fsencode(path), limit))
 
     def since(self, change_id: int) -> list[Changed]:
@@ -172,7 +182,7 @@ class LedgerStore:
         )
 
     def end(self, window: CommandWindow, rows: Sequence[Changed]) -> None:
-        """The command is over and this is what it changed: both or neither is recorded. What
+        """Record that the command is over and what it changed: both or neither. What
         the workspace looked like before is not needed any more."""
         with self._transaction() as connection:
             connection.execute("UPDATE windows SET ended=?, snapshots=x'' WHERE id=?", (time.time(), window.id))
@@ -183,23 +193,22 @@ class LedgerStore:
         return self._windows("WHERE ended IS NULL", run_ids)
 
     def overlapping(self, window: CommandWindow) -> list[CommandWindow]:
-        """Windows of other runs that were open at the same time, or still are."""
-        rows = self._windows("WHERE (ended IS NULL OR ended>?)", None, (window.began,))
-        return [row for row in rows if row.who.run_id != window.who.run_id]
+        """Return windows of other runs that were open at the same time, or still are."""
+        return self._windows("WHERE (ended IS NULL OR ended>?) AND run_id!=?", None, (window.began, window.who.run_id))
 
     # What is kept, and for how long
 
     def traces(self) -> dict[str, float]:
-        """Every run that has left anything here, with the time of the last of it."""
+        """Return every run that has left anything here, with the time of the last of it."""
         with self._lock:
             found = self._connection.execute(
                 "SELECT run_id, max(at) FROM (SELECT run_id, at FROM changes UNION ALL "
                 "SELECT run_id, coalesce(ended, began) FROM windows) GROUP BY run_id"
             ).fetchall()
-        return {row[0]: row[1] for row in found}
+        return dict(found)
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """These runs cannot be undone any more; that they once could be is remembered."""
+        """Forget how to undo these runs, but remember that they once could be."""
         ids, now = list(run_ids), time.time()
         with self._transaction() as connection:
             for table in ("changes", "windows"):
@@ -207,20 +216,20 @@ class LedgerStore:
             connection.executemany("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [(each, now) for each in ids])
 
     def forgotten(self, run_ids: Sequence[str]) -> float | None:
-        """When anything of these runs was last forgotten."""
+        """Return when anything of these runs was last forgotten."""
         marks = ", ".join("?" * len(run_ids))
         with self._lock:
             query = f"SELECT max(at) FROM forgotten WHERE run_id IN ({marks})"  # noqa: S608
             return self._connection.execute(query, tuple(run_ids)).fetchone()[0]  # type: ignore[no-any-return]
 
     def contents(self) -> list[str]:
-        """The ids of all contents that an undo may ask for."""
+        """Return the ids of all contents that an undo may ask for."""
         with self._lock:
             found = self._connection.execute("SELECT DISTINCT before_oid FROM changes WHERE before_oid != ''")
             return [row[0] for row in found]
 
     def shrink(self) -> None:
-        """Gives the disk back what rows that were removed took. Not while others are writing."""
+        """Give the disk back what removed rows took. Not while others are writing."""
         import sqlite3
 
         with self._lock, suppress(sqlite3.Error):
@@ -326,7 +335,7 @@ def _pack(snapshots: Sequence[RootSnapshot]) -> bytes:
 def _unpack(data: bytes) -> tuple[RootSnapshot, ...]:
     if not data:
         return ()
-    return tuple(
-        RootSnapshot(root, tree, (usual[0], usual[1]), modes, frozenset(folders), tuple(left_out))
-        for root, tree, usual, modes, folders, left_out in json.loads(zlib.decompress(data))
-    )
+    found = []
+    for root, tree, usual, modes, folders, left_out in json.loads(zlib.decompress(data)):
+        found.append(RootSnapshot(root, tree, (usual[0], usual[1]), modes, frozenset(folders), tuple(left_out)))
+    return tuple(found)

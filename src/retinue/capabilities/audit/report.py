@@ -8,13 +8,13 @@ reached, who allowed it, and what nobody knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import filterfalse
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
+from retinue.core.format import replace_unprintable
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import RECORD
 from retinue.core.permission import ToolEffect, TouchedPath
@@ -35,25 +35,31 @@ def record_line(
     """
     if not effects and not files and not below:
         return f"{RECORD}no tool calls."
-    ran = [effect for effect in effects if effect.command is not None and effect.denied is None]
-    checks = list(filter(is_check, ran))
-    others = list(filterfalse(is_check, ran))
+    checks: list[ToolEffect] = []
+    others: list[ToolEffect] = []
+    denied = unknown = 0
+    for effect in effects:
+        if effect.denied is not None:
+            denied += 1
+        elif effect.command is not None:
+            group = checks if is_check(effect) else others
+            group.append(effect)
+        if effect.status in ("unknown", "started"):
+            unknown += 1
     parts = [_describe_files(files)]
     if others or not checks:
         parts.append(_describe_commands("commands", others))
     else:
         parts.append("no other commands")
-    if files or ran:
+    if files or checks or others:
         parts.append(_describe_commands("checks", checks))
     if below:
         parts.append(f"{counted(len(below), 'agent')} started, with {counted(sum(below), 'command')}")
-    denied = sum(effect.denied is not None for effect in effects)
     if denied:
         parts.append(f"{counted(denied, 'call')} denied")
-    unknown = sum(effect.status in ("unknown", "started") for effect in effects)
     if unknown:
         parts.append(f"{counted(unknown, 'call')} with unknown effect")
-    if ran and not complete:
+    if (checks or others) and not complete:
         parts.append("files changed by commands are not recorded")
     return f"{RECORD}{'; '.join(parts)}."
 
@@ -73,8 +79,7 @@ def name_first(names: Sequence[str], most: int) -> str:
 
 def show_on_one_line(text: str) -> str:
     """Return `text` without line breaks and control characters: a name must not look like a line of ours."""
-    printable = "".join(each if each.isprintable() else " " for each in text)
-    return " ".join(printable.split())
+    return " ".join(replace_unprintable(text).split())
 
 
 def _describe_files(files: Sequence[str]) -> str:
@@ -156,8 +161,8 @@ def effects_of(
     live: bool = False,
     meanwhile: Mapping[str, tuple[WrittenFile, ...]] | None = None,
 ) -> RunEffects:
-    """`meanwhile` has what changed during calls that gave no report, by call id; `live` says
-    that a call without an end may still be at work."""
+    """Return what a run did, by turns. `meanwhile` has what changed during calls that gave no report, by call id;
+    `live` says that a call without an end may still be at work."""
     turns: dict[int, dict[str, CallEffect]] = {}
     undone: list[Undone] = []
     turn = 0
@@ -173,7 +178,7 @@ def effects_of(
             case InboxClosed(_, _, choice, by, _, call_id) if call_id is not None and call_id in turns.get(turn, {}):
                 known = turns[turn][call_id]
                 said = f"{choice or event.body.state} by {by or 'nobody'}"
-                turns[turn][call_id] = _with_approval(known, said)
+                turns[turn][call_id] = replace(known, approval=said)
             case Undone():
                 undone.append(event.body)
             case _:
@@ -231,7 +236,3 @@ def _status(effect: ToolEffect, is_error: bool) -> CallStatus:
     if effect.status in ("unknown", "started"):
         return "unknown"
     return "failed" if is_error or effect.status == "failed" else "finished"
-
-
-def _with_approval(call: CallEffect, said: str) -> CallEffect:
-    return replace(call, approval=said)

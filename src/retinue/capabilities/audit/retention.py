@@ -1,18 +1,16 @@
-"""How checkpoints go: what an undo of old runs would need is dropped, and the space is given back.
+"""How long checkpoints are kept. Those of old runs are dropped, and their space is given back.
 
-It lies in three places: rows of the ledger, refs of the shadow repository that hold the checkpoints
+What an undo needs lies in three places: rows of the ledger, refs of the shadow repository that hold the checkpoints
 before commands, and contents that no ref holds, which `edit` and `write` have replaced. `drop`
 takes away the first two; `collect` lets git throw away what nothing needs any more. Before that,
 everything that is still needed gets a name, so that git knows of it, and whatever was stored or
 asked for within the last day stays in any case: a run that starts meanwhile loses nothing.
 
-All of it blocks: call it in a thread.
+When a process that made checkpoints ends, at most once a day, it drops those of trees of runs in which nothing has
+happened for `checkpoints.keepDays`. A tree goes as a whole, and never while one of its runs is at work or has a
+worktree that is not saved yet. Nothing is ever removed from the log.
 
-How long what runs leave behind is kept. The log is not part of it: nothing is removed from that.
-
-Checkpoints go by themselves: when a process that made some ends, once a day, those of trees of runs
-that have all been still for `checkpoints.keepDays`. A tree goes as a whole, and never one of which
-a run is at work or has a worktree that nobody has cleaned yet.
+All functions but `tidy` block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -27,13 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.ledger_store import LedgerStore
-from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Shadow
+from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
 from retinue.core.process import lock_file
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
-    from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.log.query import LogReader
     from retinue.log.rows import RunRow
     from retinue.runs.project import Project
@@ -49,7 +46,7 @@ _GC = (
 
 
 def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
-    """Forgets how to undo these runs. If it is cut off, the next one goes on where it was."""
+    """Forget how to undo these runs. If this is cut off, the next call goes on where it was."""
     ids = list(run_ids)
     if not ids:
         return
@@ -71,7 +68,9 @@ def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
     if (shadow.directory / "HEAD").is_file():
         _tidy(shadow, grace)
         _name_what_is_needed(shadow, store)
-        options = [part for option in _GC for part in ("-c", option)]
+        options: list[str] = []
+        for option in _GC:
+            options += ("-c", option)
         shadow.git([*options, "gc", "--quiet", "--force", f"--prune={int(time.time() - grace)}"])
     store.shrink()
     (shadow.folder / _DUE).unlink(missing_ok=True)
@@ -102,7 +101,9 @@ def _tidy(shadow: Shadow, grace: float) -> None:
 
 def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     """Put all contents, checkpoints and indexes that no ref has into one tree under one ref, so that git keeps them."""
-    trees = {snapshot.tree for window in store.open_windows() for snapshot in window.snapshots}
+    trees: set[str] = set()
+    for window in store.open_windows():
+        trees |= {snapshot.tree for snapshot in window.snapshots}
     for index in (shadow.folder / "index").glob("*"):
         try:
             trees.add(shadow.git(["write-tree"], index=index).decode().strip())
@@ -130,20 +131,23 @@ async def tidy(project: Project) -> None:
     days = project.settings.settings.checkpoints_keep_days
     if days is None:
         return
-    from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.errors import RetinueError
 
     with suppress(CheckpointError, RetinueError, OSError):
-        sources = project.capabilities.each("open_runs")
-        open_runs = {run for source in sources for run in source(project.state)}
+        open_runs: set[str] = set()
+        for open_runs_of in project.capabilities.each("open_runs"):
+            open_runs.update(open_runs_of(project.state))
         await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs)
 
 
-def expired(rows: Iterable[RunRow], open_runs: Collection[str], before: float) -> list[RunRow]:
+def find_expired(rows: Iterable[RunRow], open_runs: Collection[str], before: float) -> list[RunRow]:
     """Return the runs of trees in which nothing has happened since `before`. `open_runs` are those whose work is
     not saved yet: their trees are kept."""
     every = list(rows)
-    fresh = {row.root_id for row in every if row.state in LIVE or row.updated_at >= before or row.id in open_runs}
+    fresh: set[str] = set()
+    for row in every:
+        if row.state in LIVE or row.updated_at >= before or row.id in open_runs:
+            fresh.add(row.root_id)
     return [row for row in every if row.root_id not in fresh]
 
 
@@ -160,9 +164,6 @@ def drop_checkpoints(
     ids. The space is given back when no run of the project is at work. Raise CheckpointError or
     OSError with the reason why it could not."""
     import sqlite3
-
-    from retinue.capabilities.audit.ledger_store import LedgerStore
-    from retinue.capabilities.audit.shadow import CheckpointError
 
     folder = state / "checkpoints"
     if not (folder / "ledger.db").is_file():
@@ -181,11 +182,12 @@ def drop_checkpoints(
 def _drop(
     reader: LogReader, store: LedgerStore, before: float, open_runs: Collection[str], seconds: float, dry_run: bool
 ) -> list[str]:
-    from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
-
     rows = reader.list_runs()
-    old, known = {row.id for row in expired(rows, open_runs, before)}, {row.id for row in rows}
-    gone = [run for run, at in store.traces().items() if run in old or (run not in known and at < before)]
+    old, known = {row.id for row in find_expired(rows, open_runs, before)}, {row.id for row in rows}
+    gone = []
+    for run, at in store.traces().items():
+        if run in old or (run not in known and at < before):
+            gone.append(run)
     if dry_run:
         return gone
     shadow = Shadow(store.folder, CheckpointLimits(seconds=seconds))

@@ -107,7 +107,7 @@ class Shadow:
         self._ready = False
 
     def open(self) -> None:
-        """Makes the repository if there is none. Raises CheckpointError when that cannot be."""
+        """Make the repository if there is none. Raise CheckpointError when that cannot be."""
         with self._lock:
             if self._ready:
                 return
@@ -144,7 +144,7 @@ class Shadow:
         given: bytes = b"",
         bare: bool = False,
     ) -> bytes:
-        """Runs one git command on the shadow repository. Raises CheckpointError if it fails."""
+        """Run one git command on the shadow repository. Raise CheckpointError if it fails."""
         environment = self._environment(bare=bare)
         if root is not None:
             environment["GIT_WORK_TREE"] = str(root)
@@ -170,15 +170,14 @@ class Shadow:
         return done.stdout
 
     def _environment(self, *, bare: bool = False) -> dict[str, str]:
-        """Nobody's settings but ours; the user's own are for repositories of theirs."""
+        """Return an environment with nobody's settings but ours; the user's own are for repositories of theirs."""
         environment = clean(os.environ) | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
         return environment if bare else environment | {"GIT_DIR": str(self.directory)}
 
     # Objects
 
     def keep(self, data: bytes, kind: bytes = b"blob") -> str:
-        """Stores content; gives its id. Written here rather than by a program: it takes less
-        time than starting one."""
+        """Store content and return its id. Written here rather than by git, because starting a program takes longer."""
         self.open()
         whole = b"%b %d\0%b" % (kind, len(data), data)
         oid = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
@@ -195,7 +194,7 @@ class Shadow:
         return oid
 
     def commit(self, ref: str, snapshot: RootSnapshot, message: str, at: float) -> str:
-        """Keeps a tree under a name, so that it is found by people and spared by git."""
+        """Keep a tree under a name, so that people find it and git spares it."""
         lines = (
             f"tree {snapshot.tree}\nauthor {NOBODY} {int(at)} +0000\ncommitter {NOBODY} {int(at)} +0000\n\n{message}\n"
         )
@@ -209,7 +208,7 @@ class Shadow:
 
     @contextmanager
     def reading(self) -> Iterator[Blobs]:
-        """Contents by id, one after another."""
+        """Yield a reader of contents by id, one after another."""
         self.open()
         process = subprocess.Popen(  # noqa: S603  (a fixed program)
             command_line(["cat-file", "--batch"]),
@@ -225,7 +224,7 @@ class Shadow:
             process.communicate()
 
     def differences(self, before: RootSnapshot, after: RootSnapshot) -> list[Difference]:
-        """What changed from one snapshot to another of the same root, folders included."""
+        """Return what changed from one snapshot to another of the same root, folders included."""
         found: dict[str, Difference] = {}
         if before.tree != after.tree:
             raw = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before.tree, after.tree])
@@ -248,7 +247,7 @@ class Shadow:
         return sorted(found.values(), key=lambda each: each.path)
 
     def _modes(self, before: RootSnapshot, after: RootSnapshot, found: dict[str, Difference]) -> None:
-        """Changes of permission bits that git does not see."""
+        """Add changes of permission bits that git does not see to `found`."""
         changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
         every = before.usual != after.usual
         if not changed and not every:

@@ -24,7 +24,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.checkpoint import unfinished
+from retinue.capabilities.audit.checkpoint import changes_so_far
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
@@ -165,15 +165,16 @@ class Undo:
     def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
         """Put back what can be. Never raises for one path: its fate says what was wrong."""
         uncertain, late = self._unfinished(scope.runs)
-        rows = [row for row in (*self._store.of_runs(scope.runs), *uncertain, *late) if scope.covers(row)]
+        late_paths = {row.path for row in late}
         chains: dict[str, list[Changed]] = {}
-        for row in rows:
-            chains.setdefault(row.path, []).append(row)
+        for row in (*self._store.of_runs(scope.runs), *uncertain, *late):
+            if scope.covers(row):
+                chains.setdefault(row.path, []).append(row)
         done: list[UndoneFile] = []
         with nullcontext() if dry_run or not chains else self._shadow.reading() as blobs:
-            for path in _ordered(chains):
+            for path in _order(chains):
                 chain = chains[path]
-                fate = self._fate(path, chain, scope, force, {row.path for row in late})
+                fate = self._fate(path, chain, scope, force, late_paths)
                 if blobs is not None and fate.fate in ("restored", "removed"):
                     fate = self._put_back(fate, chain, scope, blobs)
                 if not _is_folder(chain):
@@ -185,7 +186,7 @@ class Undo:
         for window in self._store.open_windows(run_ids):
             also = [row.path for row in self._store.of_runs([window.who.run_id])]
             try:
-                sure, late = unfinished(self._shadow, self._store, window, also)
+                sure, late = changes_so_far(self._shadow, self._store, window, also)
             except CheckpointError:
                 continue
             found[0].extend(sure)
@@ -222,7 +223,9 @@ class Undo:
             who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
             what = "deleted" if now is None else "changed"
             return f"it was {what} since by {who}"
-        strangers = {run for row in chain for run in row.shared if run not in scope.runs}
+        strangers: set[str] = set()
+        for row in chain:
+            strangers |= set(row.shared).difference(scope.runs)
         if strangers:
             names = ", ".join(run[:8] for run in sorted(strangers))
             return f"a command of another run ({names}) may have changed it"
@@ -237,13 +240,13 @@ class Undo:
                 if now is not None and not now.is_folder and not now.is_link:
                     self._shadow.keep(Path(path).read_bytes())
                 put_back(path, target, blobs)
-                self._store.add([_undone(path, now, target, chain[-1])])
+                self._store.add([_undo_row(path, now, target, chain[-1])])
         except (OSError, CheckpointError) as error:
             return UndoneFile(path, "failed", getattr(error, "strerror", None) or str(error))
         return fate
 
 
-def _ordered(chains: dict[str, list[Changed]]) -> list[str]:
+def _order(chains: dict[str, list[Changed]]) -> list[str]:
     """Return first what is removed, the deepest first; then what comes back, folders before what is in them."""
 
     def key(path: str) -> tuple[int, int, str]:
@@ -257,10 +260,10 @@ def _ordered(chains: dict[str, list[Changed]]) -> list[str]:
 
 
 def _is_folder(chain: list[Changed]) -> bool:
-    return all(entry is None or entry.is_folder for row in chain for entry in (row.before, row.after))
+    return all(row.is_only_folder for row in chain)
 
 
-def _undone(path: str, now: PathState | None, target: PathState | None, last: Changed) -> Changed:
+def _undo_row(path: str, now: PathState | None, target: PathState | None, last: Changed) -> Changed:
     digest = None
     if target is not None and not target.is_folder and not target.is_link:
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()

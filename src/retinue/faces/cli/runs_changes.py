@@ -254,7 +254,7 @@ def execute_prune(args: argparse.Namespace) -> int:
         retinue runs prune --dry-run
         retinue runs prune --older-than 90
     """
-    from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
+    from retinue.capabilities.audit.retention import DAY, drop_checkpoints, find_expired
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.capabilities.worktree.home import load_records
 
@@ -262,7 +262,7 @@ def execute_prune(args: argparse.Namespace) -> int:
     size = _size(state / "checkpoints")
     with LogReader.open(state) as reader:
         open_runs = {record.run for record in load_records(state)}
-        rows = expired(reader.list_runs(), open_runs, before)
+        rows = find_expired(reader.list_runs(), open_runs, before)
         files = []
         for row in rows:
             for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl"):
