@@ -55,7 +55,7 @@ ORDINARY = {
     "python-event-loop": ("$PY -c 'import asyncio; asyncio.run(asyncio.sleep(0)); print(\"x1\")'", "x1"),
     "tests-in-scratch": (
         'cd $TMPDIR && printf \'def test_it(tmp_path):\\n    (tmp_path / "f").write_text("x")\\n\' > test_x.py'
-        " && $PY -m pytest -q -p no:cacheprovider test_x.py",
+        " && PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $PY -m pytest -q -p no:cacheprovider test_x.py",
         "1 passed",
     ),
     "temporary-files": ("t=$(mktemp) && echo kept > $t && cat $t", "kept"),
