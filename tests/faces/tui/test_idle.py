@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from retinue.core.delegation import ChildView
 from retinue.core.events import Event, MessageAdded
 from retinue.core.messages import user
@@ -73,15 +75,30 @@ async def test_without_the_setting_the_person_sees_it_at_once_and_the_model_hear
 
 async def test_an_end_that_was_shown_is_not_shown_again_with_one_that_was_not(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
-        child = await interrupted(scene, app, pilot)
+        await interrupted(scene, app, pilot)
         scene.model("slow work").say("It was the cache.")
         await until(pilot, lambda: "It was the cache." in picture(app))
-        told_both = notification([ended(child.id, "slow work"), ended("other", "new work")], group=True)
+        (shown,) = app.retinue.supervisor.news_for(app.session.main_id)
+        told_both = notification([shown, ended("other", "new work")], group=True)
         added = MessageAdded(user(told_both, "notification"))
         app._chat.push(Event(app.session.main_id, None, app.session.main_id, 99, 0.0, added))
         await until(pilot, lambda: "new work completed" in picture(app))
         assert picture(app).count("slow work completed") == 1
         assert "2 agents finished" not in picture(app)
+
+
+async def test_an_agent_that_goes_on_after_its_end_was_shown_is_shown_when_it_ends_again(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (_, app, pilot):
+        await type_in(pilot, "go")
+        await until(pilot, lambda: app.session.main_id is not None)
+        cut = replace(ended("cut", "slow work"), status="interrupted", text="")
+        app._chat.tell_early([cut], show_cost=False)
+        await until(pilot, lambda: "slow work interrupted" in picture(app))
+        app._chat.tell_early([cut], show_cost=False)
+        added = MessageAdded(user(notification([ended("cut", "slow work")]), "notification"))
+        app._chat.push(Event(app.session.main_id, None, app.session.main_id, 99, 0.0, added))
+        await until(pilot, lambda: "slow work completed" in picture(app))
+        assert picture(app).count("slow work interrupted") == 1
 
 
 async def test_the_answer_to_a_mention_of_an_idle_conversation_is_shown_and_heard(tmp_path, monkeypatch) -> None:

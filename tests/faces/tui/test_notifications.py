@@ -55,9 +55,21 @@ def test_the_card_of_a_run_knows_its_turns_and_its_whole_result() -> None:
     story.turn("a1", 3)
     whole = "Found 5 files.\n" + "x" * 900 + "\nthe very end"
     story.tell("a1", RunEnded(Outcome("completed", whole, usage=Usage(1_200), turns=3)))
-    lines = drawn(notification([view(text=whole)]), story.board.cards, expanded=True)
+    told = notification([view(text=whole, usage=Usage(1_200))])
+    lines = drawn(told, story.board.cards, expanded=True)
     assert lines[1] == "  ↻3 · 1.2k token · 0.0s"
     assert lines[-1] == "    the very end"
+
+
+def test_what_was_told_of_an_end_stays_when_the_agent_goes_on_and_ends_again() -> None:
+    story = Story()
+    story.start("a1")
+    story.turn("a1", 3)
+    story.tell("a1", RunEnded(Outcome("completed", "The second answer.", usage=Usage(2_400), turns=3)))
+    first = drawn(notification([view(text="The first answer.", usage=Usage(1_200))]), story.board.cards)
+    assert first[1:] == ["  3 tool uses · 1.2k token · 4.1s", "  ⎿ The first answer."]
+    second = drawn(notification([view(text="The second answer.", usage=Usage(2_400))]), story.board.cards)
+    assert second[1:] == ["  ↻3 · 2.4k token · 0.0s", "  ⎿ The second answer."]
 
 
 def test_every_way_to_end_has_its_word_and_sign() -> None:

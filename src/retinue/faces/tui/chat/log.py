@@ -41,8 +41,8 @@ from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.faces.text import optional
 from retinue.faces.tui.board.text import clean, cut_lines, diff
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock, arguments, heading
-from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.runs.notification_text import announced, notification
+from retinue.faces.tui.chat.notification import EndKey, NotificationBox
+from retinue.runs.notification_text import notification
 
 __all__ = ["Answer", "Notice", "Said", "Thinking", "ToolBlock", "arguments", "diff", "heading"]
 
@@ -137,8 +137,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
-        # Ends that were shown before the main agent heard of them, by run and time.
-        self._early: set[tuple[str, float | None]] = set()
+        # Ends that were shown before the main agent heard of them.
+        self._early: set[EndKey] = set()
         self._cutting = False
         # Whether new tool calls are shown open.
         self.unfolded = False
@@ -198,14 +198,12 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def tell_early(self, news: Sequence[ChildView], *, show_cost: bool) -> None:
         """Show completions that the main agent has yet to hear of, each once."""
-        new = {(view.id, view.ended_at): view for view in news}
-        for told in self._early:
-            new.pop(told, None)
-        if not new:
+        if not news:
             return
-        box = NotificationBox.from_text(notification([*new.values()], group=len(new) > 1, show_cost=show_cost))
-        if box is not None:
-            self._early |= set(new)
+        text = notification([*news], group=len(news) > 1, show_cost=show_cost)
+        box = NotificationBox.from_text(text, without=self._early)
+        if box is not None and box.ends:
+            self._early |= box.ends
             self.add(box)
 
     def fold_all(self) -> bool:
@@ -325,14 +323,12 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Said(message.text))
 
     def _told(self, text: str) -> None:
-        """Show what a notification tells, without the ends that were shown before: those are no longer early."""
-        told = set(announced(text))
-        known = {each for each in self._early if each[0] in told}
-        self._early -= known
-        shown = {run_id for run_id, _ in known}
-        if told and shown == told:
-            return
-        self.add(NotificationBox.from_text(text, without=shown) or Notice(text))
+        """Show what a notification tells, without the ends that were shown before."""
+        box = NotificationBox.from_text(text, without=self._early)
+        if box is None:
+            self.add(Notice(text))
+        elif box.ends:
+            self.add(box)
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.truncated:

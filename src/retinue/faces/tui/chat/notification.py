@@ -45,6 +45,10 @@ _STATUS: dict[str, Status] = {
 }
 
 
+EndKey = tuple[str, str, int | None]
+"""One end of a run: a run that goes on ends again. Its id, how it ended, and what it had used by then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How one agent ended. `numbers` are those of its usage, by name."""
@@ -58,6 +62,16 @@ class Ending:
     branch: str = ""
     notes: tuple[str, ...] = ()
     numbers: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def tokens(self) -> int | None:
+        """Return what the run had used by then: another end of the same run has used more."""
+        used = dict(self.numbers).get("total_tokens")
+        return None if used is None else int(used)
+
+    @property
+    def key(self) -> EndKey:
+        return self.id, self.label, self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +104,16 @@ def announcement_lines(
         more = " · others are still at work" if told.partial else ""
         lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{more}", "bold"))
     for ending in told.endings:
-        lines += _ending_lines(ending, (cards or {}).get(ending.id), expanded=expanded, cost=cost)
+        lines += _ending_lines(ending, _card_of(ending, cards or {}), expanded=expanded, cost=cost)
     return lines
+
+
+def _card_of(ending: Ending, cards: dict[str, RunCard]) -> RunCard | None:
+    """Return the card of a run where it is about this end, and not about a later one."""
+    card = cards.get(ending.id)
+    if card is None or card.status != ending.status or ending.tokens not in (None, card.usage.total_tokens):
+        return None
+    return card
 
 
 def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost: bool) -> list[Text]:
@@ -133,7 +155,7 @@ def _result_lines(text: str, expanded: bool) -> list[Text]:
 
 def _whole(ending: Ending, card: RunCard | None) -> str:
     """Return the result itself where this process has it: the message has only its beginning."""
-    if card is not None and card.outcome is not None and card.outcome.ended == ending.status:
+    if card is not None and card.outcome is not None:
         return card.outcome.text or ending.result
     return ending.result
 
@@ -149,7 +171,7 @@ def _word(ending: Ending) -> str:
 
 
 def _numbers(ending: Ending, card: RunCard | None, cost: bool) -> Text:
-    if card is not None and not card.live:
+    if card is not None:
         return stats(card, card.ended_at or 0.0, lambda model: None, cost=cost)
     known = dict(ending.numbers)
     parts = []
@@ -200,14 +222,16 @@ class NotificationBox(Folded):
     def __init__(self, told: Announcement) -> None:
         super().__init__("notification")
         self._told = told
+        self.ends = frozenset(ending.key for ending in told.endings)
 
     @classmethod
-    def from_text(cls, text: str, without: Collection[str] = ()) -> NotificationBox | None:
-        """Return a box for a message that tells of ended agents, except those `without`; None for any other."""
+    def from_text(cls, text: str, without: Collection[EndKey] = ()) -> NotificationBox | None:
+        """Return a box for a message that tells of ended agents, without the ends that were told before; None
+        for any other message."""
         told = announcement(text)
         if told is None:
             return None
-        endings = tuple(ending for ending in told.endings if ending.id not in without)
+        endings = tuple(ending for ending in told.endings if ending.key not in without)
         if len(endings) < len(told.endings):
             told = Announcement(endings, len(endings) > 1, told.partial)
         return cls(told)
