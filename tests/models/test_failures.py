@@ -159,3 +159,9 @@ def test_any_body_gives_a_short_clean_failure(status: int, body: bytes) -> None:
     text = failure.message + failure.remedy
     assert len(text) < 1200 and "\n" not in text
     assert "the-secret-key" not in text and "pw" not in failure.remedy and "secret" not in failure.remedy
+
+
+@pytest.mark.parametrize("status", [409, 500, 503, 529])
+def test_a_server_that_fails_or_is_overloaded_comes_with_a_remedy(status: int) -> None:
+    failure = from_status(WIRE, status, {}, b"{}")
+    assert failure.kind in ("server", "overloaded") and "fallbackModels" in failure.remedy

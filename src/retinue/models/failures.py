@@ -316,6 +316,8 @@ def _remedy(wire: Wire, kind: FailureKind, key: str) -> str:
             return f"The account behind {key} may not spend more: add credit, raise its limit, or use another key."
         case "rate_limit":
             return "Wait, or run fewer agents at once."
+        case "server" | "overloaded":
+            return "It may pass: go on later, or name models that take over in the setting fallbackModels."
         case "context_overflow":
             return "Shorten the conversation, or use a model with a larger window."
         case "not_found":
