@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -11,7 +10,6 @@ from msgspec.structs import force_setattr
 from retinue.core.delegation import LIVE, State
 from retinue.core.events import (
     AssistantEnded,
-    Body,
     Compacted,
     Event,
     InboxClosed,
@@ -101,17 +99,9 @@ class RunTally(Struct):
     moved: bool = False
     """Whether more than the counts has changed since the row was written."""
 
-    def copy(self) -> RunTally:
-        return copy(self)
-
     def take(self, event: Event) -> bool:
         """Count one event in, of those in `COUNTED`; return whether the row has changed."""
-        changed = self._take(event.body, event)
-        if changed:
-            self.updated_at = event.at
-        return changed
-
-    def _take(self, body: Body, event: Event) -> bool:
+        body = event.body
         match body:
             case TurnStarted():
                 self.turn_seq = event.seq
@@ -123,7 +113,8 @@ class RunTally(Struct):
                 self.usage = larger(self.usage, body.total, body.usage)
             case AssistantEnded():
                 known, self.model = self.model, body.message.model or self.model
-                return self.model != known
+                if self.model == known:
+                    return False
             case Compacted():
                 self.compactions += 1
             case RunCreated() | RunStarted() | RunResumed() | RunEnded():
@@ -140,6 +131,7 @@ class RunTally(Struct):
                 self.state = "waiting" if self.asking else "running"
             case _:
                 return False
+        self.updated_at = event.at
         return True
 
     def _move(self, body: RunCreated | RunStarted | RunResumed | RunEnded, event: Event) -> None:

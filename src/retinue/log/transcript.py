@@ -117,7 +117,8 @@ class Lines:
                 return self._settle(event)
             case AssistantEnded() as body:
                 settled = self._settle(event)
-                self._pending = OpenCalls(body.message) if body.message.tool_calls else None
+                calls = OpenCalls(body.message)
+                self._pending = calls if calls.calls else None
                 return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
             case ToolsEnded(message):
                 self._pending = None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,22 +56,30 @@ class Batch(Struct):
 
     def prepare(self, redact: TextRedactor | None) -> list[Row]:
         if self.rows is None:
-            durable = [at for at, event in enumerate(self.events) if type(event.body) not in _STREAMED]
-            made = [encode(self.events[at].body) for at in durable]
+            durable: list[int] = []
+            made: list[Encoded] = []
+            for at, event in enumerate(self.events):
+                if type(event.body) not in _STREAMED:
+                    durable.append(at)
+                    made.append(encode(event.body))
             if redact is not None:
-                made = [
-                    clean
-                    for start in range(0, len(made), _LOOKED_AT)
-                    for clean in _clean(made[start : start + _LOOKED_AT], redact)
-                ]
-            self.rows = [self._row(at, body, data) for at, (body, data) in zip(durable, made, strict=True)]
+                made = _clean_all(made, redact)
+            rows: list[Row] = []
+            for at, (body, data) in zip(durable, made, strict=True):
+                event = self.events[at]
+                if body is not event.body:
+                    # Subscribers get the event from here, and must not see what the file does not hold.
+                    event = self.events[at] = replace(event, body=body)
+                rows.append((event.run_id, event.seq, event.at, body.type, data.decode()))
+            self.rows = rows
         return self.rows
 
-    def _row(self, at: int, body: Body, data: bytes) -> Row:
-        event = self.events[at]
-        if body is not event.body:
-            event = self.events[at] = replace(event, body=body)
-        return event.run_id, event.seq, event.at, body.type, data.decode()
+
+def _clean_all(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
+    clean: list[Encoded] = []
+    for start in range(0, len(made), _LOOKED_AT):
+        clean += _clean(made[start : start + _LOOKED_AT], redact)
+    return clean
 
 
 def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
@@ -111,8 +120,11 @@ class Changes(Struct):
 
     def _said_whole(self, run_id: str, tally: RunTally) -> None:
         """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
-        texts = self.texts.pop(run_id, None)
-        older = {place: parts for place, parts in texts.items() if place[0] < tally.turn_seq} if texts else None
+        older = {}
+        for place, parts in self.texts.pop(run_id, {}).items():
+            # Pieces of earlier turns stay: the message of such a turn may have failed.
+            if place[0] < tally.turn_seq:
+                older[place] = parts
         if older:
             self.texts[run_id] = older
         if tally.saved_text:
@@ -123,7 +135,7 @@ class Changes(Struct):
         tally = self.touched.get(run_id)
         if tally is None:
             known = self.tallies.get(run_id)
-            tally = self.touched[run_id] = known.copy() if known is not None else RunTally()
+            tally = self.touched[run_id] = RunTally() if known is None else copy(known)
         return tally
 
     def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:

@@ -51,6 +51,13 @@ class PlanReceiver(Protocol):
     async def hand_in(self, plan: str, call_id: str) -> Reply: ...
 
 
+_COUNTED = frozenset(
+    {TurnEnded, ToolStarted, ToolEnded, AssistantEnded, Compacted, InboxOpened, InboxClosed}
+    | {RunStarted, RunResumed, RunEnded}
+)
+"""The events that `RunNode.observe` takes anything from."""
+
+
 class RunNode(Struct, eq=False):
     """Counts what a run does as it does it, so that a view costs no look into the log. A run
     that is resumed stays the same node and goes on with a new handle: its next attempt."""
@@ -134,6 +141,9 @@ class RunNode(Struct, eq=False):
 
     def observe(self, body: Body) -> None:
         """Take one event of the run in. Called for every one, so it does little."""
+        # Half of all events, each piece of text among them, change nothing here.
+        if type(body) not in _COUNTED:
+            return
         match body:
             case TurnEnded():
                 self.turns = body.turn
