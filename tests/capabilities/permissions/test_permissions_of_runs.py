@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.permissions.attach import mode_for, permissions_for, permitted
+from retinue.capabilities.permissions.attach import mode_for, permissions_for, permit_tools
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
@@ -100,7 +100,7 @@ def test_patterns_of_an_agent_file_limit_its_calls_and_its_childrens(project: Pa
 def test_tools_denied_by_name_are_not_offered(project: Path) -> None:
     here = open_with(project, user={"deny": ["WebFetch", "Bash"]})
     notes: list[str] = []
-    offered = permitted(request(project), here, here.tools, notes)
+    offered = permit_tools(request(project), here, here.tools, notes)
     assert "bash" not in {tool.spec.name for tool in offered}
     assert "read" in {tool.spec.name for tool in offered}
     assert any("bash is withheld" in note for note in notes)

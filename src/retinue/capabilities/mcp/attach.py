@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SEARCH = "tool_search"
 _owners = count(1)
-_REQUIRED_PATIENCE = 3
+_REQUIRED_FACTOR = 3
 _MOST_SHOWN = 40
 """More tools of servers than this are loaded by search."""
 _SHARE_SHOWN = 0.1
@@ -69,12 +69,12 @@ async def _serve(plan: LaunchPlan) -> Served | None:
     if plan.preview:
         plan.note("tools of MCP servers are not shown (see: retinue servers check)")
         return None
-    from retinue.capabilities.mcp.servers import chosen_servers, pool_options
+    from retinue.capabilities.mcp.servers import choose_servers, pool_options
 
     ceiling = plan.request.ceiling.servers
     above = None if ceiling is None else frozenset(ceiling)
     scope = ServerScope(project.extensions.with_servers(spec), above)
-    configs = chosen_servers(plan.request, project, scope, plan.notes)
+    configs = choose_servers(plan.request, project, scope, plan.notes)
     if not configs:
         return None
     served = Served(plan, scope, configs, pool_options(project))
@@ -123,7 +123,7 @@ class Served:
         required = [server for server in self.servers if self._scope.requires(server.config.name)]
         wait = self._settings.mcp_start_timeout_seconds
         if required:
-            wait *= _REQUIRED_PATIENCE
+            wait *= _REQUIRED_FACTOR
         starts: dict[Server, asyncio.Future[Any]] = {}
         for server in self.servers:
             if server.listing is None or server in required:
@@ -142,7 +142,8 @@ class Served:
             notes.append(f"MCP server '{server.config.name}' is not available: {why}")
         for server in self.servers:
             if server.listing is not None:
-                notes.extend(f"MCP server '{server.config.name}': {each}" for each in server.listing.problems)
+                for problem in server.listing.problems:
+                    notes.append(f"MCP server '{server.config.name}': {problem}")
         self._look()
 
     @property
@@ -175,7 +176,12 @@ class Served:
             return
         from retinue.tools.tool_search import Deferred, ToolSearchTool
 
-        self._deferred = Deferred({name: tool for name, tool in mine.items() if not self._scope.names_exactly(name)})
+        hidden: dict[str, Tool] = {}
+        for name, tool in mine.items():
+            # A tool that the file asks for by its name is never hidden behind a search.
+            if not self._scope.names_exactly(name):
+                hidden[name] = tool
+        self._deferred = Deferred(hidden)
         for name in self._deferred.names:
             plan.tools.pop(name, None)
         plan.tools[SEARCH] = ToolSearchTool(self._deferred)
@@ -214,9 +220,12 @@ class Served:
         tools = list(self._late.values())
         if self._deferred is not None:
             tools[:0] = self._deferred.loaded
-        new = tuple(tool for tool in tools if tool.spec.name not in self._wrapped)
+        new = []
+        for tool in tools:
+            if tool.spec.name not in self._wrapped:
+                new.append(tool)
         if new:
-            for tool in self.wrap(new):
+            for tool in self.wrap(tuple(new)):
                 self._wrapped[tool.spec.name] = tool
         return tuple(self._wrapped.values())
 
@@ -300,8 +309,10 @@ async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> st
 
 
 def _roots(request: RunRequest, project: Project) -> tuple[Path, ...]:
-    roots = (request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
-    return tuple(root.expanduser().resolve() for root in roots)
+    roots = [request.cwd.expanduser().resolve()]
+    for root in project.settings.settings.extra_roots:
+        roots.append((project.cwd / root).expanduser().resolve())
+    return tuple(roots)
 
 
 def _why_not(server: Server, task: asyncio.Future[Any], wait: float) -> str | None:

@@ -30,13 +30,15 @@ def claude_file(environment: Mapping[str, str]) -> Path:
 def user_files(environment: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files of other systems than Claude Code that the user configured."""
     yield pi_home(environment) / "mcp.json"
-    yield from (home(environment) / ".codingcode" / name for name in CODINGCODE)
+    for name in CODINGCODE:
+        yield home(environment) / ".codingcode" / name
 
 
 def project_files(cwd: Path) -> Iterator[Path]:
     """Yield the files of the project, the nearest last, so that it wins."""
     for folder in reversed(list(upwards(cwd))):
-        yield from (folder / ".codingcode" / name for name in CODINGCODE)
+        for name in CODINGCODE:
+            yield folder / ".codingcode" / name
         yield folder / ".pi" / "mcp.json"
         yield folder / ".mcp.json"
 
@@ -188,12 +190,15 @@ def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, .
     if isinstance(said, list):
         given = [*said[1:], *given]
         said = next(iter(said), None)
-    if not all(isinstance(each, (str, int, float)) for each in given):
-        raise _BadError("`args` must be a list of texts")
-    words = (filled(_text(said, "command")), *(filled(str(each)) for each in given))
-    if any("\0" in word for word in words):
+    args = []
+    for each in given:
+        if not isinstance(each, (str, int, float)):
+            raise _BadError("`args` must be a list of texts")
+        args.append(str(each))
+    words = [filled(_text(said, "command")), *map(filled, args)]
+    if "\0" in "".join(words):
         raise _BadError("`command` and `args` cannot hold a NUL character")
-    return words[0].strip(), words[1:]
+    return words[0].strip(), tuple(words[1:])
 
 
 def _endpoint(raw: Mapping[str, Any], filled: _Filler) -> str:

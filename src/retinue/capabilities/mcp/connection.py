@@ -43,7 +43,7 @@ class Patience:
         await self._timeout.__aexit__(kind, error, None)
 
     def again(self) -> None:
-        """There was a sign of life."""
+        """Begin to wait anew: there was a sign of life."""
         if self.seconds is not None and not self._paused:
             self._set(asyncio.get_running_loop().time() + self.seconds)
 
@@ -83,7 +83,7 @@ class ServerError(Exception):
 
 
 class ConnectionOptions(Struct, frozen=True):
-    """What a connection needs to know of the world. `roots` gives the folders it may be told of."""
+    """What a connection needs to know. `roots` returns the folders that the server may be told of."""
 
     cwd: Path
     environment: Mapping[str, str]
@@ -144,13 +144,13 @@ class McpConnection:
             await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
 
     def cut(self) -> None:
-        """The process is ended by its launcher, without our doing anything more."""
+        """Let the launcher end the process, without our doing anything more."""
         self._over.set()
         if self._process is not None:
             self._process.cut()
 
     async def call(self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress) -> CallToolResult:
-        """Raise ServerGoneError, ServerError or TimeoutError. Cancelling tells the server so."""
+        """Return the result. Raise ServerGoneError, ServerError or TimeoutError. Cancelling tells the server."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
         from pydantic import ValidationError
@@ -167,7 +167,8 @@ class McpConnection:
         try:
             async with patience:
                 return await client.call_tool(name, dict(arguments), progress_callback=on_progress)
-        except TimeoutError:  # which is an OSError, too
+        except TimeoutError:
+            # Must not reach the clause for OSError below, of which it is a kind.
             raise
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
@@ -186,8 +187,8 @@ class McpConnection:
             raise ServerGoneError(f"the connection failed: {error}") from error
 
     async def check(self) -> None:
-        """After a call that took too long: a server that does not answer a ping either is given
-        up, so that the next call gets a new one."""
+        """Ping the server after a call that took too long. One that does not answer is given up, so that the next
+        call gets a new one."""
         from mcp_types import EmptyResult, PingRequest
 
         if self._client is None or self._client.session.initialize_result is None:
@@ -227,8 +228,7 @@ class McpConnection:
             self._over.set()
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
-        """Shakes hands as every server can; a server that only knows the newest way is asked
-        that way."""
+        """Shake hands as every server can; then in the newest way, for a server that knows only that."""
         from mcp import MCPError
         from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 
@@ -272,7 +272,7 @@ class McpConnection:
         return program_streams(self._process, around.log, self._over.set)
 
     async def _list(self, client: Client) -> Listing:
-        """Every page of its tools; none for a server that has no tools."""
+        """Return every page of its tools; none for a server that has no tools."""
         found: list[Any] = []
         if client.server_capabilities.tools is not None:
             cursor: str | None = None
@@ -294,7 +294,7 @@ class McpConnection:
             asyncio.get_running_loop().call_later(0.05, self._relist)
 
     def _relist(self) -> None:
-        """Once for a burst of notices, in a task of its own: the reader must not wait for it."""
+        """List the tools again, once for a burst of notices, in a task of its own: the reader must not wait for it."""
         self._asking = False
         if self.live:
             task = asyncio.create_task(self._list_again())
@@ -331,7 +331,7 @@ class McpConnection:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause of what a task group wrapped."""
+    """Return the innermost cause of what a task group wrapped."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(error).strip().splitlines()

@@ -112,8 +112,9 @@ class Server:
     @property
     def roots(self) -> tuple[Path, ...]:
         """What every run that holds it may touch."""
-        told = list(self._holders.values()) or [self._first_roots]
-        return tuple(root for root in told[0] if all(root in other for other in told))
+        first, *others = list(self._holders.values()) or [self._first_roots]
+        shared = set(first).intersection(*others)
+        return tuple(root for root in first if root in shared)
 
     def hold(self, holder: object, roots: tuple[Path, ...]) -> None:
         self._holders[holder] = roots
@@ -157,9 +158,14 @@ class Server:
         await self._pause()
         await load_library()
         self.starts += 1
-        connection = McpConnection(self.config, self._surroundings())
+        options = self._options
+        log = ErrorLog(self.log_path, options.redact)
+        around = ConnectionOptions(
+            options.cwd, options.environment, log, lambda: self.roots, self._elicit, self._take_listing
+        )
+        connection = McpConnection(self.config, around)
         try:
-            await connection.open(self.config.start_seconds or self._options.start_seconds)
+            await connection.open(self.config.start_seconds or options.start_seconds)
         except CannotStartError as error:
             self._failed(str(error))
             raise
@@ -188,12 +194,7 @@ class Server:
         pause = min(_FIRST_PAUSE * 2 ** (self._crashes - 1), _LONGEST_PAUSE)
         self._not_before = time.monotonic() + pause
 
-    def _surroundings(self) -> ConnectionOptions:
-        options = self._options
-        log = ErrorLog(self.log_path, options.redact)
-        return ConnectionOptions(options.cwd, options.environment, log, lambda: self.roots, self._elicit, self._listed)
-
-    def _listed(self, found: Listing) -> None:
+    def _take_listing(self, found: Listing) -> None:
         if self.listing is None or found.tools != self.listing.tools:
             self.version += 1
         self.listing = found
@@ -219,7 +220,7 @@ class Server:
             question.cancel()
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
-        """Raise CannotStartError, ServerGoneError, ServerError or TimeoutError."""
+        """Return the result of a call. Raise CannotStartError, ServerGoneError, ServerError or TimeoutError."""
         self.hold(caller, caller.roots)
         try:
             async with self._slots:
@@ -279,7 +280,10 @@ class ServerPool:
         key = (f"{config.digest}:{options.cwd}:{owner}", None)
         shared = self._servers.get(key)
         if shared is None:
-            self._forget_owned()
+            for other, each in list(self._servers.items()):
+                # Nobody will ask again for a server that the file of an ended run brought.
+                if each.config.inline and each.idle:
+                    del self._servers[other]
             shared = self._servers[key] = Server(config, options, roots)
             shared.listing = options.memory.recall(config.digest)
         if not shared.uses_roots or shared.roots == roots or not shared.held:
@@ -290,15 +294,12 @@ class ServerPool:
             self._servers[own].listing = shared.listing
         return self._servers[own]
 
-    def _forget_owned(self) -> None:
-        """Forget servers of runs that are over: nobody will ask for them again."""
-        self._servers = {key: each for key, each in self._servers.items() if not (each.config.inline and each.idle)}
-
     async def close_unused(self) -> None:
         """End at once what nobody holds."""
-        idle = [server for server in self._servers.values() if not server.held]
-        await asyncio.gather(*(server.close() for server in idle))
-        self._servers = {key: server for key, server in self._servers.items() if server.held or server.live}
+        await asyncio.gather(*(server.close() for server in self._servers.values() if not server.held))
+        for key, server in list(self._servers.items()):
+            if not server.held and not server.live:
+                del self._servers[key]
 
 
 _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ServerPool] = weakref.WeakKeyDictionary()

@@ -40,11 +40,11 @@ class Configured(Struct, frozen=True):
 
 
 class ServerSource(Struct, frozen=True):
-    """One table of servers. `place` tells of a single entry where it is from, and whether only
+    """One table of servers. `origin` tells of a single entry where it is from, and whether only
     the user can have put it there."""
 
     table: Mapping[str, Any]
-    place: Callable[[str], tuple[str, bool]]
+    origin: Callable[[str], tuple[str, bool]]
 
 
 def configured_servers(
@@ -68,7 +68,7 @@ def configured_servers(
     ]
     for source in sources:
         for name, raw in source.table.items():
-            where, personal = source.place(name)
+            where, personal = source.origin(name)
             server = read_server(str(name), raw, environment, origin=where, personal=personal)
             found.pop(str(name), None)  # also one that a nearer file switches off
             if server is not None:
@@ -81,15 +81,15 @@ def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> ServerSou
 
 
 def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> ServerSource:
-    def place(name: str) -> tuple[str, bool]:
+    def origin_of(name: str) -> tuple[str, bool]:
         found = Origin("user", "settings") if origin is None else origin(name)
         return found.where, found.personal
 
-    return ServerSource(table, place)
+    return ServerSource(table, origin_of)
 
 
 def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: list[str]) -> Iterator[ServerSource]:
-    """What the user configured for other systems."""
+    """Yield what the user configured for other systems."""
     if claude:
         path = claude_file(environment)
         data = _json(path, problems)
@@ -126,7 +126,8 @@ def _by_name(data: Any, where: str, problems: list[str]) -> dict[str, Any]:
         return found
     for entry in servers:
         if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-            found[entry["name"]] = {key: value for key, value in entry.items() if key != "name"}
+            rest = dict(entry)
+            found[rest.pop("name")] = rest
         else:
             problems.append(f"{where}: a server without a name is left out")
     return found
@@ -183,7 +184,7 @@ def may_have_servers(spec: AgentSpec) -> bool:
 
 
 class ServerScope:
-    """`above` are the only configured servers that the runs above leave it; None for all."""
+    """The servers of one run. `above` are the only configured ones that the runs above leave it; None for all."""
 
     def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
         self._spec = spec
@@ -197,7 +198,7 @@ class ServerScope:
         self._selectors = tuple(map(_selector, spec.tools.selectors))
 
     def wants(self, name: str) -> bool:
-        """Whether a configured server is one of the run's."""
+        """Return whether a configured server is one of the run's."""
         if self._above is not None and name not in self._above:
             return False
         for pattern in map(_whole_server, self._spec.tools.deny):
@@ -224,39 +225,51 @@ class ServerScope:
         return any(fnmatchcase(name.lower(), each.lower()) for each in self._spec.required_servers)
 
     def selects(self, server: str, tool: str) -> bool:
-        """Whether the `ext:` selectors, if there are any, leave this tool in. Where a selector
+        """Return whether the `ext:` selectors, if there are any, leave this tool in. Where a selector
         names tools of a server, those without tools do not widen it."""
         if not self._selectors:
             return True
-        mine = [only for extension, only in self._selectors if extension in (server.lower(), _EXTENSION)]
-        narrow = list(filter(None, mine))
+        selected = False
+        narrow: set[str] = set()
+        for extension, only in self._selectors:
+            if extension in (server.lower(), _EXTENSION):
+                selected = True
+                if only:
+                    narrow.add(only)
         if not narrow:
-            return bool(mine)
+            return selected
         return tool in narrow or served_name(server, tool) in narrow
 
     def denies(self, tool: str) -> bool:
-        """Whether the file denies a built-in tool altogether."""
-        entries = [split_entry(each) for each in self._spec.tools.deny]
-        names = [name for name, argument in entries if argument is None]
-        return any(name.lower() in _EVERY or tool in canonical(name) or fnmatchcase(tool, name) for name in names)
+        """Return whether the file denies a built-in tool altogether."""
+        for entry in self._spec.tools.deny:
+            name, argument = split_entry(entry)
+            if argument is not None:
+                continue
+            if name.lower() in _EVERY or tool in canonical(name) or fnmatchcase(tool, name):
+                return True
+        return False
 
     def names_exactly(self, tool: str) -> bool:
-        """Whether the file asks for exactly this tool: then it is never deferred."""
+        """Return whether the file asks for exactly this tool: then it is never deferred."""
         return tool in self._patterns
 
     def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool], servers: Iterable[str]) -> ToolPolicy:
-        """With the tools of servers that the file means without listing them, and without the
+        """Return the policy with the tools of servers that the file means without listing them, and without the
         selectors that were about servers."""
-        mine = {_EXTENSION, *(name.lower() for name in servers)}
-        selectors = tuple(each for each in policy.selectors if _selector(each)[0] not in mine)
-        policy = replace(policy, selectors=selectors)
-        if policy.allow is not None:  # it is added where it is needed
-            policy = replace(policy, allow=tuple(each for each in policy.allow if canonical(each) != (_SEARCH,)))
-        if not self._listed or policy.allow is None or not self._implied:
+        mine = {_EXTENSION, *map(str.lower, servers)}
+        others = [each for each in policy.selectors if _selector(each)[0] not in mine]
+        policy = replace(policy, selectors=tuple(others))
+        if policy.allow is None:
             return policy
-        narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
-        implied = [tool for tool in tools if not tool.startswith(narrowed)]
-        return replace(policy, allow=(*policy.allow, *implied))
+        # The search is added where it is needed.
+        allow = [each for each in policy.allow if canonical(each) != (_SEARCH,)]
+        if self._listed and self._implied:
+            narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
+            for tool in tools:
+                if not tool.startswith(narrowed):
+                    allow.append(tool)
+        return replace(policy, allow=tuple(allow))
 
     @property
     def _implied(self) -> bool:
@@ -265,13 +278,13 @@ class ServerScope:
         return self._named is not None
 
     def _lists_tools_of(self, server: str) -> bool:
-        """Whether the list names tools of a server one by one: then these are all it gives."""
+        """Return whether the list names tools of a server one by one: then these are all it gives."""
         if self._spec.dialect in _LISTS_BUILTINS:
             return False
         return any(_touches(pattern, server) for pattern in self._patterns)
 
     def _reaches(self, name: str) -> bool:
-        """Whether a list of tools, if it counts, has anything of the server."""
+        """Return whether a list of tools, if it counts, has anything of the server."""
         if self._implied:
             return True
         if not self._listed and self._spec.dialect not in _NAMES_SERVERS:
@@ -284,17 +297,17 @@ class ServerScope:
     def _extends(self, name: str) -> bool:
         tools = self._spec.tools
         mine = {name.lower(), _EXTENSION}
-        if mine & {each.lower() for each in tools.exclude_extensions}:
+        if not mine.isdisjoint(map(str.lower, tools.exclude_extensions)):
             return False
         if isinstance(tools.extensions, tuple):
-            return bool({*mine, "*"} & {each.lower() for each in tools.extensions})
+            return not {*mine, "*"}.isdisjoint(map(str.lower, tools.extensions))
         if self._selectors:
             return any(extension in mine for extension, _ in self._selectors)
         return tools.extensions is not False
 
 
 def _with_one_mark(spec: AgentSpec) -> tuple[str, ...]:
-    """The entries of an opencode list that may be tools of servers: `server_tool`, `server_*`."""
+    """Return the entries of an opencode list that may be tools of servers: `server_tool`, `server_*`."""
     if spec.dialect != "opencode":
         return ()
     return tuple(entry for entry in spec.tools.allow or () if "_" in entry and not canonical(entry))
@@ -305,7 +318,7 @@ def _prefix(server: str) -> str:
 
 
 def _pattern(entry: str) -> str | None:
-    """What an entry of a list says about tools of servers; None if nothing."""
+    """Return what an entry of a list says about tools of servers; None if nothing."""
     name = split_entry(entry)[0]
     if name.startswith("mcp__"):
         return None if name.startswith("mcp__*") else name
@@ -315,7 +328,7 @@ def _pattern(entry: str) -> str | None:
 
 
 def _whole_server(entry: str) -> str | None:
-    """A denial of everything a server has, as a pattern of `mcp__server`."""
+    """Return a denial of everything a server has, as a pattern of `mcp__server`."""
     name, argument = split_entry(entry)
     if argument is not None:
         return None

@@ -49,7 +49,7 @@ def project_servers(project: Project) -> Configured:
     return found
 
 
-def chosen_servers(
+def choose_servers(
     request: RunRequest, project: Project, scope: ServerScope, notes: list[str]
 ) -> tuple[ServerConfig, ...]:
     """Return the servers of a run. Raise LaunchError when one that it requires cannot be among them."""
@@ -57,13 +57,16 @@ def chosen_servers(
     configured = project_servers(project)
     if request.parent_id is None:  # once for a tree of runs
         notes += configured.problems
-    chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
+    chosen: dict[str, ServerConfig] = {}
+    for name, config in configured.servers.items():
+        if scope.wants(name):
+            chosen[name] = config
     for server in spec.servers or ():
         if server.config is not None:
             where = spec.path or f"agent {spec.name}"
-            config = read_server(server.name, server.config, project.environment, origin=where, inline=True)
-            if config is not None:
-                chosen[server.name] = config
+            inline = read_server(server.name, server.config, project.environment, origin=where, inline=True)
+            if inline is not None:
+                chosen[server.name] = inline
         elif server.name not in configured.servers:
             notes.append(f"MCP server '{server.name}' is not configured: it is left out.")
     missing = scope.missing(chosen)
@@ -72,7 +75,11 @@ def chosen_servers(
             f"The agent '{spec.name}' requires MCP servers that are not configured here: {', '.join(missing)}.",
             remedy="Add them to mcpServers in the settings, or to .mcp.json. See: retinue servers list",
         )
-    return tuple(config for config in chosen.values() if _may_start(config, project, scope, spec.name, notes))
+    usable = []
+    for config in chosen.values():
+        if _may_start(config, project, scope, spec.name, notes):
+            usable.append(config)
+    return tuple(usable)
 
 
 def is_trusted(config: ServerConfig, project: Project) -> bool:
@@ -146,8 +153,11 @@ class ServerLint:
         if self._project is None:
             self._project = self._open_project()
         configured = project_servers(self._project)
-        inline = [server.name for server in spec.servers or () if server.config is not None]
-        for name in ServerScope(spec, None).missing([*configured.servers, *inline]):
+        known = set(configured.servers)
+        for server in spec.servers or ():
+            if server.config is not None:
+                known.add(server.name)
+        for name in ServerScope(spec, None).missing(known):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             key = _key(subject, "required_servers")
             yield subject.found("server-not-configured", reason, _ADD, key=key, word=name, severity="error")

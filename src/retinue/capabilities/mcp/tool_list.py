@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from retinue.core.format import format_bytes
 from retinue.core.messages import Content, Image, Text
@@ -162,7 +163,7 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
     kept: dict[str, ServerTool] = {}
     problems: list[str] = []
     for tool in raw:
-        made = _listed(tool)
+        made = _read_tool(tool)
         if made.problem is not None:
             problems.append(f"{made.name[:80]!r}: {made.problem}")
         elif len(kept) >= MOST_TOOLS:
@@ -170,11 +171,11 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
             break
         else:
             kept.setdefault(made.name, made)
-            problems += _adapted(made)
+            problems += _note_changes(made)
     return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
 
 
-def _adapted(tool: ServerTool) -> list[str]:
+def _note_changes(tool: ServerTool) -> list[str]:
     """Return what of a tool's parameters providers refuse, and what is offered instead."""
     said: list[str] = []
     if folded := folded_keywords(tool.parameters):
@@ -195,7 +196,7 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
     (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
     portable = portable_schema(schema).parameters
     properties = portable["properties"]
-    if all(_KEY.fullmatch(name) for name in properties):
+    if all(map(_KEY.fullmatch, properties)):
         return schema, {}
     renamed: dict[str, str] = {}
     for name in properties:
@@ -213,7 +214,7 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
     return changed, renamed
 
 
-def _listed(tool: Any) -> ServerTool:
+def _read_tool(tool: Any) -> ServerTool:
     schema = tool.input_schema
     description = _CONTROL.sub("", tool.description or tool.title or "").strip()[:_DESCRIPTION]
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
@@ -230,9 +231,6 @@ def _listed(tool: Any) -> ServerTool:
     return ServerTool(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
 
 
-_STORED = ("name", "description", "parameters", "read_only")
-
-
 class ListingMemory:
     """One small file per configuration. Losing it costs a connection, nothing else."""
 
@@ -246,9 +244,9 @@ class ListingMemory:
             at = float(data["at"])
             tools, problems = [], list[str]()
             for raw in data["tools"]:
-                tool = ServerTool(*(raw[name] for name in _STORED))
+                tool = ServerTool(raw["name"], raw["description"], raw["parameters"], raw["read_only"])
                 tools.append(tool)
-                problems += _adapted(tool)
+                problems += _note_changes(tool)
             found = Listing(tuple(tools), bool(data["uses_roots"]), tuple(problems), at)
         except (KeyError, TypeError, ValueError):
             return None
@@ -259,7 +257,9 @@ class ListingMemory:
     def keep(self, digest: str, found: Listing) -> None:
         tools = []
         for tool in found.tools:
-            tools.append({name: getattr(tool, name) for name in _STORED})
+            stored = asdict(tool)
+            del stored["problem"]
+            tools.append(stored)
         data = orjson.dumps({"at": found.at, "uses_roots": found.uses_roots, "tools": tools})
         with suppress(OSError):
             path = private_folder(self._folder) / f"{digest}.json"

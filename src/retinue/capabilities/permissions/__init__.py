@@ -23,9 +23,9 @@ class PermissionsCapability(Capability):
         plan.mode = mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
 
     async def offer(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.permissions.attach import permitted
+        from retinue.capabilities.permissions.attach import permit_tools
 
-        plan.permit = partial(permitted, plan.request, plan.project)
+        plan.permit = partial(permit_tools, plan.request, plan.project)
 
     def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
         from retinue.capabilities.permissions.gatekeeper import gatekeeper

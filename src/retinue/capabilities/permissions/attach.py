@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
 def classifier_for(policy: PermissionPolicy, project: Project) -> Classify | None:
-    """What `permissions.autoModel` makes of a question; None where it has no say. The model is
+    """Return what asks the model of `permissions.autoModel` to decide; None where no model decides. The model is
     connected for the first question."""
     name = project.settings.settings.permissions_auto_model
     if policy.mode != "auto" or name is None:
@@ -108,11 +108,10 @@ def permissions_for(
     bounds: Sequence[Bound] = (),
     isolation: Isolation | None = None,
 ) -> PermissionPolicy:
-    """`parent` is the policy of the run that started this one, as it is now: a child has all its
-    restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
-    same that `mode_for` says); of a child only what its parent has not said. `bounds` are those of
-    the runs above it, for one whose parent is gone. Rules about the checkout hold in the worktree
-    of `isolation`."""
+    """Return the permissions of a run. `parent` is the policy of the run that started it, as it is now: a child has
+    all its restrictions, and the grants of this moment. What the outcome should tell is added to `notes` (as
+    `mode_for` does); of a child only what its parent has not said. `bounds` are those of the runs above it, for one
+    whose parent is gone. Rules about the checkout hold in the worktree of `isolation`."""
     spec, where = request.spec, str(request.cwd)
     copied = (str(isolation.top), str(isolation.main)) if isolation is not None else None
     rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
@@ -126,27 +125,27 @@ def permissions_for(
         rules += preset_rules()
     if parent is not None:
         mode = mode_for(request, project, parent.mode, notes)
-        above, roots = parent.folders, parent.folders.roots
-        others = roots if roots[0] == where else roots[1:]
-        place = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, project.real)
-        return parent.fork(mode, rules, folders=place, limits=limits, presets=presets)
+        above = parent.folders
+        others = above.roots if above.roots[0] == where else above.roots[1:]
+        inherited = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, project.real)
+        return parent.fork(mode, rules, folders=inherited, limits=limits, presets=presets)
     mode = mode_for(request, project, None, notes)
     sources = _sources(project)
     extra = (*project.settings.settings.extra_roots, *sources.directories)
     home = project.environment.get("HOME") or str(Path.home())
-    folders, programs = (str(project.cwd / each) for each in extra), project.environment.get("PATH", "")
+    roots, programs = [str(project.cwd / each) for each in extra], project.environment.get("PATH", "")
 
     def consented(path: Path, content: bytes) -> bool:
         return project.trust.is_trusted(path, content)
 
-    place = RunFolders.of(where, folders, home, copied, programs, consented, project.real)
+    folders = RunFolders.of(where, roots, home, copied, programs, consented, project.real)
     every = (*sources.rules, *rules)
     walls, masks = _walls(project, every, notes)
-    return PermissionPolicy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
+    return PermissionPolicy(mode, folders, every, limits=limits, presets=presets, walls=walls, masks=masks)
 
 
 def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
-    """Whether commands that nobody allowed can be walled in here, and whether files that rules
+    """Return whether commands that nobody allowed can be walled in here, and whether files that rules
     deny can be kept from all others. What cannot be enforced is noted."""
     from retinue.guard.sandbox.kernel import can_sandbox
     from retinue.guard.sandbox.policy import can_mask
@@ -166,7 +165,7 @@ def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[b
 
 
 def mode_for(request: RunRequest, project: Project, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
-    """The mode that the run's policy will have, for those who decide before there is one.
+    """Return the mode that the run's policy will have, for those who decide before there is one.
     `above` is the parent's mode; None for a run without a parent, which then also notes what is
     wrong with the rules."""
     sources, spec = _sources(project), request.spec
@@ -184,7 +183,9 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
     return mode
 
 
-def permitted(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> tuple[Tool, ...]:
+def permit_tools(
+    request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]
+) -> tuple[Tool, ...]:
     """Return the tools that no rule takes away by name: a model need not see what is always denied."""
     denied = [rule for rule in _sources(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
@@ -204,7 +205,7 @@ def rule_notes(project: Project) -> tuple[str, ...]:
     return tuple(_sources(project).notes)
 
 
-def _trusted(project: Project, path: Path) -> bool:
+def _is_trusted(project: Project, path: Path) -> bool:
     try:
         return project.trust.is_trusted(path, path.read_bytes())
     except OSError:
@@ -217,12 +218,10 @@ def _of_file(
     """Return the patterns of an agent's file as rules. One that cannot be read allows nothing."""
     rules: tuple[Rule, ...] = ()
     for tool, listed in patterns.denied.items():
-        denied = (_rule(tool, pattern, "deny", source, base, notes) for pattern in listed)
-        rules += tuple(filter(None, denied))
+        rules += _rules(tool, listed, "deny", source, base, notes)
     limits = []
     for tool, listed in patterns.allowed.items():
-        allowed = (_rule(tool, pattern, "allow", source, base, notes) for pattern in listed)
-        limits.append(Limit(tool, tuple(filter(None, allowed)), source))
+        limits.append(Limit(tool, _rules(tool, listed, "allow", source, base, notes), source))
     if patterns.rules:
         from retinue.guard.permissions.rule import rules_of_file
 
@@ -231,17 +230,19 @@ def _of_file(
     return rules, tuple(limits)
 
 
-def _rule(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
-    made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
-    if isinstance(made, Rule):
-        return made
-    if kind != "deny":
-        notes.append(f"{source}: {tool}({pattern}) {made}; it allows nothing")
-        return None
-    # A denial that cannot be understood must not deny less than was meant.
-    notes.append(f"{source}: {tool}({pattern}) {made}; every call of it is denied")
-    whole = parse_rule(tool, kind, source=source, base=base)
-    return whole if isinstance(whole, Rule) else None
+def _rules(tool: str, patterns: Iterable[str], kind: Any, source: str, base: str, notes: list[str]) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    for pattern in patterns:
+        made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
+        if not isinstance(made, Rule) and kind != "deny":
+            notes.append(f"{source}: {tool}({pattern}) {made}; it allows nothing")
+        elif not isinstance(made, Rule):
+            # A denial that cannot be understood must not deny less than was meant.
+            notes.append(f"{source}: {tool}({pattern}) {made}; every call of it is denied")
+            made = parse_rule(tool, kind, source=source, base=base)
+        if isinstance(made, Rule):
+            rules.append(made)
+    return tuple(rules)
 
 
 def _sources(project: Project) -> Sources:
@@ -254,7 +255,7 @@ def _sources(project: Project) -> Sources:
             *_own_blocks(project, notes),
             *policy_blocks(notes),
         ]
-        found = gather(blocks, lambda path: _trusted(project, path))
+        found = gather(blocks, lambda path: _is_trusted(project, path))
         found.notes[:0] = [*notes, *_unknown_tools(found.rules, project)]
         project.round.keep("permissions", found)
     return found
@@ -294,7 +295,10 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
     """Return our own settings, layer by layer, and note what is wrong with them."""
     blocks = []
     for layer in project.settings.layers:
-        content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}
+        content = {}
+        for key, name in _NAMES.items():
+            if key in layer.values:
+                content[name] = layer.values[key]
         if content:
             base = project.cwd
             if layer.origin.layer in ("user", "project", "local"):

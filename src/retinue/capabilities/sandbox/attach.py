@@ -97,7 +97,8 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
         writable, more = isolation.writable, isolation.shown
     elif whole:
         writable = context.roots
-        kept = tuple(place for root in context.roots for place in protected_places(root))
+        for root in context.roots:
+            kept += tuple(protected_places(root))
     # A person has seen the command itself; a rule or a mode has not, so it cannot allow changes of protected files.
     if clearance != "person":
         kept = (*kept, *_protected(launch, project, context))

@@ -71,7 +71,9 @@ def subjects(project: Project) -> list[TrustSubject]:
     from retinue.settings.load import settings_files
 
     found: list[TrustSubject] = []
-    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(project.cwd, project.environment)]
+    files: list[tuple[str, Path]] = []
+    for foreign in foreign_files(project.cwd, project.environment):
+        files.append((foreign.layer, Path(foreign.path)))
     for layer, path in (*files, *settings_files(project.cwd, project.environment)):
         if layer in ("pi project", "project", "local") and path.is_file():
             content = path.read_bytes()
