@@ -285,6 +285,21 @@ def test_opencode_tool_map() -> None:
     assert nothing.tools.allow == ()
 
 
+def test_a_value_that_means_the_default_has_the_fate_of_its_key() -> None:
+    assert read("opencode", "mode: subagent").fates["mode"].fate == "translated"
+    assert read("opencode", "mode:").fates["mode"].why == "no value"
+
+
+def test_what_isolated_leaves_out_is_not_called_honoured() -> None:
+    fates = read("pi", "isolated: true", "skills: a", "extensions: [b]").fates
+    assert (fates["skills"].fate, fates["extensions"].fate, fates["isolated"].fate) == (
+        "ignored",
+        "ignored",
+        "honoured",
+    )
+    assert read("pi", "isolated: false", "skills: a").fates["skills"].fate == "honoured"
+
+
 def test_opencode_permission_map() -> None:
     found = spec("opencode", "permission:", "  edit: deny", "  bash: {'*': ask, 'rm *': deny}", "  webfetch: allow")
     assert found.tools.allow is None

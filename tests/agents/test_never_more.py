@@ -234,3 +234,17 @@ def test_any_bytes_give_a_spec_or_a_reason(data: bytes, dialect: DialectName, so
         assert parsed.spec is None or parsed.spec.name
         assert set(parsed.places) <= set(parsed.fates)
         assert all(each.message for each in parsed.problems)
+
+
+@pytest.mark.parametrize("dialect", ["claude", "pi", "codingcode", "opencode", "retinue"])
+@pytest.mark.parametrize("line", [" tools: Read", "tools = Read", "tools\uff1a Read", "  readonly: true"])
+def test_a_limit_that_a_broken_frontmatter_swallows_refuses_the_launch(dialect: DialectName, line: str) -> None:
+    text = f"---\nname: a\ndescription: Use: this\n{line}\n---\nWork.\n"
+    parsed = parse(text.encode(), path="a.md", dialect=dialect)
+    assert [(each.line, each.refuses) for each in parsed.problems if each.severity == "error"] == [(4, True)]
+
+
+def test_a_text_and_a_nested_value_of_a_broken_frontmatter_are_no_lost_limits() -> None:
+    text = "---\nname: a\nwho: 'it's'\ndescription: |\n  tools: Read\nbudget:\n  turns: 2\n---\nWork.\n"
+    parsed = parse(text.encode(), path="a.md", dialect="retinue")
+    assert parsed.reading == "lines" and not any(each.refuses for each in parsed.problems)

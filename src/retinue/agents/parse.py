@@ -23,7 +23,7 @@ from retinue.agents.dialects.structures import HOOKS, MODEL
 from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.tools import NO_VALUE, SPACED_TOOLS
-from retinue.agents.dialects.translate import SpecDraft, build, translate
+from retinue.agents.dialects.translate import SpecDraft, build, missed_limits, translate
 from retinue.agents.folders import by_place, guess_dialect, refine
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
 from retinue.agents.scan import MAX_FILE, too_large
@@ -144,6 +144,8 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
     if table.nested_under is None:
         first_line = BLOCK_LINE
     draft = translate(table, matter.items, source, first_line)
+    if matter.reading == "lines" and parts.block is not None:
+        draft.problems += missed_limits(table, parts.block, matter.items, first_line)
     written = draft.values.pop("name", None)
     description = draft.values.get("description")
     error = parts.error or matter.error

@@ -8,13 +8,23 @@ grants.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from retinue.agents.dialects.permissions import ToolRules
 from retinue.agents.dialects.rows import SLIP
 from retinue.agents.dialects.structures import ModelChoice
-from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow, Match, is_blank, unreadable
+from retinue.agents.dialects.table import (
+    RESTRICTING,
+    UNSET,
+    BadValueError,
+    Dialect,
+    FieldRow,
+    Match,
+    is_blank,
+    unreadable,
+)
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
 from retinue.agents.yaml_items import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
@@ -24,6 +34,9 @@ NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
 
 _UNKNOWN = Fate("ignored", None, "unknown key")
 _SAYS_NOTHING = Fate("ignored", None, "no value")
+_NOT_ISOLATED = Fate("ignored", None, "'isolated' leaves the built-in tools only")
+_BEYOND_BUILTIN = ("skills", "tools.extensions", "tools.exclude_extensions")
+_SEEMS_KEY = re.compile(r"\s*([A-Za-z_][\w-]*)\s*[:=：]")
 _NOT_IN_PLUGIN = Fate("ignored", None, "not allowed in a plugin")
 _SHARED: Mapping[str, Any] = {"tools": ToolPolicy(), "model": ModelPolicy(), "session": SessionPolicy()}
 
@@ -62,7 +75,9 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
         except BadValueError as error:
             value = _bad(draft, item, match.field, error, first_line)
         else:
-            fates[key] = match.fate if value is not UNSET else _SAYS_NOTHING
+            fates[key] = match.fate
+            if value is UNSET and item.value in (None, ""):
+                fates[key] = _SAYS_NOTHING
             if item.value is None:
                 _report_blank(draft, item, target, first_line)
         if value is UNSET:
@@ -72,7 +87,34 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
         else:
             values[target] = value
             draft.rows[target] = (match.rank, key)
+    if values.get("isolated"):
+        fates.update((draft.rows[target][1], _NOT_ISOLATED) for target in _BEYOND_BUILTIN if target in values)
     return draft
+
+
+def missed_limits(dialect: Dialect, block: str, items: Iterable[Item], first_line: int) -> list[Problem]:
+    """Return a problem for each line that seems to be a key that restricts, and was read as part of a
+    text: of a frontmatter that is not YAML."""
+    lines = block.split("\n")
+    missed = set(range(len(lines)))
+    for item in items:
+        missed.discard(item.line)
+        if not isinstance(item.value, str) or lines[item.line].rstrip().endswith(("|", ">", "|-", ">-")):
+            missed.difference_update(range(item.line, item.end_line + 1))
+    found: list[Problem] = []
+    for number in sorted(missed):
+        seen = _SEEMS_KEY.match(lines[number])
+        match = dialect.match(seen[1]) if seen is not None else None
+        if match is None or match.how not in ("own", "foreign"):
+            continue
+        target = match.field.to
+        if target is None or target not in RESTRICTING:
+            continue
+        lost = Item(match.field.key, None, number, 0, number)
+        remedy = f"Write '{lost.key}: …' at the start of the line, and put text that holds a colon in quotes."
+        why = "the line was not read as 'key: value'"
+        found.append(unreadable(lost, target, why, remedy, "bad-value", first_line))
+    return found
 
 
 def _report_blank(draft: SpecDraft, item: Item, target: str, first_line: int) -> None:
