@@ -129,7 +129,8 @@ class Audit:
     def observe(self, body: Body) -> None:
         if isinstance(body, TurnStarted):
             self._turn = body.turn
-            if "ledger" in self.__dict__:  # a cached property: asking for it would open the ledger
+            # Reading the cached property would open the ledger.
+            if "ledger" in self.__dict__:
                 self.ledger.turn = body.turn
         elif isinstance(body, ToolEnded):
             self._effects[body.call_id] = body.effect
@@ -142,11 +143,13 @@ class Audit:
 
         if not self._project.part(CheckpointStore).enabled:
             return False
-        about = self._project.redactor(command)  # it is kept, and says what the command was
+        # The text is stored, and a command may hold a secret.
+        about = self._project.redactor(command)
         work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
         try:
             await asyncio.shield(work)
-        except asyncio.CancelledError:  # before the call began: nothing of it is to be recorded
+        except asyncio.CancelledError:
+            # Cancelled before the call began: nothing of it is to be recorded.
             await _wait_for(work)
             if work.exception() is None:
                 await self.end()
@@ -188,7 +191,8 @@ class Audit:
         except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
             return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
         finally:
-            self._effects.clear()  # an ended run stays in memory for a while
+            # An ended run stays in memory for a while.
+            self._effects.clear()
 
     async def _complete(self, outcome: Outcome) -> Outcome:
         spec = self._node.handle.launch.request.spec

@@ -169,7 +169,8 @@ def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot
 
 def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
     """Return those of `rows` that the ledger does not know to be another run's."""
-    theirs: dict[str, Changed] = {}  # of each path the last change counts
+    # The last change of a path counts.
+    theirs: dict[str, Changed] = {}
     for row in store.since(window.after_change):
         if row.who.run_id != window.who.run_id:
             theirs[row.path] = row
@@ -184,7 +185,8 @@ def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) ->
         last = theirs.get(row.path)
         if last is None:
             mine.append(row)
-        elif last.after != row.after:  # changed again after them, by this one
+        elif last.after != row.after:
+            # This command changed the file again after the other run.
             mine.append(replace(row, id=0, before=last.after, shared=()))
         elif last.kind == "command":
             # Two commands were at work: one that names the file is taken for the one that changed it.
@@ -224,7 +226,8 @@ def changes_so_far(
 
 
 def _changed_after(row: Changed, moment: float) -> bool:
-    if row.after is None or row.after.is_folder:  # what is gone has no time, and a folder's says nothing
+    # What is gone has no time, and a folder's says nothing.
+    if row.after is None or row.after.is_folder:
         return False
     try:
         return os.lstat(row.path).st_mtime > moment

@@ -89,7 +89,8 @@ class ScannedRoot:
         listed = self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])
         found: dict[str, set[str]] = {}
         for line in listed.split(b"\0"):
-            if line and not line.endswith(b"/"):  # a folder is another repository
+            # Git lists a folder where another repository begins.
+            if line and not line.endswith(b"/"):
                 found.setdefault(chr(line[0]), set()).add(os.fsdecode(line[2:]))
         return found
 
@@ -135,7 +136,8 @@ class ScannedRoot:
                 continue
             elif found.st_size > self._shadow.limits.file_bytes:
                 large.add(path)
-            elif os.access(self.root / path, os.R_OK):  # one that git cannot read would fail the checkpoint
+            elif os.access(self.root / path, os.R_OK):
+                # A file that git cannot read would fail the whole checkpoint.
                 small.add(path)
         return small, large
 

@@ -53,7 +53,8 @@ class RunLedger:
             finally:
                 self._missing.pop(key, None)
                 announced = self._announced.pop(key, None)
-                if announced:  # announced, and then not written
+                # What was announced has not been written.
+                if announced:
                     self._store.drop(announced)
 
     def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
@@ -65,7 +66,8 @@ class RunLedger:
             before = PathState(self._keep(old), mode or stat.S_IFREG | 0o644)
         if new is not None:
             new_mode = stat.S_IFREG | ((mode or 0o666) & ~_umask())
-            if old is not None:  # a file that is replaced keeps its permissions
+            # A file that is replaced keeps its permissions.
+            if old is not None:
                 new_mode = mode or new_mode
             after = PathState(blob_id(new), new_mode)
             digest = hashlib.sha256(new).hexdigest()

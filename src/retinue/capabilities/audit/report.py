@@ -211,7 +211,8 @@ def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[WrittenFi
 def _ended(body: ToolEnded, started: CallEffect | None, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
     effect = body.effect
     writes, command = tuple(map(written, effect.writes)), effect.command
-    if effect.status == "unknown":  # it gave no report: what is known from elsewhere has to do
+    # The call gave no report: what the ledger and its start say has to do.
+    if effect.status == "unknown":
         writes = writes or meanwhile.get(body.call_id, ())
         if started is not None:
             command = command or started.command

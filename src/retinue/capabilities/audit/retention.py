@@ -107,7 +107,8 @@ def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     for index in (shadow.folder / "index").glob("*"):
         try:
             trees.add(shadow.git(["write-tree"], index=index).decode().strip())
-        except CheckpointError:  # it was cut off while it was written; the next checkpoint starts anew
+        except CheckpointError:
+            # The index was cut off while it was written; the next checkpoint starts anew.
             index.unlink(missing_ok=True)
     asked = "".join(f"{oid}\n" for oid in [*store.contents(), *sorted(trees)]).encode()
     lines = shadow.git(["cat-file", "--batch-check=%(objecttype) %(objectname)"], given=asked).decode().splitlines()

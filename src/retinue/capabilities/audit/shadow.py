@@ -83,7 +83,8 @@ class RootSnapshot(Struct, frozen=True):
         return stat.S_IFREG | self.modes.get(path, usual)
 
     def state_of(self, path: str, oid: str, git_mode: str) -> PathState | None:
-        if git_mode == "000000":  # as git says that there is nothing
+        # Git's mode for nothing at this path.
+        if git_mode == "000000":
             return None
         return PathState(oid, self.mode_of(path, git_mode))
 
@@ -130,7 +131,8 @@ class Shadow:
         (made / "info" / "attributes").write_text(_ATTRIBUTES)
         try:
             made.rename(self.directory)
-        except OSError:  # another process was faster
+        except OSError:
+            # Another process was faster.
             shutil.rmtree(made, ignore_errors=True)
             if not (self.directory / "HEAD").is_file():
                 raise
@@ -233,12 +235,14 @@ class Shadow:
                 old_mode, new_mode, old_oid, new_oid, _ = head.decode().lstrip(":").split(" ")
                 path = os.fsdecode(name)
                 if "160000" in (old_mode, new_mode):
-                    continue  # another repository inside this one
+                    # Another repository inside this one.
+                    continue
                 old = before.state_of(path, old_oid, old_mode)
                 found[path] = Difference(path, old, after.state_of(path, new_oid, new_mode))
         self._modes(before, after, found)
         folder = PathState("", stat.S_IFDIR | 0o755)
-        for path in after.folders - before.folders:  # perhaps in place of a file
+        # A folder may have replaced a file.
+        for path in after.folders - before.folders:
             file = found.get(path, Difference(path, None, None))
             found[path] = Difference(path, file.before, folder)
         for path in before.folders - after.folders:

@@ -94,7 +94,8 @@ def _check_above(path: str) -> None:
 
 def _write(path: str, wanted: PathState, data: bytes) -> None:
     if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-        Path(path).rmdir()  # only an empty one gives way
+        # Only an empty folder gives way.
+        Path(path).rmdir()
     beside = f"{os.path.dirname(path)}/.retinue-{secrets.token_hex(8)}.tmp"  # noqa: PTH120
     try:
         if wanted.is_link:
@@ -140,7 +141,8 @@ class UndoScope(Struct, frozen=True):
     def covers(self, row: Changed) -> bool:
         if row.who.run_id == self.main.run_id:
             return row.turn >= self.turn
-        return row.at >= self.since  # turns of other runs count on their own
+        # Other runs count their own turns, so only the time compares.
+        return row.at >= self.since
 
 
 class Undo:
@@ -199,7 +201,8 @@ class Undo:
             now = current(path)
             if same(now, target):
                 return UndoneFile(path, "unchanged")
-            if not force and not _is_folder(chain):  # a folder goes only when it is empty
+            # A folder goes only when it is empty.
+            if not force and not _is_folder(chain):
                 reason = self._objection(path, chain, scope, now)
                 if not reason and path in late:
                     reason = "it changed after the process of this run was last seen alive"

@@ -160,7 +160,8 @@ def _json(handler: Handler, said: HandlerResult) -> Mapping[str, Any] | None:
         if said.code not in (0, BLOCK):
             return None
         raise _GarbageError(f"answered with broken JSON ({error})") from None
-    loaded: dict[str, Any] = data  # `{` begins nothing but an object
+    # `{` begins nothing but an object.
+    loaded: dict[str, Any] = data
     return loaded
 
 
@@ -251,7 +252,8 @@ def _decide_end(said: Any, reason: str, data: Mapping[str, Any]) -> HookResult:
     if said in ("allow", "approve"):
         return HookResult(verdict="allow", reason=reason)
     if isinstance(said, str) and said in _VERDICTS:
-        return HookResult(reason=reason)  # nobody can be asked about an end
+        # Nobody can be asked about an end.
+        return HookResult(reason=reason)
     raise _GarbageError(f"decided {said!r}, which is neither block nor allow")
 
 

@@ -162,7 +162,8 @@ class RunHooks:
             return
         try:
             self._project.log.append(self._place, Warned(code, text))
-        except StateError:  # it cannot be recorded any more: the outcome says it
+        except StateError:
+            # The run cannot be recorded any more, so its outcome says it.
             self.notes.append(text)
 
     # In the life of the run
@@ -303,6 +304,7 @@ class RunHooks:
     async def end(self, outcome: Outcome) -> None:
         """Fire the events of a run that is over, unless hooks have heard of its end already. Bounded
         in time, because someone may wait for the end."""
+        # A run that never began has no record that could hold its warnings.
         if not self._began:
             self.notes += [warning.text for warning in self._early]
         if self._handlers:
@@ -316,6 +318,7 @@ class RunHooks:
             kind = _ERRORS.get(failure.kind, "unknown")
             fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._said}
             await self.fire("StopFailure", kind, fields)
+        # `before_end` fires the Stop of a main run, and only if it ends well; the end of a child is always told.
         if self._began and not self._told_end and self.launch.request.depth > 0:
             await self._ends(outcome.ended, active=self._continued > 0)
         reason = "other" if outcome.ok else outcome.ended

@@ -79,7 +79,8 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
 
     cwd = around.cwd
     if not cwd.is_dir():
-        cwd = Path(project)  # the run may have removed its own folder
+        # The run may have removed its own folder.
+        cwd = Path(project)
     # A file rather than a pipe: a program that does not read its input cannot block anyone.
     with tempfile.TemporaryFile(prefix="retinue-hook-") as given:
         given.write(payload)
@@ -187,7 +188,8 @@ def _encode(payload: Mapping[str, Any]) -> bytes:
 
     try:
         return orjson.dumps(payload, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError):  # half a surrogate pair, numbers beyond 64 bits
+    except (TypeError, ValueError):
+        # orjson refuses half a surrogate pair and numbers beyond 64 bits.
         import json
 
         return json.dumps(payload, default=str).encode()
@@ -233,7 +235,8 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     try:
         expression = re.compile(text)
     except re.error:
-        return event in GUARDS  # a guard that cannot be read must not vanish
+        # A guard that cannot be read must not vanish.
+        return event in GUARDS
     names = {subject}
     if tool:
         names.update(names_of(own_name(subject)))
@@ -318,6 +321,7 @@ class HookBus:
                 waiting.append(handler)
         if not waiting:
             return NO_OPINION
+        # A single handler needs no task of its own.
         if len(waiting) == 1:
             opinions = [await self._ask(waiting[0], said)]
         else:

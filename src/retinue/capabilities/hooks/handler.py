@@ -153,7 +153,8 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Equal for handlers that would do the same: only one of them runs."""
         target = self.target
         if not isinstance(target, str):
-            target = id(target)  # a callable need not be hashable
+            # A callable need not be hashable.
+            target = id(target)
         known = (self.kind, target, self.arguments, self.observes, self.detached)
         return (*known, tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
 

@@ -95,7 +95,8 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
         made = _of_file(file, trust, problems, withheld)
         if file.folder == ".claude":
             handlers += made
-        else:  # the project's entry takes the place of a global one of the same name
+        else:
+            # A project's entry replaces a global one of the same name.
             for each in made:
                 by_name[f"{each.event} {each.name or id(each)}"] = each
     return HookSources((*handlers, *by_name.values()), tuple(problems), tuple(withheld))

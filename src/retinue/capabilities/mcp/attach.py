@@ -240,7 +240,8 @@ class Served:
                 if name not in self._known:
                     new[name] = tool
         self._known |= new
-        if self.choose is None or not new:  # before the launch has decided, all are candidates
+        # Until the launch has decided, all are candidates.
+        if self.choose is None or not new:
             return
         chosen = self.choose({**self._admitted, **new}).tools
         admitted = _only(new, chosen)
@@ -303,7 +304,8 @@ async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> st
     answer = await project.inbox_service.question(
         question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail
     )
-    if answer.by in ("policy", "expiry"):  # no person has answered
+    # The policy or the expiry has answered, and no person.
+    if answer.by in ("policy", "expiry"):
         return None
     return answer.choice
 

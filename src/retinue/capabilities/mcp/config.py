@@ -175,7 +175,8 @@ class _Filler:
 
     def _value(self, match: re.Match[str]) -> str:
         name, default = match.groups()
-        value = self._environment.get(name) or default  # as in a shell, `:-` also replaces an empty value
+        # As in a shell, `:-` also replaces an empty value.
+        value = self._environment.get(name) or default
         if value is None:
             raise _BadError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
         return value

@@ -136,7 +136,8 @@ class McpConnection:
         if task is None or task.done():
             return
         if not self._opened.done():
-            task.cancel()  # still in the handshake: nobody there listens to `_over`
+            # Still in the handshake: nobody there listens to `_over`.
+            task.cancel()
         done, _ = await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
         if not done:
             self.cut()
@@ -215,12 +216,14 @@ class McpConnection:
         except asyncio.CancelledError:
             if not self._opened.done():
                 self._opened.set_exception(CannotStartError("it was given up"))
-                self._opened.exception()  # whoever waited may be gone
+                # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
+                self._opened.exception()
             raise
         except BaseException as error:
             if not self._opened.done():
                 self._opened.set_exception(CannotStartError(f"{_reason(error)}{self._said()}"))
-                self._opened.exception()  # whoever waited may be gone
+                # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
+                self._opened.exception()
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -302,7 +305,8 @@ class McpConnection:
 
     async def _list_again(self) -> None:
         if self._client is not None:
-            with suppress(Exception):  # the old list stays good if the new one cannot be had
+            # The old list stays good if the new one cannot be had.
+            with suppress(Exception):
                 async with asyncio.timeout(30):
                     self.listing = await self._list(self._client)
                 self._around.changed(self.listing)

@@ -128,7 +128,8 @@ class Server:
         if not self._holders and self._closing is None and (self._connection or self._starting):
             linger = self._options.linger_seconds
             if self.config.inline and holder is not None:
-                linger = 0.0  # no other run can ever hold it
+                # No other run can ever hold it.
+                linger = 0.0
             self._closing = asyncio.get_running_loop().call_later(linger, self._close_unused)
 
     def _close_unused(self) -> None:
@@ -150,7 +151,8 @@ class Server:
     def _started(self, task: asyncio.Task[McpConnection]) -> None:
         self._starting = None
         if not task.cancelled():
-            task.exception()  # everyone who waited has it
+            # Everyone who waited has the exception; fetched here, asyncio does not report it as lost.
+            task.exception()
         if not self._holders:
             self.release(None)
 
@@ -211,7 +213,8 @@ class Server:
         caller.questions.add(question)
         try:
             paused = nullcontext() if caller.patience is None else caller.patience.paused()
-            with paused:  # the time a person takes is not the server's
+            # The time a person takes is not the server's.
+            with paused:
                 await asyncio.wait({question})
             if question.cancelled():
                 return ElicitResult(action="cancel")
@@ -229,7 +232,8 @@ class Server:
                     return await self._call(name, arguments, caller, tell)
                 finally:
                     self._calls.remove(caller)
-                    for question in caller.questions:  # nobody waits for the answer any more
+                    # Nobody waits for the answer any more.
+                    for question in caller.questions:
                         question.cancel()
         finally:
             self.release(caller)
@@ -326,7 +330,8 @@ def _import() -> None:
     import logging
     from importlib import import_module
 
-    for name in ("mcp", "client", "httpx2"):  # they would write to standard error, past every display
+    # Without a handler these loggers write to standard error, past every display.
+    for name in ("mcp", "client", "httpx2"):
         logging.getLogger(name).addHandler(logging.NullHandler())
     import_module("mcp.client.client")
 

@@ -70,7 +70,8 @@ def configured_servers(
         for name, raw in source.table.items():
             where, personal = source.origin(name)
             server = read_server(str(name), raw, environment, origin=where, personal=personal)
-            found.pop(str(name), None)  # also one that a nearer file switches off
+            # A nearer file may also switch a server off.
+            found.pop(str(name), None)
             if server is not None:
                 found[server.name] = server
     return Configured(found, tuple(problems))
@@ -338,7 +339,8 @@ def _whole_server(entry: str) -> str | None:
         name = served_alias(name) or ""
     if name.endswith("__*"):
         return name.removesuffix("__*")
-    if not name or "__" in name.removeprefix("mcp__"):  # nothing of a server, or one of its tools
+    # It names nothing of a server, or only one of its tools.
+    if not name or "__" in name.removeprefix("mcp__"):
         return None
     return name
 

@@ -55,7 +55,8 @@ def choose_servers(
     """Return the servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
     configured = project_servers(project)
-    if request.parent_id is None:  # once for a tree of runs
+    # Said once for a tree of runs.
+    if request.parent_id is None:
         notes += configured.problems
     chosen: dict[str, ServerConfig] = {}
     for name, config in configured.servers.items():

@@ -250,7 +250,8 @@ class ListingMemory:
             found = Listing(tuple(tools), bool(data["uses_roots"]), tuple(problems), at)
         except (KeyError, TypeError, ValueError):
             return None
-        if not 0 <= time.time() - at < MEMORY_SECONDS:  # negative: the clock was set back
+        # A negative age means that the clock was set back.
+        if not 0 <= time.time() - at < MEMORY_SECONDS:
             return None
         return found
 

@@ -80,7 +80,8 @@ def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, 
     yield SafeDir(house, (".claude", folder, name))
     modern = SafeDir(pi_home(environment), (folder, name))
     yield modern
-    if not modern.path.exists():  # pi's former folder counts only without the new one
+    # The former folder of pi counts only without the new one.
+    if not modern.path.exists():
         yield SafeDir(house, (".pi", folder, name))
 
 
@@ -279,7 +280,8 @@ def _write_all(folder: SafeDir, there: Content, wanted: Content) -> Merged:
     changed: list[str] = []
     conflicts: list[str] = []
     copies_first = sorted(wanted.items(), key=lambda item: (".conflict-" not in item[0], item[0]))
-    for path, data in copies_first:  # so that at no moment a version is nowhere
+    # Copies come first, so that no version is lost if this is cut off.
+    for path, data in copies_first:
         old = there.get(path)
         if old == data:
             continue

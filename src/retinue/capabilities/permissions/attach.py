@@ -283,7 +283,8 @@ def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
         return []
     near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
     if not near and project.extensions.has_code:
-        return []  # which tools a plugin has is known only when it is imported
+        # Which tools a plugin has is known only when it is imported.
+        return []
     meant = ""
     if near:
         meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?"

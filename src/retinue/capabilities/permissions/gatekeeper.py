@@ -83,7 +83,8 @@ def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
     if above is None:
         for tool in project.custom_tools:
             if tool.spec.name not in TOOLS:
-                with suppress(ValueError):  # a name that no rule can hold is asked about
+                # A name that no rule can hold is asked about.
+                with suppress(ValueError):
                     made.grant(tool.spec.name)
     new = [note for note in notes if note not in launch.notes]
     if new:
@@ -131,7 +132,8 @@ async def release(node: RunNode) -> None:
     project = node.project
     guard = project.part(RunGuards).pop(node.id, None)
     if guard is not None and guard.asker.leftovers:
-        with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
+        # A log that cannot be written is reported by those who write runs.
+        with suppress(RetinueError):
             await project.inbox_service.run_ended(guard.asker)
 
 
@@ -176,7 +178,8 @@ async def _write(guard: RunGuard, project: Project, rule: str) -> None:
             environment=project.environment,
         )
     if saved.persisted:
-        project.__dict__.pop("settings", None)  # a cached property: the next use reads the files again
+        # Dropping the cached property makes its next use read the files again.
+        project.__dict__.pop("settings", None)
     else:
         text = f"{rule} is allowed for this session only: {saved.problem}"
         guard.asker.record(Warned("settings", text))

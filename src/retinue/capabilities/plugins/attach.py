@@ -114,7 +114,8 @@ class PluginExtensions(Extensions):
             return None
         round_, key = self._project.round, ("plugin", plugin.path)
         known: str | None = round_.get(key)
-        if known is None:  # an empty text is kept as well: it says that there is consent
+        # An empty text is kept as well: it says that there is consent.
+        if known is None:
             known = round_.keep(key, self._find_objection(plugin))
         return known or None
 
@@ -170,7 +171,8 @@ class PluginExtensions(Extensions):
         """Return tables of servers for `configured_servers`, each with what brought it. A plugin that
         comes first has the name."""
         found: list[tuple[str, Mapping[str, Any]]] = []
-        for plugin in reversed(self.plugins.found):  # of two servers with one name the later table counts
+        # Of two servers with one name the later table counts, and the first plugin is to win.
+        for plugin in reversed(self.plugins.found):
             if not plugin.servers or self.why_not(plugin) is not None:
                 continue
             roots = self._roots(plugin)
@@ -283,7 +285,8 @@ def _add_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> di
         if not isinstance(raw, Mapping) or "command" not in raw:
             continue
         env = raw.get("env") or {}
-        if isinstance(env, Mapping):  # anything else is reported by those who read the server
+        # Anything else is reported when the server's configuration is read.
+        if isinstance(env, Mapping):
             found[name] = {**raw, "env": {**variables, **env}}
     return found
 

@@ -242,7 +242,8 @@ def find_plugins(
         if made.names & off_by_user or (not made.personal and made.names & off_by_project):
             continue
         twin = found.setdefault(made.name.lower(), made)
-        if twin.where != made.where:  # one that is found twice, as a setting and in a folder, is no problem
+        # A plugin that is found twice, by a setting and in a folder, is no problem.
+        if twin.where != made.where:
             failed.append(FailedPlugin(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
     return Plugins(tuple(found.values()), tuple(failed))
 

@@ -109,7 +109,8 @@ def _import_tools(plugin: Plugin, code: str) -> list[Tool]:
             found = getattr(found, name)
         return _tools_of(found)
     if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)  # before Python's own, which would use its caches
+        # Before Python's own finders, which would use its caches.
+        sys.meta_path.insert(0, _FINDER)
     base = _package(plugin)
     name = base if plugin.file is not None else f"{base}.{code}"
     return _tools_of(importlib.import_module(name))
@@ -126,7 +127,8 @@ def _tools_of(found: Any) -> list[Tool]:
             own: dict[int, Tool] = {}
             for value in vars(found).values():
                 if _is_tool(value):
-                    own[id(value)] = value  # one tool may have two names in its module
+                    # One tool may have two names in its module.
+                    own[id(value)] = value
             return list(own.values())
         found = listed
     elif not isinstance(found, Sequence) and callable(found):

@@ -135,7 +135,8 @@ def entry_points(home: Path, project: Path) -> list[EntryPoint]:
     found: dict[str, EntryPoint] = {}
     memory = _Memory(home)
     here = {"", os.curdir, str(project)}
-    with suppress(FileNotFoundError):  # the folder this was started in may be gone
+    # The folder this was started in may be gone.
+    with suppress(FileNotFoundError):
         here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
     for folder in dict.fromkeys(sys.path):
         if folder in here:
@@ -163,7 +164,8 @@ class _Memory:
             return None
         try:
             return msgspec.convert(entry.get("points"), tuple[EntryPoint, ...])
-        except msgspec.ValidationError:  # the file is a cache, and may hold anything
+        except msgspec.ValidationError:
+            # The file is a cache that anybody may have changed.
             return None
 
     def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
@@ -195,7 +197,8 @@ def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
                 points = tuple(_read(folder))
                 memory.keep(folder, changed, points)
             known = _known[folder] = (changed, points)
-    except OSError:  # a zip file, or nothing at all
+    except OSError:
+        # Entries of `sys.path` may be zip files, or not exist.
         return ()
     return known[1]
 

@@ -239,7 +239,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
                 raise UnboundError(f"{path.relative_to(root)} is a link that leads out of the plugin")
             status = path.stat()
             if path.is_symlink() and not stat.S_ISREG(status.st_mode):
-                continue  # a folder of its own, which is walked where it lies
+                # A link to a folder inside the plugin: its files are found where they lie.
+                continue
             if not stat.S_ISREG(status.st_mode):
                 raise UnboundError(f"{path.relative_to(root)} is no file")
             number, size = number + 1, size + status.st_size

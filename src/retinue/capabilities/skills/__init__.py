@@ -34,7 +34,8 @@ class SkillsCapability(Capability):
 
         text = skills_text(plan.request, plan.project, plan.tools, plan.notes)
         if plan.spec.prompt_mode == "append" and plan.above and text in plan.above:
-            return  # a twin has read it in the prompt of its parent
+            # A twin has read it in the prompt of its parent.
+            return
         plan.tell("skills", text)
 
     def connect(self, node: RunNode, tools: tuple[Tool, ...], wrap: Wrap, *, resumed: bool) -> None:

@@ -168,7 +168,8 @@ def offer_skills(plan: LaunchPlan) -> None:
     if spec.skills is True and plan.policy.allow and not {"*", "all"} & set(plan.policy.allow):
         # A file that asks for all skills need not list the tool that loads them.
         plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL))
-    if SKILL in plan.available or not _may_load(spec):  # a program may have one of its own
+    # The embedding program may bring a skill tool of its own.
+    if SKILL in plan.available or not _may_load(spec):
         return
     library = library_of(plan.project)
     if library is None or not library.invocable():
@@ -241,7 +242,8 @@ def expand_skill(text: str, project: Project) -> str:
     text that names no skill, or one that is not for people, stays as it is."""
     word, _, arguments = text[1:].partition(" ")
     name, newline, rest = word.partition("\n")
-    if newline:  # the name ended at the end of the line, and not at the space
+    # The name ended at the line break, before the first space.
+    if newline:
         arguments = f"{rest} {arguments}".strip()
     library = library_of(project)
     if library is None:
@@ -310,6 +312,7 @@ def _make_grants(node: RunNode, project: Project) -> OnLoad:
 
 
 def _is_trusted(skill: Skill, project: Project) -> bool:
+    # Only the user can have put it there.
     if skill.source == "user":
         return True
     library = library_of(project)

@@ -202,6 +202,7 @@ def _root(root: Root) -> _Known:
 
 
 def _unchanged(signatures: list[tuple[str, Signature]]) -> bool:
+    # A local name, because every launch asks for every file of every skill.
     lstat = os.lstat
     try:
         for path, (modified, changed, size, inode) in signatures:
@@ -318,7 +319,8 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
         if stat.S_ISREG(found.st_mode):
             search.add(entry.name, path, entry.path, found)
         else:
-            search.sure = False  # it may become a file without a trace here
+            # It may become a file without changing the folder's times.
+            search.sure = False
             why = _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."
             search.refused.append((path, why))
     return below

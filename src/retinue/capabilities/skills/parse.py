@@ -44,7 +44,8 @@ def skill_roots(
     return _roots(cwd, *homes, tuple(extra), tuple(plugins))
 
 
-@lru_cache(maxsize=64)  # asked at every launch
+# Every launch asks.
+@lru_cache(maxsize=64)
 def _roots(
     cwd: Path, house: Path, own: Path, pi: Path, extra: tuple[str, ...], plugins: tuple[tuple[str, Path], ...]
 ) -> tuple[Root, ...]:

@@ -43,7 +43,8 @@ async def choose_workspace(plan: LaunchPlan) -> None:
         above = _run_above(request.cwd, project)
         if above is not None:
             raise _gone_error(above)
-    check_folder(request)  # before anything is made or taken over
+    # Checked before anything is made or taken over.
+    check_folder(request)
     wants_own = request.isolation == "worktree"
     if not plan.resumed:
         wanted = wants_own or plan.spec.isolation == "worktree"
@@ -77,6 +78,7 @@ async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
         keep = ", ".join(each.id for each in _working_inside(node))
         if keep:
             keep = f"runs still work in it: {keep}"
+        # Shielded, because a cancelled run must not leave its work half saved.
         saved = await asyncio.shield(_finish(project, isolation.run, keep))
         outcome = _add_saved_work(outcome, saved, isolation)
         if node.hooks.listens("WorktreeRemove"):
@@ -184,7 +186,8 @@ def _note_leftovers(project: Project, run_id: str) -> list[str]:
     for each in load_records(project.state):
         if each.run == run_id or each.busy():
             continue
-        if each.phase in ("making", "removing"):  # there is nothing to lose in them
+        # A worktree in these phases holds nothing that could be lost.
+        if each.phase in ("making", "removing"):
             finish(project.state, each.run, project.environment, leftover=True)
         else:
             dead += 1

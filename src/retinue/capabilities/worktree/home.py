@@ -131,7 +131,8 @@ def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock of the worktree of `run`: only one process at a time works on it. Without `wait` yield False
     when another one has the lock."""
     path = private_folder(worktrees_folder(state)) / f"{run}.lock"
-    if sys.platform == "win32":  # no lock there, and an open file cannot be removed: the record's owner has to do
+    # Windows has no such lock and cannot remove an open file: the owner in the record has to do.
+    if sys.platform == "win32":
         yield True
         return
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
@@ -142,12 +143,14 @@ def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
             if not lock_file(descriptor, patience):
                 yield False
                 return
-            if not _is_at(descriptor, path):  # removed by its last holder while this one waited
+            # Its last holder removed the file while this process waited: lock the new one.
+            if not _is_at(descriptor, path):
                 continue
             try:
                 yield True
             finally:
-                if not path.with_suffix(".json").exists():  # nothing left that could be worked on
+                # Without a record there is nothing left to lock.
+                if not path.with_suffix(".json").exists():
                     path.unlink(missing_ok=True)
             return
         finally:
@@ -214,7 +217,8 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
             hidden.append(other)
             continue
         plain = _plain_name(own)
-        if not plain.startswith(BRANCH):  # a branch that came home into this one keeps its name
+        # A branch that came home into this one keeps its name.
+        if not plain.startswith(BRANCH):
             plain = f"{BRANCH}{record.run}-{plain}"
         name = _create_ref(record, main, f"refs/heads/{plain}", other)
         notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")

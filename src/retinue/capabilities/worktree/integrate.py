@@ -237,6 +237,7 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     found = dict(clean(environment))
     for name in list(found):
+        # Variables of git would lead a git that the check starts to another repository.
         if name.startswith("GIT_") or name == "LC_ALL":
             del found[name]
     return found

@@ -51,7 +51,8 @@ def open_git(record: WorktreeRecord, environment: Mapping[str, str], *, consente
     """Return git in the worktree, with the worktree's own repository."""
     folder = record.path
     if folder.is_symlink() or not folder.is_dir():
-        folder = record.git  # its commits can be saved without the directory
+        # Its commits can be saved without the directory.
+        folder = record.git
     return Git(folder, environment, git_dir=record.git, consented=consented)
 
 
@@ -158,7 +159,8 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
         consented = source.consented or each.starts is None
         if each.scope in ("local", "worktree") and consented and _is_copied(each.name):
             kept.append(each)
-    version = int(any(each.name in _EXTENSIONS for each in kept))  # version 0 has no extensions
+    # A repository of version 0 has no extensions.
+    version = int(any(each.name in _EXTENSIONS for each in kept))
     lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
     lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
     for each in kept:
@@ -231,7 +233,8 @@ def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
     command, said = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
     try:
         return git("-c", "user.useConfigOnly=true", *command, given=said).decode().strip()
-    except GitError:  # nobody has told git who the user is
+    except GitError:
+        # Git does not know who the user is.
         return git.having(**identity(git))(*command, given=said).decode().strip()
 
 
@@ -290,7 +293,8 @@ def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
     if main is not None:
         with contextlib.suppress(GitError):
             main("worktree", "remove", "--force", "--force", record.folder)
-    for entry in entries_of(record):  # half an entry, of a git that was killed, is none that git removes
+    # Git does not remove the half-written entry of a git that was killed.
+    for entry in entries_of(record):
         remove_folder(entry)
     remove_folder(record.git)
     for beside in BESIDE:

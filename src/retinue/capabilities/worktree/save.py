@@ -178,7 +178,8 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     notes: list[str] = []
     git = distrust(record, environment)
     unlock(record)
-    around = _find_dependent(state, record)  # asked first: what comes home from it later must also be brought home
+    # Asked before saving: what comes home from that worktree later must also be brought home.
+    around = _find_dependent(state, record)
     there = record.path.is_dir() and not record.path.is_symlink()
     head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
     if there:
@@ -215,7 +216,8 @@ def _keep(
 ) -> SavedWork:
     """Keep the directory. `occupied`: runs of this process still work in it, so it stays theirs."""
     owner = record.owner if occupied else None
-    with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
+    # If the disk is full, the worktree stays listed as it was.
+    with contextlib.suppress(OSError):
         store(replace(record, phase="kept", reason=why, owner=owner))
     notes = (*notes, f"its worktree stays at {record.path}: {why}")
     if brought is None:
@@ -368,7 +370,8 @@ def _tidy(state: Path) -> None:
     for run, is_litter in only_litter.items():
         if not is_litter:
             continue
-        with hold_lock(state, run, wait=False) as mine:  # which also removes the lock
+        # Leaving the lock also removes its file.
+        with hold_lock(state, run, wait=False) as mine:
             if not mine or (worktrees_folder(state) / f"{run}.json").exists():
                 continue
             for ending in BESIDE:

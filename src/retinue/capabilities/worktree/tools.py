@@ -57,6 +57,7 @@ def worktree_notice(top: Path, main: Path, *, from_dirty: bool = False) -> str:
     holds = _AS_IT_WAS if from_dirty else _COMMITTED
     text = shipped("worktree").replace("{{holds}}", holds)
     for name, path in (("top", top), ("main", main)):
+        # The name of a folder may hold line breaks, which would end the sentence.
         text = text.replace(f"{{{{{name}}}}}", " ".join(str(path).splitlines()))
     return text
 

@@ -170,7 +170,8 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
     git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
-        whole = git.ask("rev-parse", *asked, "HEAD^{commit}")  # unless something is wrong, one question is enough
+        # One question is enough unless something is wrong.
+        whole = git.ask("rev-parse", *asked, "HEAD^{commit}")
         said = (whole or git.text("rev-parse", *asked)).split("\n")
     except GitError as error:
         if "not a git repository" in error.why:
