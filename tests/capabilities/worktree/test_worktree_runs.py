@@ -6,7 +6,7 @@ import pytest
 from tests.runs.run_scene import Scene
 
 from retinue.capabilities.worktree.attach import branch_of
-from retinue.capabilities.worktree.home import records
+from retinue.capabilities.worktree.home import load_records
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
@@ -30,7 +30,7 @@ def left(scene):
 async def test_a_worktree_stays_while_a_child_works_in_it_and_goes_with_the_last(tmp_path, monkeypatch, repository):
     async with Scene(tmp_path, monkeypatch) as scene:
         parent = await scene.main(isolation="worktree")
-        (record,) = records(scene.supervisor.project.state)
+        (record,) = load_records(scene.supervisor.project.state)
         child = await scene.child(parent, "child")
         assert child.handle.launch.request.cwd == record.path
         assert child.handle.launch.isolation is not None and not child.handle.launch.isolation.own

@@ -161,7 +161,7 @@ class ScreenEntry(NamedTuple):
 
 
 SCREENS: dict[str, ScreenEntry] = {
-    "help": ScreenEntry("help:HelpScreen", "keys and commands", "help", "f1"),
+    "help": ScreenEntry("dialogs:HelpScreen", "keys and commands", "help", "f1"),
     "sessions": ScreenEntry("sessions:SessionsScreen", "earlier conversations, to go on with one", "sessions"),
     "confirm": ScreenEntry("dialogs:ConfirmScreen", "a question with a few answers"),
     "viewer": ScreenEntry("viewer:ViewerScreen", "a run as it works"),
