@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError, builtin_tools
 from retinue.tools.content import Edit, apply, content_hash, forms_of
-from retinue.tools.file_change import short_diff, unified
+from retinue.tools.file_change import short_diff, unified_diff
 
 
 async def test_one_edit_changes_one_place_and_returns_a_diff(use, root):
@@ -234,4 +234,4 @@ def test_a_diff_shows_the_lines_there_are_and_no_more(old, new, expected):
 
 
 def test_a_new_file_is_shown_with_as_many_lines_as_it_has():
-    assert unified("a", "", "one\ntwo\n", fresh=True) == "--- /dev/null\n+++ a\n@@ -0,0 +1,2 @@\n+one\n+two"
+    assert unified_diff("a", "", "one\ntwo\n", fresh=True) == "--- /dev/null\n+++ a\n@@ -0,0 +1,2 @@\n+one\n+two"

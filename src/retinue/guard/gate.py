@@ -106,7 +106,7 @@ class PermissionGate:
         said = await self._fire("PreToolUse", use)
         if said.verdict == "deny" or said.stop is not None:
             return _by_hook(said)
-        use, changed = _updated(tool, use, said)
+        use, changed = _update_input(tool, use, said)
         if isinstance(changed, Denied):
             return changed
         decision = self.permissions.decide(use)
@@ -129,14 +129,14 @@ class PermissionGate:
             return Allowed(use.arguments, who_allowed(decision) + changed, said.context, clearance)
         found = await self._ask(tool, use, decision, context)
         if isinstance(found, Allowed):
-            return replace(found, who=found.who + changed, context=_joined(said.context, found.context))
+            return replace(found, who=found.who + changed, context=_join_texts(said.context, found.context))
         return found
 
     async def _ask(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> Allowed | Denied:
         said = await self._fire("PermissionRequest", use, suggestions=[decision.rule] if decision.rule else [])
         if said.verdict == "deny" or said.stop is not None:
             return _by_hook(said)
-        use, changed = _updated(tool, use, said)
+        use, changed = _update_input(tool, use, said)
         if isinstance(changed, Denied):
             return changed
         if changed:
@@ -246,7 +246,7 @@ class PermissionGate:
         objection = ""
         if said.verdict == "deny" and said.reason:
             objection = f"A hook objects: {said.reason}"
-        return _beside(output, _joined(objection, said.context))
+        return _beside(output, _join_texts(objection, said.context))
 
 
 class GatedTool:
@@ -331,7 +331,7 @@ def who_allowed(decision: Decision) -> str:
     return f"{decision.by}: {decision.reason}{source}"
 
 
-def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str | Denied]:
+def _update_input(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str | Denied]:
     """Return the call with the input that a hook gave it, which is what runs from here on."""
     if said.updated_input is None or said.updated_input == use.arguments:
         return use, ""
@@ -365,7 +365,7 @@ def _payload(use: ToolUse) -> dict[str, Any]:
     return {"tool_name": use.tool, "tool_input": dict(use.arguments), "tool_use_id": use.call_id}
 
 
-def _joined(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return "\n".join(filter(None, texts))
 
 

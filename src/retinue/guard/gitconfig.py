@@ -223,11 +223,11 @@ class _Look:
         if len(content) > MOST_BYTES:
             self.read.append(f"git settings that are too large to be looked at: {file}")
             return []
-        said = list(_named(content))
+        said = list(_parse_settings(content))
         for name, value in tuple(said):
             if not _INCLUDE.fullmatch(name):
                 continue
-            for meant in _meant(value):
+            for meant in _included_files(value):
                 said += self._file(_path(meant, file.parent), depth + 1)
         return said
 
@@ -269,7 +269,7 @@ def _common(home: Path) -> Path:
     return home
 
 
-def _meant(value: str) -> tuple[str, ...]:
+def _included_files(value: str) -> tuple[str, ...]:
     """Return the files that an include may mean: the value with what looks like a comment, and without."""
     plain = re.split(r'["]?\s*[#;]', value)[0]
     return tuple(dict.fromkeys(part.replace('"', "").replace("\\\\", "\\") for part in (value, plain)))
@@ -360,7 +360,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def _named(content: bytes) -> tuple[tuple[str, str], ...]:
+def _parse_settings(content: bytes) -> tuple[tuple[str, str], ...]:
     """Return settings by name, section and key in lower case. It takes more for a setting than git
     would, never less."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").replace("\r\n", "\n")

@@ -240,16 +240,16 @@ class InboxService:
             result = await asked.done
         except asyncio.CancelledError:
             # The item must be withdrawn even when the run is being stopped.
-            await asyncio.shield(self._withdrawn(asked))
+            await asyncio.shield(self._withdraw_item(asked))
             raise
         finally:
             self._asked.pop(item.id, None)
             if timer is not None:
                 timer.cancel()
             await cancel_errands(asked.errands)
-        return await self._taken(asked, result)
+        return await self._take_answer(asked, result)
 
-    async def _taken(self, asked: Asked, result: InboxItem) -> InboxAnswer:
+    async def _take_answer(self, asked: Asked, result: InboxItem) -> InboxAnswer:
         answer = result.answer or InboxAnswer(asked.item.default, by=result.state)
         if asked.granted is not None:
             await asked.granted(answer)
@@ -257,7 +257,7 @@ class InboxService:
         await self._log.transact(lambda connection: take(connection, result.id))
         return answer
 
-    async def _withdrawn(self, asked: Asked) -> None:
+    async def _withdraw_item(self, asked: Asked) -> None:
         nothing = InboxAnswer("", by="run", at=self._clock.now())
         # The writers of runs report a log that cannot be written.
         with suppress(RetinueError):
@@ -276,9 +276,9 @@ class InboxService:
                 item.default, f"Who was to answer failed ({type(error).__name__}: {error}).", "approver"
             )
         if given is not None:
-            await self._answered(item, given)
+            await self._give_answer(item, given)
 
-    async def _answered(self, item: InboxItem, given: InboxAnswer) -> None:
+    async def _give_answer(self, item: InboxItem, given: InboxAnswer) -> None:
         try:
             await self.answer(item, given)
         except UsageError as error:
@@ -297,9 +297,9 @@ class InboxService:
             asked.done.set_result(result)
 
     def _expire(self, asked: Asked) -> None:
-        asked.errands.append(asyncio.create_task(self._expired(asked)))
+        asked.errands.append(asyncio.create_task(self._expire_item(asked)))
 
-    async def _expired(self, asked: Asked) -> None:
+    async def _expire_item(self, asked: Asked) -> None:
         item = asked.item
         given = InboxAnswer(item.default, "Nobody answered in time.", "expiry", self._clock.now())
         try:

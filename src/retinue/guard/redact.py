@@ -26,7 +26,7 @@ from retinue.guard.secrets import (
     Family,
     SecretRule,
     Span,
-    compiled,
+    compile_once,
     cut_out,
     private_keys,
     tokens,
@@ -150,7 +150,7 @@ class Redactor:
     def suspects(self, encoded: bytes) -> bool:
         """Return whether the JSON of a value holds anything to take out: much cheaper than looking at
         every part of it."""
-        return next(self._found(encoded), None) is not None
+        return next(self._find_spans(encoded), None) is not None
 
     def data(self, value: Any) -> Any:
         """Plain data or a domain value without secrets; what has none stays the same object."""
@@ -192,7 +192,7 @@ class Redactor:
             return self._families
         return [each for each in self._families if each.word in low]
 
-    def _found(self, data: bytes) -> Iterator[Span]:
+    def _find_spans(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
         for family in self._worth_a_look(low):
             yield from family.spans(data, low)
@@ -279,7 +279,7 @@ _LOOSE = (
 def contains_secret(text: str) -> bool:
     """Return whether text has a secret, or what looks like one: a key with any value at all."""
     low = text.encode("utf-8", "surrogatepass").lower()
-    return compiled(_LOOSE).search(low) is not None or Redactor()(text) is not text
+    return compile_once(_LOOSE).search(low) is not None or Redactor()(text) is not text
 
 
 FRAMES_KEPT = 5
@@ -309,7 +309,7 @@ def sanitise(
     text = (redact or Redactor(environment))(text)
     # A path may be part of a secret, never the other way round.
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
-    return _shortened_tracebacks(_shortened(_without_homes(text, environment)))
+    return _shorten_tracebacks(_shorten_frames(_without_homes(text, environment)))
 
 
 def _without_homes(text: str, environment: Mapping[str, str]) -> str:
@@ -320,7 +320,7 @@ def _without_homes(text: str, environment: Mapping[str, str]) -> str:
     return _HOMES.sub("~", text)
 
 
-def _shortened(text: str) -> str:
+def _shorten_frames(text: str) -> str:
     """Keep the first frames, a part of the next, and say that there were more."""
     if _MORE in text:
         return text
@@ -338,7 +338,7 @@ def _shortened(text: str) -> str:
     return "\n".join(kept) if frames > FRAMES_KEPT else text
 
 
-def _shortened_tracebacks(text: str) -> str:
+def _shorten_tracebacks(text: str) -> str:
     """Keep the last frames of each traceback of Python, where the newest call comes last."""
     if _TRACEBACK not in text:
         return text

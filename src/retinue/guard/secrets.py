@@ -39,7 +39,7 @@ _NAMES_ONE = (
 
 
 @cache
-def compiled(pattern: bytes) -> re.Pattern[bytes]:
+def compile_once(pattern: bytes) -> re.Pattern[bytes]:
     """Patterns are compiled when text first calls for them: most processes meet but a few."""
     return re.compile(pattern)
 
@@ -57,10 +57,10 @@ class SecretRule(Struct, frozen=True):
     def at(self, text: bytes, low: bytes, begin: int) -> tuple[int, int, bytes, int] | None:
         """The span to hide if the rule matches at `begin`, with where the match ends."""
         searched = low if self.folded else text
-        match = compiled(self.pattern).match(searched, begin)
+        match = compile_once(self.pattern).match(searched, begin)
         if match is None:
             return None
-        if self.head and not compiled(self.head + rb"\Z").search(searched, max(begin - 24, 0), begin):
+        if self.head and not compile_once(self.head + rb"\Z").search(searched, max(begin - 24, 0), begin):
             return None
         if "value" in match.re.groupindex and match.group("value") is not None:
             return *match.span("value"), b"=" + REDACTED, match.end()
@@ -98,13 +98,13 @@ class Family(Struct, frozen=True):
         """Return where the word may begin a match. In short text patterns would take longer to compile."""
         if not self.sign or len(low) < _SHORT:
             return low.find(self.word, position)
-        match = compiled(self.sign).search(low, position + self.back)
+        match = compile_once(self.sign).search(low, position + self.back)
         if match is None:
             return -1
         return match.start() - self.back
 
 
-def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
+def _name_rule(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
     inside = _NAMES_ONE + _INSIDE + rb"{%d,}+" % length
     plain = _NAMES_ONE + plain
@@ -148,9 +148,12 @@ _FIRST = rb"(?:;[ \t]?|\A|[\"'])"
 """After another value, or where a text begins: as it is, in quotes, or as a string of JSON."""
 
 
-def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
+def _name_rules(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
-    return (_named(word, more, _NAME_HEAD, _PLAIN, 20, True), _named(word.upper(), more.upper(), head, _LOUD, 8, False))
+    return (
+        _name_rule(word, more, _NAME_HEAD, _PLAIN, 20, True),
+        _name_rule(word.upper(), more.upper(), head, _LOUD, 8, False),
+    )
 
 
 _ASSIGNED = rb"(?:%b)?%b[:=]" % (_QUOTE, _GAP)
@@ -160,24 +163,27 @@ FAMILIES = (
     Family(
         b"key",
         (
-            *_spoken(b"key", _LOUD_HEAD, rb"(?:_id)?"),
+            *_name_rules(b"key", _LOUD_HEAD, rb"(?:_id)?"),
             _after(b"key=", rb"(?P<hide>[a-z0-9+/]{30,}+={0,2})", rb"(?:account|sharedaccess)"),  # Azure
         ),
         rb"key(?:_id)?" + _ASSIGNED,
     ),
     Family(
-        b"token", (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE)), rb"ken(?<=token)" + _ASSIGNED, back=2
+        b"token",
+        (*_name_rules(b"token", b""), _after(b"token", _MEMBER, _QUOTE)),
+        rb"ken(?<=token)" + _ASSIGNED,
+        back=2,
     ),
     Family(
         b"secret",
-        (*_spoken(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE)),
+        (*_name_rules(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE)),
         rb"cret(?<=secret)" + _ASSIGNED,
         back=2,
     ),
     Family(
         b"pass",
         (
-            _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
+            _name_rule(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
             _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
             _after(b"password=", _IN_A_STRING, _FIRST),
         ),
@@ -222,13 +228,13 @@ _KEY_LENGTH = 16_384
 def private_keys(text: bytes) -> Iterator[Span]:
     """Whole key blocks; of a block without an end, the lines that can only be a key."""
     position, next_end = 0, -1
-    while begin := compiled(_KEY_BEGIN).search(text, position):
+    while begin := compile_once(_KEY_BEGIN).search(text, position):
         if next_end < begin.end():
-            found = compiled(_KEY_END).search(text, begin.end())
+            found = compile_once(_KEY_END).search(text, begin.end())
             next_end = found.end() if found else len(text) + _KEY_LENGTH
         position = next_end
         if next_end - begin.end() > _KEY_LENGTH:
-            body = compiled(_KEY_BODY).match(text, begin.end())
+            body = compile_once(_KEY_BODY).match(text, begin.end())
             position = body.end() if body else begin.end()
         yield begin.start(), position, b"[PRIVATE_KEY_REDACTED]"
 

@@ -93,7 +93,7 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
         for event, entries in hooks.items():
             if event != "failOpen":
                 what += _handlers(event, entries)
-    for name, value in _named(data):
+    for name, value in _list_values(data):
         gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
         if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
             what.append(f"{name}: {_brief(value)}")
@@ -115,7 +115,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
         if not layer.origin.personal and (trust.everything or _is_trusted(layer.origin, trust)):
             layer = _without(layer, (), consented=True)
         elif not layer.origin.personal:
-            gone = _given(layer, below)
+            gone = _list_widening(layer, below)
         if gone:
             layer = _without(layer, gone)
             names = ", ".join(map(fields_by_attribute().__getitem__, gone))
@@ -171,10 +171,10 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _gives(layer: Read) -> bool:
-    return not layer.origin.personal and bool(_given(layer, {}) or layer.values.get("providers"))
+    return not layer.origin.personal and bool(_list_widening(layer, {}) or layer.values.get("providers"))
 
 
-def _given(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_widening(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
     names = fields_by_attribute()
     found: list[str] = []
     for attribute, value in layer.values.items():
@@ -196,7 +196,7 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
     if name == "sandbox.mode":
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":
-        return isinstance(below, list | tuple) and any(place not in (value or ()) for place in below)
+        return isinstance(below, list | tuple) and any(path not in (value or ()) for path in below)
     # A run that nobody watches would stand still.
     if name == "permissions.headless":
         return bool(value == "wait")
@@ -245,13 +245,13 @@ def _without(layer: Read, gone: tuple[str, ...], *, consented: bool = False) -> 
     return kept
 
 
-def _named(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _list_values(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Return values by dotted name, two levels deep, as settings files have them."""
     found: list[tuple[str, Any]] = []
     for key, value in data.items():
         found.append((f"{prefix}{key}", value))
         if isinstance(value, Mapping) and not prefix:
-            found += _named(value, f"{key}.")
+            found += _list_values(value, f"{key}.")
     return found
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.permission import Clearance
-from retinue.guard.permissions.locations import RunFolders, anchored, compile_pattern
+from retinue.guard.permissions.locations import RunFolders, anchor_pattern, compile_pattern
 from retinue.guard.permissions.rule import Rule, is_about_files
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class FileMasks(Struct):
 def _starts(rule: Rule, folders: RunFolders) -> Iterator[tuple[str, str]]:
     """Yield the folder that a rule's pattern starts from, links followed, and the same folder of
     the worktree that is a copy of it."""
-    base, pattern = anchored(rule, folders)
+    base, pattern = anchor_pattern(rule, folders)
     for form in dict.fromkeys((base, os.path.realpath(base))):
         yield form, pattern
         copied = folders.copied
@@ -253,14 +253,14 @@ class RunWalls:
 
     def __call__(self, clearance: Clearance) -> Confinement | None:
         if clearance not in self._boxes:
-            self._boxes[clearance] = self._made(clearance)
+            self._boxes[clearance] = self._make_box(clearance)
         return self._boxes[clearance]
 
     @property
     def in_use(self) -> bool:
         return bool(self._boxes)
 
-    def _made(self, clearance: Clearance) -> Confinement | None:
+    def _make_box(self, clearance: Clearance) -> Confinement | None:
         policy = self._make_policy(clearance)
         if policy is None:
             return None

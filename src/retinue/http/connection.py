@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         self.open = False
         if not self.complete and self._failure is None:
             # As in HTTP/1.0: a body without a length ends where the connection does.
-            if self.status and error is None and not self._framed():
+            if self.status and error is None and not self._has_length():
                 self.complete = True
             else:
                 self._fail("dropped", f"{self.address.origin} closed the connection before the answer was complete.")
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None  # it is the parser that calls
         return self._parser.get_status_code()
 
-    def _framed(self) -> bool:
+    def _has_length(self) -> bool:
         return "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     def _decode(self, data: bytes) -> bytes:

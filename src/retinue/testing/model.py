@@ -259,17 +259,17 @@ class ChaosModel:
         self.faults[fault] += 1
         match fault:
             case "rate_limit":
-                yield _failed(self.info, "rate_limit", "429: too many requests", self._random.uniform(0.1, 30))
+                yield _failure_part(self.info, "rate_limit", "429: too many requests", self._random.uniform(0.1, 30))
             case "overloaded":
-                yield _failed(self.info, "overloaded", "529: overloaded")
+                yield _failure_part(self.info, "overloaded", "529: overloaded")
             case "server":
-                yield _failed(self.info, "server", f"{self._random.choice((500, 502, 504))}: server error")
+                yield _failure_part(self.info, "server", f"{self._random.choice((500, 502, 504))}: server error")
             case "hang":
                 await asyncio.get_running_loop().create_future()
             case "empty":
                 yield Finished(AssistantMessage((), model=self.info.full_name))
             case _:
-                async with aclosing(self._hurt(fault, request)) as parts:
+                async with aclosing(self._damage_stream(fault, request)) as parts:
                     async for part in parts:
                         yield part
 
@@ -281,14 +281,14 @@ class ChaosModel:
                 return field.name
         return "none"
 
-    async def _hurt(self, fault: str, request: ModelRequest) -> AsyncGenerator[Part, None]:
+    async def _damage_stream(self, fault: str, request: ModelRequest) -> AsyncGenerator[Part, None]:
         left = self._random.randint(0, 3) if fault == "dropped" else -1
         text: list[str] = []
         async with aclosing(self._inner.stream(request)) as parts:
             async for part in parts:
                 # A stream of fewer parts breaks off before its last one, so that the fault always happens.
                 if left == 0 or (fault == "dropped" and isinstance(part, Finished)):
-                    yield _failed(self.info, "dropped", "the stream broke off", partial="".join(text))
+                    yield _failure_part(self.info, "dropped", "the stream broke off", partial="".join(text))
                     return
                 left -= 1
                 if isinstance(part, TextDelta):
@@ -296,9 +296,9 @@ class ChaosModel:
                 if not isinstance(part, Finished):
                     yield part
                 elif fault != "no_end":
-                    yield Finished(self._changed(fault, part.message))
+                    yield Finished(self._damage_message(fault, part.message))
 
-    def _changed(self, fault: str, message: AssistantMessage) -> AssistantMessage:
+    def _damage_message(self, fault: str, message: AssistantMessage) -> AssistantMessage:
         def change(call: ToolCall) -> ToolCall:
             if fault == "garbage":
                 return replace(call, arguments={}, broken=self._random.choice(GARBAGE))
@@ -307,7 +307,7 @@ class ChaosModel:
         return replace(message, content=tuple(change(p) if isinstance(p, ToolCall) else p for p in message.content))
 
 
-def _failed(
+def _failure_part(
     info: ModelInfo, kind: FailureKind, text: str, retry_after: float | None = None, partial: str = ""
 ) -> Finished:
     content = (Text(partial),) if partial else ()

@@ -131,7 +131,7 @@ def script(text: str) -> list[Turn]:
     """Return the turns of a script. Raise ValueError, which names the line that cannot be read."""
     turns: list[Turn] = []
     steps: list[Step] = []
-    for number, line in _joined(text):
+    for number, line in _join_lines(text):
         if line.strip() == "---":
             turns.append(Turn(*steps))
             steps = []
@@ -146,7 +146,7 @@ def script(text: str) -> list[Turn]:
     return turns
 
 
-def _joined(text: str) -> list[tuple[int, str]]:
+def _join_lines(text: str) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
     for number, line in enumerate(text.strip("\n").split("\n"), 1):
         if line.startswith("  ") and lines:

@@ -110,7 +110,7 @@ class ApplyPatchTool(BuiltinTool):
         for change in changes:
             # Files before a failure stay changed, as separate edits would: the result names them.
             output = await self._apply(change, call_id, context)
-            effect = _joined(effect, output.effect)
+            effect = _join_effects(effect, output.effect)
             if output.is_error:
                 before = "\n".join(done) or "Nothing was changed."
                 return failed(f"{change.path}: {output.text}\nBefore that:\n{before}", effect)
@@ -134,13 +134,13 @@ class ApplyPatchTool(BuiltinTool):
         looked = await self._tool("read").run(call_id, {"path": change.path, "limit": 1}, context)
         if looked.is_error:
             return looked
-        text, executable = await in_thread(lambda: _moved(change, context))
+        text, executable = await in_thread(lambda: _read_moved(change, context))
         arguments = {"path": change.move_to, "content": text, "executable": executable}
         made = await write.run(call_id, arguments, context)
         if made.is_error:
             return made
         deleted = await write.run(call_id, {"path": change.path, "delete": True}, context)
-        effect = _joined(made.effect, deleted.effect)
+        effect = _join_effects(made.effect, deleted.effect)
         return replace(deleted, content=(*made.content, *deleted.content), effect=effect)
 
     def _tool(self, name: str) -> Tool:
@@ -154,7 +154,7 @@ def _same_file(change: FileChange, context: ToolContext) -> bool:
     return old.real == confine(change.move_to, context, writing=True).real
 
 
-def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
+def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     """The text of the file after its hunks, and whether it can be run."""
     confined = confine(change.path, context, writing=True)
     with spot(confined) as where:
@@ -170,6 +170,6 @@ def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     return apply(text, edits, confined.shown), bool(found and found.st_mode & 0o100)
 
 
-def _joined(one: ToolEffect, other: ToolEffect) -> ToolEffect:
+def _join_effects(one: ToolEffect, other: ToolEffect) -> ToolEffect:
     made: dict[str, Any] = {"reads": (*one.reads, *other.reads), "writes": (*one.writes, *other.writes)}
     return ToolEffect(other.status, **made, denied=other.denied, allowed=other.allowed)

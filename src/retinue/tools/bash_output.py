@@ -168,10 +168,10 @@ class BashOutputTool(BuiltinTool):
         elif command.task is not None:
             seconds = min(given.number("wait") or 0.0, LONGEST_WAIT)
             await asyncio.wait({command.task}, timeout=seconds)
-        return ok(shown(command), ToolEffect(command=None))
+        return ok(show_command(command), ToolEffect(command=None))
 
 
-def shown(command: BackgroundCommand) -> str:
+def show_command(command: BackgroundCommand) -> str:
     """Return new output, then the state of the command."""
     new = command.take()
     return f"{new or '(no new output)'}\n[{command.id} {command.state()}]"

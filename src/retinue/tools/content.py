@@ -193,8 +193,8 @@ def hint(text: str, edit: Edit) -> str:
         line = text.count("\n", 0, text.find(edit.new)) + 1
         return f" The new text is already there, at line {line}: perhaps the edit was made before."
     lines = text.split("\n")
-    wanted = list(map(_folded, edit.old.strip("\n").split("\n")))
-    start = _find_lines(list(map(_folded, lines)), wanted)
+    wanted = list(map(_fold, edit.old.strip("\n").split("\n")))
+    start = _find_lines(list(map(_fold, lines)), wanted)
     if start is not None:
         actual = "\n".join(lines[start : start + len(wanted)])
         return (
@@ -206,7 +206,7 @@ def hint(text: str, edit: Edit) -> str:
     return _nearest(lines, edit.old)
 
 
-def _folded(line: str) -> str:
+def _fold(line: str) -> str:
     """Return a line without what models get wrong most: blanks, and typographic for plain characters."""
     line = unicodedata.normalize("NFKC", line).translate(_PLAIN)
     return "".join(line.split())

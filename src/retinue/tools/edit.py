@@ -20,7 +20,7 @@ from retinue.tools.content import (
     forms_of,
     read_cell_change,
 )
-from retinue.tools.file_change import check_fresh, read_whole, rewrite, short_diff, unified
+from retinue.tools.file_change import check_fresh, read_whole, rewrite, short_diff, unified_diff
 from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
 
@@ -89,8 +89,8 @@ def _preview(given: Arguments, context: ToolContext) -> str:
         cell = read_cell_change(given)
         if cell is not None:
             new = _notebook(confined, context, data, cell)
-            return unified(confined.shown, data.decode("utf-8", "replace"), new.decode())
-        return unified(confined.shown, *_changed(confined, context, _edits(given), data)[1])
+            return unified_diff(confined.shown, data.decode("utf-8", "replace"), new.decode())
+        return unified_diff(confined.shown, *_apply_edits(confined, context, _edits(given), data)[1])
     except (ToolError, OSError) as error:
         return f"(It would fail: {error})"
 
@@ -107,7 +107,7 @@ def _edit_file(confined: Confined, context: ToolContext, edits: list[Edit]) -> t
 
     def change(data: bytes | None) -> bytes:
         nonlocal texts
-        new, texts = _changed(confined, context, edits, data)
+        new, texts = _apply_edits(confined, context, edits, data)
         return new
 
     effect = rewrite(confined, context, change).effect
@@ -149,7 +149,7 @@ def _string(given: Arguments, name: str) -> str:
     return value
 
 
-def _changed(
+def _apply_edits(
     confined: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
 ) -> tuple[bytes, tuple[str, str]]:
     """Return the new bytes and both texts. Of the ways to read the bytes the first in which every
@@ -176,11 +176,11 @@ def _changed(
         except ToolError as error:
             reason = reason or error
             continue
-        return _encoded(form, new), (text, new)
+        return _encode(form, new), (text, new)
     raise reason or ToolError(f"{confined.shown} is not valid text in the encoding its first bytes announce.")
 
 
-def _encoded(form: TextForm, text: str) -> bytes:
+def _encode(form: TextForm, text: str) -> bytes:
     try:
         return form.encode(text)
     except UnicodeEncodeError as error:

@@ -54,7 +54,7 @@ def rewrite(
     # Before any folder is made: a refusal leaves no trace.
     new = change(None) if fresh else b""
     ledger = context.ledger
-    with _leased(confined, context), spot(confined, create=fresh) as where, _locked(where, confined):
+    with _lease(confined, context), spot(confined, create=fresh) as where, _lock(where, confined):
         found = where.stat()
         old = None
         if found is not None:
@@ -64,7 +64,7 @@ def rewrite(
             new = change(old)
         _refuse_readonly(found, confined)
         after = content_hash(new)
-        touched = _touched(confined, old, after)
+        touched = _touched_path(confined, old, after)
         if new != old:
             if ledger:
                 ledger.writing(confined.path, old, new, mode)
@@ -82,7 +82,7 @@ def rewrite(
 def remove(confined: Confined, context: ToolContext) -> ToolEffect:
     """Delete a file. What was in it is kept for undo first. Raise ToolError where a rewrite would."""
     ledger = context.ledger
-    with _leased(confined, context), spot(confined) as where, _locked(where, confined):
+    with _lease(confined, context), spot(confined) as where, _lock(where, confined):
         found = where.stat()
         if found is None:
             raise ToolError(f"{confined.shown} does not exist.")
@@ -120,11 +120,11 @@ def changed_by(confined: Confined, context: ToolContext, now: str) -> str | None
     return None if context.ledger is None else context.ledger.changed_by(confined.path, now)
 
 
-def _leased(confined: Confined, context: ToolContext) -> AbstractContextManager[object]:
+def _lease(confined: Confined, context: ToolContext) -> AbstractContextManager[object]:
     return nullcontext() if context.ledger is None else context.ledger.lease(confined.path)
 
 
-def _touched(confined: Confined, old: bytes | None, after: str) -> TouchedPath:
+def _touched_path(confined: Confined, old: bytes | None, after: str) -> TouchedPath:
     if old is None:
         return TouchedPath(confined.real, None, after)
     return TouchedPath(confined.real, content_hash(old), after)
@@ -162,14 +162,14 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 
 @contextmanager
-def _locked(where: FolderEntry, confined: Confined) -> Iterator[None]:
+def _lock(where: FolderEntry, confined: Confined) -> Iterator[None]:
     # The flock is best effort; within this process the order is certain.
-    with _LOCKS[hash(confined.real) % len(_LOCKS)], _flocked(where):
+    with _LOCKS[hash(confined.real) % len(_LOCKS)], _lock_folder(where):
         yield
 
 
 @contextmanager
-def _flocked(where: FolderEntry) -> Iterator[None]:
+def _lock_folder(where: FolderEntry) -> Iterator[None]:
     """Lock the folder if that is possible. A file system without locks, or a lock held for seconds,
     does not stop the write; the hash check still catches what changed before it."""
     descriptor = None
@@ -210,13 +210,13 @@ def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
     return head_and_tail("\n".join(hunks), most, "")
 
 
-def unified(name: str, old: str, new: str, *, fresh: bool = False) -> str:
+def unified_diff(name: str, old: str, new: str, *, fresh: bool = False) -> str:
     """Return the diff for people who decide: longer, under a head that names the file. A `fresh` file
     was not there before, and is shown from its first line on."""
     if not fresh:
         return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
     lines = new.removesuffix("\n").split("\n")
-    added = "\n".join(_prefixed("+", lines))
+    added = "\n".join(_prefix_lines("+", lines))
     return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _FOR_PEOPLE, '')}"
 
 
@@ -236,11 +236,11 @@ def _hunks(before: list[str], after: list[str], skipped: int) -> list[str]:
         lines.append(f"@@ -{skipped + first + 1},{last - first} +{skipped + begin + 1},{finish - begin} @@")
         for tag, a, b, c, d in group:
             if tag == "equal":
-                lines += _prefixed(" ", before[a:b])
+                lines += _prefix_lines(" ", before[a:b])
             else:
-                lines += _prefixed("-", before[a:b]) + _prefixed("+", after[c:d])
+                lines += _prefix_lines("-", before[a:b]) + _prefix_lines("+", after[c:d])
     return lines
 
 
-def _prefixed(sign: str, lines: list[str]) -> list[str]:
+def _prefix_lines(sign: str, lines: list[str]) -> list[str]:
     return [sign + line for line in lines]

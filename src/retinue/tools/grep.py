@@ -77,11 +77,11 @@ async def count_matches(query: GrepQuery, start: Start, context: ToolContext) ->
     )
     found = await in_thread(lambda: _counts(bytes(printed), query.glob, start))
     if BY_DESCRIPTOR:
-        found = await _counted_again(query, start, context, found, unchanged)
+        found = await _count_again(query, start, context, found, unchanged)
     return await in_thread(lambda: without_withheld(found, start, context))
 
 
-async def _counted_again(
+async def _count_again(
     query: GrepQuery, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
 ) -> Counts:
     """Count the files of folders that changed during the search again, from what is really there."""
@@ -94,7 +94,7 @@ async def _counted_again(
         with open_files(doubtful[at : at + _OPEN_FILES], start) as opened:
             shape = ["--count", "--null", "--with-filename"]
             await _search_opened([*shape, *query.flags()], opened, start, context, printed.extend)
-            counted |= _counts(_named(bytes(printed), opened), None, start).files
+            counted |= _counts(_name_descriptors(bytes(printed), opened), None, start).files
     sure = {path: count for path, count in found.files.items() if path not in frozenset(doubtful)}
     return Counts(dict(sorted((sure | counted).items())))
 
@@ -111,7 +111,7 @@ async def _search_opened(
         await ripgrep([*arguments, "--", *names], start.folder, context, receive, tuple(opened))
 
 
-def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
+def _name_descriptors(printed: bytes, opened: Mapping[int, str]) -> bytes:
     """Return what rg printed of descriptors, with the names of their files."""
 
     def name(found: re.Match[bytes]) -> bytes:
@@ -172,7 +172,7 @@ async def matching_lines(
         return _parse(bytes(printed), start, limit)
     with open_files(chosen, start) as opened:
         await _search_opened(wanted, opened, start, context, receive)
-    return _parse(_named(bytes(printed), opened), start, limit)
+    return _parse(_name_descriptors(bytes(printed), opened), start, limit)
 
 
 def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:

@@ -267,12 +267,12 @@ def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
         descriptor = os.open(confined.root, OPEN_FOLDER)
     try:
         with os.scandir(descriptor) as found:
-            return list(map(_typed, islice(found, most)))
+            return list(map(_load_kind, islice(found, most)))
     finally:
         os.close(descriptor)
 
 
-def _typed(entry: os.DirEntry[str]) -> os.DirEntry[str]:
+def _load_kind(entry: os.DirEntry[str]) -> os.DirEntry[str]:
     """Ask for the kind while the descriptor is open: some file systems do not list it, and the
     entry keeps the answer."""
     entry.is_dir(follow_symlinks=False)

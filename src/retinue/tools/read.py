@@ -231,7 +231,7 @@ class ReadTool(BuiltinTool):
             confined, stop = confine(path, context), Event()
             found = await in_thread(lambda: _read(confined, first, limit, context, stop.is_set), stop)
         if found is None:
-            return await _converted(confined, path, call_id, first, limit, context)
+            return await _read_converted(confined, path, call_id, first, limit, context)
         return found
 
 
@@ -343,7 +343,7 @@ def _document(confined: Confined, data: bytes, context: ToolContext, effect: Too
     return ToolOutput((Text(text), document), effect=effect)
 
 
-async def _converted(
+async def _read_converted(
     confined: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
 ) -> ToolOutput:
     """Return a window of the text of a PDF."""

@@ -38,13 +38,13 @@ def _locations() -> Iterator[Path]:
 
     yield Path(sysconfig.get_path("scripts")) / _PROGRAM
     # A virtual environment on top of another one has the scripts elsewhere.
-    yield from _recorded()
+    yield from _recorded_programs()
     on_path = shutil.which(_PROGRAM)
     if on_path:
         yield Path(on_path)
 
 
-def _recorded() -> Iterator[Path]:
+def _recorded_programs() -> Iterator[Path]:
     from importlib import metadata
 
     try:

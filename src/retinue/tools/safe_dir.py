@@ -115,7 +115,7 @@ class SafeDir(Struct, frozen=True):
 def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
-        yield from _opened_by_name(directory, create)
+        yield from _open_by_name(directory, create)
         return
     mode = None
     if create:
@@ -144,7 +144,7 @@ def _explain(error: OSError, path: Path) -> OSError:
     return error
 
 
-def _opened_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
+def _open_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
     path = directory.base
     for name in directory.names:
         path = path / name
@@ -197,7 +197,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
     inside = directory.inside(*names[:-1])
-    with open_dir(inside, create=True) as folder, _locked(folder):
+    with open_dir(inside, create=True) as folder, _lock(folder):
         try:
             now: bytes | None = read(directory, *names, most=max(LARGEST, len(over or b"") + 1))
         except FileNotFoundError:
@@ -212,7 +212,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
 
 
 @contextmanager
-def _locked(folder: int) -> Iterator[None]:
+def _lock(folder: int) -> Iterator[None]:
     # A file system without locks: renaming is still whole or nothing.
     with suppress(OSError):
         lock_file(folder)

@@ -258,7 +258,7 @@ class Unchanged:
 def exists_inside(path: str, start: Start) -> bool:
     """Return whether `path`, below the start of the search, is there without a link on the way."""
     try:
-        with spot(_found(path, start)) as where:
+        with spot(_confine_found(path, start)) as where:
             return where.stat() is not None
     except (OSError, ToolError):
         return False
@@ -270,7 +270,7 @@ def open_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
     opened: dict[int, str] = {}
     try:
         for path in paths:
-            confined = _found(path, start)
+            confined = _confine_found(path, start)
             try:
                 with spot(confined) as where:
                     opened[open_regular(where, confined)] = path
@@ -282,7 +282,7 @@ def open_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
             os.close(descriptor)
 
 
-def _found(path: str, start: Start) -> Confined:
+def _confine_found(path: str, start: Start) -> Confined:
     return Confined(start.confined.root, os.path.join(start.folder, path), path)  # noqa: PTH118 - many paths
 
 

@@ -10,7 +10,7 @@ from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import line_count
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
-from retinue.tools.file_change import Change, changed_by, check_fresh, read_whole, remove, rewrite, unified
+from retinue.tools.file_change import Change, changed_by, check_fresh, read_whole, remove, rewrite, unified_diff
 from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
 
@@ -71,10 +71,10 @@ def _preview(given: Arguments, context: ToolContext) -> str:
             old = None
         text = _form(old).decode(old or b"")
         if given.flag("delete"):
-            return f"(The file would be deleted.)\n{unified(confined.shown, text, '')}"
+            return f"(The file would be deleted.)\n{unified_diff(confined.shown, text, '')}"
         if not isinstance(content, str):
             content = ""
-        return unified(confined.shown, text, content, fresh=old is None)
+        return unified_diff(confined.shown, text, content, fresh=old is None)
     except (ToolError, OSError, ValueError) as error:
         return f"(What is there cannot be shown: {error})"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.inside.proxy import address, allowed
+from retinue.guard.sandbox.inside.proxy import address, is_allowed
 from retinue.guard.sandbox.kernel import why_not
 from retinue.guard.sandbox.policy import SandboxPolicy, namespaces_work
 
@@ -98,7 +98,7 @@ async def test_it_ends_with_the_program(scene: Scene, box: Box):
     ],
 )
 def test_which_hosts_an_entry_means(host: str, port: int, entries: list[str], expected: bool):
-    assert allowed(host, port, entries) is expected
+    assert is_allowed(host, port, entries) is expected
 
 
 @pytest.mark.parametrize("target", ["user:pw@pypi.org:443", "pypi.org:x", ""])

@@ -39,9 +39,9 @@ class LspCapability(Capability):
     def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
         if not any(tool.spec.name == "lsp" for tool in node.handle.launch.tools):
             return inner
-        from retinue.capabilities.lsp.attach import diagnosed
+        from retinue.capabilities.lsp.attach import add_diagnostics
 
-        return diagnosed(node.handle.launch, node.project, inner)
+        return add_diagnostics(node.handle.launch, node.project, inner)
 
     async def close_project(self, project: Project) -> None:
         # A project that never asked a language server has not loaded the module; importing it here would be in vain.

@@ -17,9 +17,18 @@ from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_worksp
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.capabilities.lsp.protocol import RefusedError, TextDocument, TextPosition, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import MOST_ITEMS, AnswerFiles, Location, bounded, listed, places, prose, read_source
+from retinue.capabilities.lsp.show import (
+    MOST_ITEMS,
+    AnswerFiles,
+    Location,
+    format_list,
+    list_locations,
+    prose,
+    read_source,
+    shorten,
+)
 from retinue.capabilities.lsp.status import slot_for, slots_in
-from retinue.capabilities.lsp.symbols import matching, mentioned, outline, search
+from retinue.capabilities.lsp.symbols import find_mention, match_symbols, outline, search
 from retinue.capabilities.lsp.tool import LspQuestion, workspace_of
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import confine, visible
@@ -29,7 +38,7 @@ _SHOWN = 160
 _PROPOSED = "Proposed, nothing was changed:\n"
 
 
-def proposed(edit: Any, texts: AnswerFiles) -> list[str]:
+def list_changes(edit: Any, texts: AnswerFiles) -> list[str]:
     """Return one line for each replacement of a workspace edit."""
     if edit is None:
         return []
@@ -117,11 +126,11 @@ class Asking(Struct):
     # Shared steps
 
     async def source(self, path: str | None = None) -> SourceFile:
-        place = self.question.file if path is None else confine(path, self.context)
-        if place is None:
+        confined = self.question.file if path is None else confine(path, self.context)
+        if confined is None:
             raise bad_input(f'{self.question.action} needs "file".')
-        found = await in_thread(lambda: read_source(place))
-        self.reads[str(place.path)] = None
+        found = await in_thread(lambda: read_source(confined))
+        self.reads[str(confined.path)] = None
         return found
 
     def slot(self, path: Path) -> Slot:
@@ -144,7 +153,7 @@ class Asking(Struct):
         if question.file is None:
             return await self._by_name_alone()
         source = await self.source()
-        return await self.slot(source.path).use(lambda session: self._asked(session, source))
+        return await self.slot(source.path).use(lambda session: self._ask_session(session, source))
 
     async def _by_name_alone(self) -> str:
         """Answer a question about a symbol without a file, which the servers of the workspace find."""
@@ -156,14 +165,14 @@ class Asking(Struct):
             return f"No symbol named {query!r} found in the workspace."
         lines = [each.shown for each in found.candidates]
         if self.question.action == "definition":
-            return listed(lines, "definitions", outside=found.outside)
+            return format_list(lines, "definitions", outside=found.outside)
         if len(lines) > 1:
-            return f"{len(lines)} symbols have that name; ask again with file:\n{listed(lines, 'symbols')}"
+            return f"{len(lines)} symbols have that name; ask again with file:\n{format_list(lines, 'symbols')}"
         only = found.candidates[0]
         source = await self.source(str(only.path))
-        return await only.slot.use(lambda session: self._asked(session, source, only.spot))
+        return await only.slot.use(lambda session: self._ask_session(session, source, only.spot))
 
-    async def _asked(self, session: LspSession, source: SourceFile, spot: TextPosition | None = None) -> str:
+    async def _ask_session(self, session: LspSession, source: SourceFile, spot: TextPosition | None = None) -> str:
         await session.sync()
         uri = await session.open(source)
         document = TextDocument(source.text)
@@ -178,11 +187,11 @@ class Asking(Struct):
                     units = document.to_units(each, session.encoding)
                     lines.append(texts.at(Location(source.path, "", each.line, units)))
                 if self.question.action == "definition":
-                    return listed(lines, "definitions")
-                return f"{len(spots)} symbols have that name; ask again with line:\n{listed(lines, 'symbols')}"
+                    return format_list(lines, "definitions")
+                return f"{len(spots)} symbols have that name; ask again with line:\n{format_list(lines, 'symbols')}"
             spot = spots[0]
         result = await self._ask_at(session, uri, spot, document)
-        return await in_thread(lambda: self._told(result, texts))
+        return await in_thread(lambda: self._describe_result(result, texts))
 
     async def _spots(self, session: LspSession, document: TextDocument, uri: str) -> list[TextPosition]:
         """Return the positions that the question means: several when a name stands for several symbols."""
@@ -197,16 +206,16 @@ class Asking(Struct):
         if not question.query:
             raise bad_input('say where: "line" and "column", or "query" with the name of a symbol.')
         if line is not None:
-            return mentioned(document, question.query, line)
+            return find_mention(document, question.query, line)
         try:
             result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
         except UnsupportedError:
             result = ()
-        named = matching(outline(result, document, session.encoding), question.query, line)
+        named = match_symbols(outline(result, document, session.encoding), question.query, line)
         if named:
             return list(dict.fromkeys(each.spot for each in named))
         # A name that is used but not defined in the file is in no outline.
-        return mentioned(document, question.query, line)
+        return find_mention(document, question.query, line)
 
     async def _ask_at(self, session: LspSession, uri: str, spot: TextPosition, document: TextDocument) -> Any:
         action = self.question.action
@@ -224,26 +233,26 @@ class Asking(Struct):
             return await session.ask(_METHODS["hover"], params, self.seconds)
         return await session.ask(_METHODS[action], params, self.seconds)
 
-    def _told(self, result: Any, texts: AnswerFiles) -> str:
+    def _describe_result(self, result: Any, texts: AnswerFiles) -> str:
         match self.question.action:
             case "definition":
-                lines = list(map(texts.at, places(result)))
-                return listed(lines, "definitions") if lines else "No definition found."
+                lines = list(map(texts.at, list_locations(result)))
+                return format_list(lines, "definitions") if lines else "No definition found."
             case "references":
-                every = places(result)
+                every = list_locations(result)
                 if not every:
                     return "No references found."
                 inside = sorted((each for each in every if texts.is_inside(each.path)), key=_order)
                 # Each line is read from its file, so only those that are shown.
                 lines = list(map(texts.at, inside[:MOST_ITEMS]))
-                return listed(lines, "references", len(inside), len(every) - len(inside))
+                return format_list(lines, "references", len(inside), len(every) - len(inside))
             case "rename":
-                lines = proposed(result, texts)
+                lines = list_changes(result, texts)
                 if not lines:
                     return "No changes found for this rename."
-                return _PROPOSED + listed(lines, "changes")
+                return _PROPOSED + format_list(lines, "changes")
             case _:
-                return bounded(_description(result)) or f"No {self.question.action} information found."
+                return shorten(_description(result)) or f"No {self.question.action} information found."
 
     # Others
 
@@ -258,7 +267,7 @@ class Asking(Struct):
         lines = [f"{each.shown}  ({each.title})" for each in found.candidates]
         if not lines:
             return f"No symbols found for {question.query!r}."
-        return listed(lines, "symbols", outside=found.outside)
+        return format_list(lines, "symbols", outside=found.outside)
 
     async def _outline(self, session: LspSession, source: SourceFile) -> str:
         await session.sync()
@@ -266,14 +275,14 @@ class Asking(Struct):
         result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
         found = outline(result, TextDocument(source.text), session.encoding)
         if self.question.query:
-            found = matching(found, self.question.query, None)
+            found = match_symbols(found, self.question.query, None)
         if not found:
             return "No symbols found."
         lines = []
         for each in found:
             indent = "  " * each.depth
             lines.append(f"{indent}{each.spot} {each.kind} {each.names[-1]} {each.detail}".rstrip())
-        return listed(lines, "symbols")
+        return format_list(lines, "symbols")
 
     async def _actions_at(self, session: LspSession, source: SourceFile) -> str:
         question = self.question
@@ -300,14 +309,14 @@ class Asking(Struct):
         for action in result or ():
             lines.append(f"- {action.title}")
             # A server may list plain commands among its actions; these have no edit.
-            lines += map("    ".__add__, proposed(getattr(action, "edit", None), texts))
+            lines += map("    ".__add__, list_changes(getattr(action, "edit", None), texts))
         if not lines:
             return "No code actions found."
-        return _PROPOSED + listed(lines, "lines")
+        return _PROPOSED + format_list(lines, "lines")
 
 
-def _order(place: Location) -> tuple[str, int, int]:
-    return str(place.path), place.line, place.units
+def _order(location: Location) -> tuple[str, int, int]:
+    return str(location.path), location.line, location.units
 
 
 def _position(spot: TextPosition, document: TextDocument, session: LspSession) -> dict[str, int]:

@@ -147,7 +147,7 @@ class WatchedServer:
             await asyncio.to_thread(self._box.close)
 
 
-def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
+def add_diagnostics(launch: Launch, project: Project, inner: Wrap) -> Wrap:
     """Add the diagnostics of an edited file to the result of the edit, outside of what `inner` puts around tools. Only
     for runs that may ask language servers themselves."""
     wanted = project.settings.settings.lsp_diagnostics_after_edit

@@ -191,13 +191,13 @@ def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKin
     known = {kind.name: kind for kind in KNOWN}
     own = {}
     for name, values in configured.items():
-        kind = _configured(known.get(name), name, values)
+        kind = _configure(known.get(name), name, values)
         if kind is not None:
             own[name] = kind
     return (*own.values(), *(kind for kind in KNOWN if kind.name not in own))
 
 
-def _configured(known: ServerKind | None, name: str, values: Mapping[str, Any]) -> ServerKind | None:
+def _configure(known: ServerKind | None, name: str, values: Mapping[str, Any]) -> ServerKind | None:
     """Return a server of the settings; None if they say too little to start it."""
     base = known or ServerKind(name, (), {}, runs_code=True)
     changes: dict[str, Any] = {}
@@ -290,7 +290,7 @@ class Inventory(Struct):
                     continue  # gone meanwhile
 
 
-def present(kinds: Sequence[ServerKind], workspace: Path, most_roots: int = 8) -> list[tuple[ServerKind, Path]]:
+def find_projects(kinds: Sequence[ServerKind], workspace: Path, most_roots: int = 8) -> list[tuple[ServerKind, Path]]:
     """Return the projects in a workspace: the servers for its files, each with a root."""
     found: dict[tuple[str, Path], ServerKind] = {}
     for looked, (path, entry) in enumerate(walk(workspace)):

@@ -147,7 +147,7 @@ class LspConnection:
                 result = await waiting
                 if not typed:
                     return result
-                return await _typed(method, result)
+                return await _structure_result(method, result)
         except TimeoutError:
             await self._call_off(number)
             raise LspError("LSP_TIMEOUT", f"the language server did not answer {method} in {seconds:g} s.") from None
@@ -166,7 +166,7 @@ class LspConnection:
         await self._send(message)
 
     async def close(self) -> None:
-        self._gone("it was stopped")
+        self._end_waiting("it was stopped")
         self._reader.cancel()
         await self.program.end()
 
@@ -182,7 +182,7 @@ class LspConnection:
             try:
                 await self.program.write(encode(message))
             except OSError:
-                self._gone("it does not read any more")
+                self._end_waiting("it does not read any more")
                 raise ServerFailedError("the language server is gone: it does not read any more.") from None
 
     async def _read(self) -> None:
@@ -198,7 +198,7 @@ class LspConnection:
             said = self.program.said.strip()
             if said:
                 why = f"{why}; it said: {said[-300:]}"
-            self._gone(why)
+            self._end_waiting(why)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
@@ -229,7 +229,7 @@ class LspConnection:
         task = asyncio.ensure_future(self._send(reply))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _gone(self, why: str) -> None:
+    def _end_waiting(self, why: str) -> None:
         if self.why_gone is None:
             self.why_gone = why
             self._heard("$/gone", {})
@@ -246,7 +246,7 @@ def _plain(params: Any) -> Any:
     return converter().unstructure(params)
 
 
-async def _typed(method: str, result: Any) -> Any:
+async def _structure_result(method: str, result: Any) -> Any:
     if isinstance(result, list) and len(result) > _LARGE:
         return await asyncio.to_thread(structure, method, result)
     return structure(method, result)
@@ -263,7 +263,7 @@ def structure(method: str, result: Any) -> Any:
         raise ServerFailedError(f"the language server's answer to {method} is not what the protocol says.") from error
 
 
-def notified(kind: type[types.PublishDiagnosticsParams], params: Any) -> types.PublishDiagnosticsParams | None:
+def read_notification(kind: type[types.PublishDiagnosticsParams], params: Any) -> types.PublishDiagnosticsParams | None:
     """Return the content of a notification; None for one of another shape."""
     try:
         found: types.PublishDiagnosticsParams = converter().structure(params, kind)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.protocol import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, listed, problems, read_source, summary
+from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, format_list, problems, read_source, summary
 from retinue.capabilities.lsp.status import slot_for
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
@@ -41,21 +41,21 @@ async def diagnose_files(asking: Asking) -> str:
     several = len(named) > 1
     found: list[ServerDiagnostic] = []
     notes: list[str] = []
-    for some, note in await _each(named, lambda place: _diagnosed(asking, place, several)):
+    for some, note in await _each(named, lambda file: _diagnose_one(asking, file, several)):
         found += some
         notes.append(note)
     nothing = f"No problems found in {len(named)} files." if several else "No problems found."
     return _report(found, notes, nothing)
 
 
-async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
+async def _diagnose_one(asking: Asking, file: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
     try:
-        source = await asking.source(str(place.path))
+        source = await asking.source(str(file.path))
         return await asking.slot(source.path).use(partial(_of_file, asking, source))
     except ToolError as error:
         if not several:
             raise
-        return [], f"{place.shown}: {error}"
+        return [], f"{file.shown}: {error}"
 
 
 async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
@@ -110,10 +110,10 @@ async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[Serve
         if error.code != "LSP_TIMEOUT":
             raise
         return [], f"{session.kind.name} has not reported in {asking.seconds:g} s."
-    return await in_thread(partial(_reported, asking, report, AnswerFiles(asking.context, session.encoding))), ""
+    return await in_thread(partial(_read_report, asking, report, AnswerFiles(asking.context, session.encoding))), ""
 
 
-def _reported(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
+def _read_report(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
     """Return the diagnostics inside the workspace: the project that a server reports on may be larger."""
     found = []
     for each in getattr(report, "items", None) or ():
@@ -156,7 +156,7 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
     """
     try:
         async with asyncio.timeout(seconds):
-            looks = [_touched(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
+            looks = [_diagnose_edited(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
             found = sorted(chain.from_iterable(await asyncio.gather(*looks)))
     except TimeoutError:
         return ""
@@ -168,7 +168,7 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
     return "\n".join([f"Diagnostics after this edit ({summary(found)}):", *lines])
 
 
-async def _touched(
+async def _diagnose_edited(
     pool: LanguageServerPool, path: Path, context: ToolContext, seconds: float
 ) -> list[ServerDiagnostic]:
     async def work(session: LspSession) -> list[ServerDiagnostic]:
@@ -177,9 +177,9 @@ async def _touched(
         return problems(path, said or (), AnswerFiles(context, session.encoding), "warning")
 
     try:
-        place = confine(str(path), context)
-        slot = slot_for(pool, place.path, place.root, None)
-        source = await in_thread(lambda: read_source(place))
+        confined = confine(str(path), context)
+        slot = slot_for(pool, confined.path, confined.root, None)
+        source = await in_thread(lambda: read_source(confined))
         # A start of its own, which goes on when the timeout of this look cancels the use below.
         slot.begin()
         return await slot.use(work)
@@ -191,5 +191,5 @@ def _report(found: list[ServerDiagnostic], notes: list[str], nothing: str) -> st
     parts = list(filter(None, notes))[:_MOST_NAMED]
     if found:
         lines = map(str, sorted(found))
-        parts.insert(0, f"{summary(found)}\n{listed(lines, 'problems')}")
+        parts.insert(0, f"{summary(found)}\n{format_list(lines, 'problems')}")
     return "\n".join(parts) or nothing

@@ -75,7 +75,7 @@ class Slot:
     async def use(self, work: Callable[[LspSession], Awaitable[T]]) -> T:
         """Do `work` with a live session. A server that dies meanwhile is started again and asked once more, which is
         safe because questions change nothing."""
-        with self._used():
+        with self._count_use():
             session = await self.started()
             try:
                 return await work(session)
@@ -94,7 +94,7 @@ class Slot:
             )
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name=f"start {self.kind.name}")
-            self._starting.add_done_callback(self._settled)
+            self._starting.add_done_callback(self._forget_start)
         # Others may wait for the same start, so a caller that is cancelled must not end it.
         return await asyncio.shield(self._starting)
 
@@ -104,7 +104,7 @@ class Slot:
             waiting = asyncio.ensure_future(self.started())
             waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
             # Begins the idle clock, or a server that is never asked would never end.
-            with self._used():
+            with self._count_use():
                 pass
 
     async def close(self) -> None:
@@ -126,10 +126,10 @@ class Slot:
     async def restart(self) -> LspSession:
         await self.close()
         self.broken, self._crashes, self._not_before = None, 0, 0.0
-        with self._used():
+        with self._count_use():
             return await self.started()
 
-    def _settled(self, task: asyncio.Task[LspSession]) -> None:
+    def _forget_start(self, task: asyncio.Task[LspSession]) -> None:
         if self._starting is task:
             self._starting = None
         # All that waited have the exception; asyncio would report it if nobody did.
@@ -170,7 +170,7 @@ class Slot:
             await asyncio.sleep(wait)
 
     @contextmanager
-    def _used(self) -> Iterator[None]:
+    def _count_use(self) -> Iterator[None]:
         self._users += 1
         if self._idle is not None:
             self._idle.cancel()

@@ -164,7 +164,7 @@ _CAPABILITIES: dict[str, Any] = {
 }
 
 
-def introduction(kind: ServerKind, root: Path) -> dict[str, Any]:
+def initialize_parameters(kind: ServerKind, root: Path) -> dict[str, Any]:
     """Return the parameters of `initialize`."""
     return {
         # In a sandbox our number would mean another process or none, and servers that watch it would end.
@@ -178,7 +178,7 @@ def introduction(kind: ServerKind, root: Path) -> dict[str, Any]:
     }
 
 
-def answered(method: str, params: Any, kind: ServerKind, root: Path) -> Any:
+def answer_request(method: str, params: Any, kind: ServerKind, root: Path) -> Any:
     """Return our answer to a request of a server. Raise LookupError for an unknown one. Servers change nothing
     through us."""
     match method:

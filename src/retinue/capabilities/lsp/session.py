@@ -15,15 +15,15 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from retinue.capabilities.lsp.catalog import Inventory, ServerKind
-from retinue.capabilities.lsp.connection import LspConnection, Program, notified
+from retinue.capabilities.lsp.connection import LspConnection, Program, read_notification
 from retinue.capabilities.lsp.protocol import (
     PROVIDERS,
     Encoding,
     LspError,
     RefusedError,
     ServerFailedError,
-    answered,
-    introduction,
+    answer_request,
+    initialize_parameters,
 )
 from retinue.tools.processes import in_thread
 
@@ -86,7 +86,9 @@ class LspSession:
         try:
             # The first look may take seconds in a large project, like the start of the server: do both at once.
             looking = asyncio.create_task(in_thread(self._inventory.look))
-            result = await self._connection.request("initialize", introduction(kind, root), seconds, typed=False)
+            result = await self._connection.request(
+                "initialize", initialize_parameters(kind, root), seconds, typed=False
+            )
             self._capabilities = _capabilities(result)
             self.encoding = _encoding(self._capabilities.get("positionEncoding"))
             await self._connection.notify("initialized", {})
@@ -198,7 +200,7 @@ class LspSession:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
         reading, loads = self.busy, self._loads
-        found = await self._asked(method, params, seconds)
+        found = await self._request(method, params, seconds)
         if method in _FROM_FILES:
             return found
         if reading or self.busy or self._loads != loads:
@@ -208,10 +210,10 @@ class LspSession:
                 left = min(left, _PATIENCE_SECONDS)
             ready = await self.settled(left)
             if ready and give_up > loop.time():
-                found = await self._asked(method, params, max(give_up - loop.time(), 0.1))
+                found = await self._request(method, params, max(give_up - loop.time(), 0.1))
         return found
 
-    async def _asked(self, method: str, params: Any, seconds: float) -> Any:
+    async def _request(self, method: str, params: Any, seconds: float) -> Any:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._connection.request(method, params, seconds)
@@ -274,7 +276,7 @@ class LspSession:
                 if isinstance(each, Mapping):
                     self._registered[str(each.get("method"))] = each.get("registerOptions")
             return None
-        return answered(method, params, self.kind, self.root)
+        return answer_request(method, params, self.kind, self.root)
 
     def _heard(self, method: str, params: Any) -> None:
         if not isinstance(params, Mapping):
@@ -283,7 +285,7 @@ class LspSession:
             case "textDocument/publishDiagnostics":
                 from lsprotocol import types
 
-                found = notified(types.PublishDiagnosticsParams, params)
+                found = read_notification(types.PublishDiagnosticsParams, params)
                 if found is None:
                     return
                 path = path_of(found.uri)

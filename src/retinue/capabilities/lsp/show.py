@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 MOST_BYTES = 2 * 1024 * 1024
 
 
-def read_source(place: Confined) -> SourceFile:
+def read_source(confined: Confined) -> SourceFile:
     """Read a file of the workspace. Raise LspError (INVALID_INPUT), or ToolError for anything but a regular file."""
     try:
-        with spot(place) as where:
-            descriptor = open_regular(where, place)
+        with spot(confined) as where:
+            descriptor = open_regular(where, confined)
     except (FileNotFoundError, NotADirectoryError):
-        raise bad_input(f"{place.shown} does not exist.") from None
+        raise bad_input(f"{confined.shown} does not exist.") from None
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
         # One byte more than is allowed shows that the file is too large, even if it grows meanwhile.
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise bad_input(f"{place.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
+        raise bad_input(f"{confined.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
     text = data.decode("utf-8-sig", "replace")
-    return SourceFile(place.path, text, (found.st_mtime_ns, found.st_size))
+    return SourceFile(confined.path, text, (found.st_mtime_ns, found.st_size))
 
 
 MOST_ITEMS = 200
@@ -74,8 +74,8 @@ class AnswerFiles:
             return None
         if path not in self._documents:
             try:
-                place = confine(str(path), self._context)
-                self._documents[path] = TextDocument(read_source(place).text)
+                confined = confine(str(path), self._context)
+                self._documents[path] = TextDocument(read_source(confined).text)
             except (ToolError, OSError):
                 self._documents[path] = None
         return self._documents[path]
@@ -87,19 +87,19 @@ class AnswerFiles:
     def name(self, path: Path | None, uri: str = "") -> str:
         return shown(path, self._context) if path is not None else visible(uri)
 
-    def spot(self, place: Location) -> TextPosition:
-        document = self.document(place.path)
+    def spot(self, location: Location) -> TextPosition:
+        document = self.document(location.path)
         if document is None:
-            return TextPosition(place.line, place.units)
-        return document.to_spot(place.line, place.units, self.encoding)
+            return TextPosition(location.line, location.units)
+        return document.to_spot(location.line, location.units, self.encoding)
 
-    def at(self, place: Location, *, with_line: bool = True) -> str:
+    def at(self, location: Location, *, with_line: bool = True) -> str:
         """Return `path:line:column`, with the text of that line."""
-        text = f"{self.name(place.path, place.uri)}:{self.spot(place)}"
-        document = self.document(place.path)
+        text = f"{self.name(location.path, location.uri)}:{self.spot(location)}"
+        document = self.document(location.path)
         if document is None:
             return f"{text}  (outside the workspace)"
-        line = document.line(place.line).strip()
+        line = document.line(location.line).strip()
         if not with_line or not line:
             return text
         return f"{text}  {self.short(line)}"
@@ -109,7 +109,7 @@ class AnswerFiles:
         return visible(line[:_LINE])
 
 
-def places(result: Any) -> list[Location]:
+def list_locations(result: Any) -> list[Location]:
     """Return locations and links to them, one or many, as one list without repetitions."""
     if result is None:
         return []
@@ -117,12 +117,12 @@ def places(result: Any) -> list[Location]:
     entries = result if isinstance(result, Sequence) else (result,)
     for entry in entries:
         uri = getattr(entry, "uri", None) or entry.target_uri
-        place = getattr(entry, "range", None) or entry.target_selection_range
-        found[Location(path_of(uri), uri, place.start.line, place.start.character)] = None
+        span = getattr(entry, "range", None) or entry.target_selection_range
+        found[Location(path_of(uri), uri, span.start.line, span.start.character)] = None
     return list(found)
 
 
-def listed(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
+def format_list(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
     """Return at most `MOST_ITEMS` lines, with a count of those left out and of those `outside` the workspace."""
     every = list(lines)
     if total is None:
@@ -132,10 +132,10 @@ def listed(lines: Iterable[str], what: str, total: int | None = None, outside: i
         kept.append(f"[{total - len(kept):,} more of {total:,} {what}; ask about fewer files or a narrower place]")
     if outside:
         kept.append(f"[{outside:,} more outside the workspace]")
-    return bounded("\n".join(kept))
+    return shorten("\n".join(kept))
 
 
-def bounded(text: str) -> str:
+def shorten(text: str) -> str:
     return head_and_tail(text, MOST_CHARACTERS, "ask about less at once", head_share=0.8)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from retinue.capabilities.lsp.catalog import ServerKind, for_file, present, root_of
+from retinue.capabilities.lsp.catalog import ServerKind, find_projects, for_file, root_of
 from retinue.capabilities.lsp.pool import EXTRA, LanguageServerPool, Slot
 from retinue.capabilities.lsp.protocol import LspError
 from retinue.capabilities.lsp.tool import LspQuestion
@@ -19,7 +19,7 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
     """Return the server of a file: the named one, or the first that is installed and works."""
     kinds = for_file(pool.habits.kinds, path)
     if server is not None:
-        kinds = [_named(pool.habits.kinds, server)]
+        kinds = [_find_kind(pool.habits.kinds, server)]
     elif not kinds:
         ending = path.suffix or path.name
         raise LspError(
@@ -42,12 +42,12 @@ def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> l
     """Return the servers for the files of a workspace, one for each language and project."""
     kinds = pool.habits.kinds
     if server is not None:
-        kinds = (_named(kinds, server),)
+        kinds = (_find_kind(kinds, server),)
     usable = [kind for kind in kinds if pool.why_not(kind) is None]
-    slots = [pool.slot(kind, root) for kind, root in present(_one_each(usable), workspace)]
+    slots = [pool.slot(kind, root) for kind, root in find_projects(_one_each(usable), workspace)]
     if slots:
         return slots
-    missing = [kind for kind, _ in present(_one_each(kinds), workspace)]
+    missing = [kind for kind, _ in find_projects(_one_each(kinds), workspace)]
     if missing:
         reasons = _reasons(pool, missing)
         raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for the files here can be used. {reasons}")
@@ -69,7 +69,7 @@ def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:
     return list(found.values())
 
 
-def _named(kinds: Sequence[ServerKind], name: str) -> ServerKind:
+def _find_kind(kinds: Sequence[ServerKind], name: str) -> ServerKind:
     found = next((kind for kind in kinds if kind.name.lower() == name.strip().lower()), None)
     if found is None:
         names = ", ".join(kind.name for kind in kinds)

@@ -58,16 +58,16 @@ def parts_of(query: str) -> tuple[str, ...]:
 
 def outline(result: Any, document: TextDocument, encoding: Encoding) -> list[Named]:
     """Return the symbols of a file from the top, from either of the protocol's two shapes."""
-    found = list(_named(result or (), (), document, encoding))
+    found = list(_walk_symbols(result or (), (), document, encoding))
     return sorted(found, key=lambda each: (each.spot.line, each.spot.column))
 
 
-def _named(
+def _walk_symbols(
     entries: Iterable[Any], above: tuple[str, ...], document: TextDocument, encoding: Encoding
 ) -> Iterator[Named]:
     for entry in entries:
-        place = getattr(entry, "selection_range", None) or entry.location.range
-        spot = document.to_spot(place.start.line, place.start.character, encoding)
+        span = getattr(entry, "selection_range", None) or entry.location.range
+        spot = document.to_spot(span.start.line, span.start.character, encoding)
         container = getattr(entry, "container_name", None)
         outer = above
         if not above and container:
@@ -77,10 +77,10 @@ def _named(
         if spot.column == 0 or not hasattr(entry, "selection_range"):
             spot = next(document.occurrences(entry.name, spot.line), spot)
         yield Named(names, kind_name(entry.kind), spot, getattr(entry, "detail", None) or "")
-        yield from _named(getattr(entry, "children", None) or (), names, document, encoding)
+        yield from _walk_symbols(getattr(entry, "children", None) or (), names, document, encoding)
 
 
-def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
+def match_symbols(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
     """Return the symbols that a query means: by the whole path of names if one has it, else by the last names. Of
     several, those on `line` (from 0) if there are any."""
     wanted = parts_of(query)
@@ -94,7 +94,7 @@ def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Nam
     return on_line or found
 
 
-def mentioned(document: TextDocument, query: str, line: int | None) -> list[TextPosition]:
+def find_mention(document: TextDocument, query: str, line: int | None) -> list[TextPosition]:
     """Return the first position of a name in a text, in code rather than in a comment; empty where it is missing."""
     wanted = parts_of(query)
     if not wanted:
@@ -117,10 +117,10 @@ def in_workspace(result: Any, query: str | None = None) -> list[WorkspaceSymbol]
         names = (*parts_of(entry.container_name or ""), entry.name)
         if wanted and (entry.name != wanted[-1] or not _inside(wanted[:-1], names, path)):
             continue
-        place = getattr(entry.location, "range", None)
+        span = getattr(entry.location, "range", None)
         line = units = 0
-        if place is not None:
-            line, units = place.start.line, place.start.character
+        if span is not None:
+            line, units = span.start.line, span.start.character
         found.append(WorkspaceSymbol(names, kind_name(entry.kind), path, line, units))
     return found
 
@@ -220,5 +220,5 @@ async def _with_that_path(
         except (ToolError, UnsupportedError):
             continue
         symbols = outline(result, TextDocument(source.text), session.encoding)
-        spots[path] = {each.spot for each in matching(symbols, query, None)}
+        spots[path] = {each.spot for each in match_symbols(symbols, query, None)}
     return [each for each in found if each.spot in spots.get(each.path, ())]

@@ -192,8 +192,8 @@ def read_question(action: str, given: Arguments, context: ToolContext) -> LspQue
         raise bad_input(text) from None
 
 
-def workspace_of(place: Confined, context: ToolContext) -> Path:
+def workspace_of(confined: Confined, context: ToolContext) -> Path:
     """Return the folder of the workspace that holds a file. The root of its server is never above it."""
-    if place.root in context.roots:
-        return place.root
-    raise bad_input(f"{place.shown} is not in the workspace.")
+    if confined.root in context.roots:
+        return confined.root
+    raise bad_input(f"{confined.shown} is not in the workspace.")

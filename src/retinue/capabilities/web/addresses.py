@@ -73,7 +73,7 @@ def parse_target(url: str) -> Target:
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise _invalid(url, "it has no scheme; give the whole URL, such as https://example.com/page")
     if scheme.lower() not in DEFAULT_PORTS:
-        raise FetchError("UNSUPPORTED_PROTOCOL", f"'{_shown(url)}' cannot be fetched: only http and https URLs can.")
+        raise FetchError("UNSUPPORTED_PROTOCOL", f"'{_display(url)}' cannot be fetched: only http and https URLs can.")
     if not rest.startswith("//") or "\\" in text:
         raise _invalid(url, "what follows the scheme must be // and a host, without backslashes")
     try:
@@ -149,10 +149,10 @@ def _port(url: str, text: str, scheme: str) -> int:
 
 
 def _invalid(url: str, why: str) -> FetchError:
-    return FetchError("INVALID_URL", f"'{_shown(url)}' is not a URL that can be fetched: {why}.")
+    return FetchError("INVALID_URL", f"'{_display(url)}' is not a URL that can be fetched: {why}.")
 
 
-def _shown(url: str) -> str:
+def _display(url: str) -> str:
     """Return a URL fit for a message: printable, short, without a user name or password."""
     text = "".join(sign if sign.isprintable() else "\ufffd" for sign in url.strip()[:300])
     before, mark, rest = text.partition("://")

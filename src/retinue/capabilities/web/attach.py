@@ -138,13 +138,13 @@ async def _with_pages(
     pages = {url: page for url, page, _ in done if isinstance(page, Result)}
     hosts = _hosts(done)
 
-    def filled(result: Result) -> Result:
+    def add_page(result: Result) -> Result:
         page = pages.get(result.url)
         if page is None:
             return result
         return replace(result, content=page.content, truncated=page.truncated, content_type=page.content_type)
 
-    return tuple(replace(each, results=tuple(map(filled, each.results))) for each in found), hosts
+    return tuple(replace(each, results=tuple(map(add_page, each.results))) for each in found), hosts
 
 
 def _hosts(done: list[tuple[str, Result | FetchError, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -201,13 +201,13 @@ class FetchContentTool(WebTool):
             answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))])
         # One failure fails the call, so that it is noticed; the error names the id of the pages that were fetched.
         if failures or answer is None:
-            raise _failed(failures, hosts, answer)
+            raise _make_error(failures, hosts, answer)
         most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
         text = show_pages(answer, results, offset=offset, most=most)
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
 
-def _failed(failures: list[FetchError], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
+def _make_error(failures: list[FetchError], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
     message = " ".join(dict.fromkeys(error.message for error in failures))
     if kept is not None:
         message += f' The other pages were fetched: fetch_content with responseId "{kept.id}" has them.'

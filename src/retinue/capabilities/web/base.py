@@ -244,7 +244,7 @@ def failure(error: WebError) -> ToolOutput:
     return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return the value as a list. Models also write a list as text."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
@@ -262,7 +262,7 @@ def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
     for value in (single, several):
         if value is None:
             continue
-        for text in _listed(value):
+        for text in _as_list(value):
             if not isinstance(text, str):
                 raise given.wrong(many, "a list of texts", text)
             if text.strip():

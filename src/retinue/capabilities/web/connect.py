@@ -59,10 +59,10 @@ def check_target(target: Target, allowed: AllowedHosts) -> bool:
     else:
         reason = refused_address(target.ip, literal=True)
     if reason is not None:
-        raise blocked(f"{target.host} is {reason}")
+        raise block_error(f"{target.host} is {reason}")
     port = refused_port(target.port)
     if port is not None:
-        raise blocked(f"{target.authority} cannot be fetched: {port}")
+        raise block_error(f"{target.authority} cannot be fetched: {port}")
     return False
 
 
@@ -76,7 +76,7 @@ async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_
         # Without a route the resolver would only time out. An exempted host may be reachable all the same.
         if not exempt and resolve is system_resolver and not has_network():
             raise FetchError("NETWORK_ERROR", "There is no network: this machine has no route to the internet.")
-        found = await _looked_up(target, resolve)
+        found = await _look_up(target, resolve)
     addresses: list[IpAddress] = list(filter(None, map(connectable, found)))
     if not addresses or len(addresses) != len(found):
         raise FetchError("DNS_RESOLUTION_FAILED", f"The name {target.host} leads to no usable address.")
@@ -84,11 +84,11 @@ async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_
         for ip in addresses:
             reason = refused_address(ip)
             if reason is not None:
-                raise blocked(f"{target.host} leads to {ip}, which is {reason}")
+                raise block_error(f"{target.host} leads to {ip}, which is {reason}")
     return Pin(target, tuple(dict.fromkeys(addresses)), exempt)
 
 
-def blocked(why: str) -> FetchError:
+def block_error(why: str) -> FetchError:
     return FetchError("PRIVATE_NETWORK_BLOCKED", f"{why}. Only public web servers can be fetched. {_REMEDY}")
 
 
@@ -102,7 +102,7 @@ def has_network() -> bool:
     return False
 
 
-async def _looked_up(target: Target, resolve: Resolver) -> list[str]:
+async def _look_up(target: Target, resolve: Resolver) -> list[str]:
     try:
         async with asyncio.timeout(DNS_SECONDS):
             return await resolve(target.host, target.port)

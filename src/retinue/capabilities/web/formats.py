@@ -52,9 +52,9 @@ def read_xml(text: str) -> tuple[str, str]:
 
 
 def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
-    channel = next(_named(root, "channel"), root)
+    channel = next(_find_elements(root, "channel"), root)
     title, about = _text(channel, "title"), _text(channel, "description", "subtitle")
-    entries = list(_named(root, entry))
+    entries = list(_find_elements(root, entry))
     parts = []
     if about:
         parts.append(about)
@@ -71,14 +71,14 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
 
 
 def _site_map(root: ElementTree.Element) -> str:
-    urls = [(each.text or "").strip() for each in _named(root, "loc")]
+    urls = [(each.text or "").strip() for each in _find_elements(root, "loc")]
     text = f"Site map with {len(urls):,} addresses\n\n" + "\n".join(urls[:500])
     if len(urls) > 500:
         text += f"\n… {len(urls) - 500} more"
     return text
 
 
-def _named(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+def _find_elements(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
     return (each for each in root.iter() if _name(each) == name)
 
 
@@ -118,7 +118,7 @@ _TELLING = (
 def read_json(text: str) -> str:
     """Return JSON with indentation and with long lists cut."""
     try:
-        return json.dumps(_shortened(json.loads(text)), indent=2, ensure_ascii=False)
+        return json.dumps(_shorten(json.loads(text)), indent=2, ensure_ascii=False)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -174,11 +174,11 @@ def _short(value: Any) -> str:
     return " ".join(str(value).split())[:2_000] if isinstance(value, str | int | float) else ""
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _shortened(inner) for key, inner in value.items()}
+        return {key: _shorten(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        kept = [_shortened(inner) for inner in value[:_MOST_ITEMS]]
+        kept = [_shorten(inner) for inner in value[:_MOST_ITEMS]]
         if len(value) > _MOST_ITEMS:
             kept.append(f"… {len(value) - _MOST_ITEMS} more items")
         return kept

@@ -104,7 +104,7 @@ class HttpSearcher:
                 "NETWORK_ERROR", f"{self.name}: {error.message}", hosts=(self.host,), provider=self.name
             ) from None
         if answer.status != 200:
-            raise failure(self.name, self.host, answer.status, self._said(data))
+            raise failure(self.name, self.host, answer.status, self._read_error(data))
         try:
             return json.loads(data)
         except ValueError:
@@ -113,7 +113,7 @@ class HttpSearcher:
     def odd(self, what: str) -> WebError:
         return WebError("WEB_SEARCH_FAILED", f"{self.name}: {what}.", hosts=(self.host,), provider=self.name)
 
-    def _said(self, data: bytes) -> str:
+    def _read_error(self, data: bytes) -> str:
         """Return the text of an error: one line, without markup and without the key."""
         from retinue.tools.delegation.frame import one_line
 
@@ -212,7 +212,7 @@ class Native(HttpSearcher):
     tier = 3
 
     def __init__(self, transport: Transport, providers: Providers, model: str | None) -> None:
-        self._provider, self._model = _chosen(providers, model)
+        self._provider, self._model = _choose_provider(providers, model)
         base = key = ""
         if self._provider is not None:
             base, key = self._provider.base_url, self._provider.api_key
@@ -247,7 +247,7 @@ class Native(HttpSearcher):
         return _of_gemini(await self.post(path, body, {"x-goog-api-key": self._key}))
 
 
-def _chosen(providers: Providers, wanted: str | None) -> tuple[Provider | None, str]:
+def _choose_provider(providers: Providers, wanted: str | None) -> tuple[Provider | None, str]:
     """Return the provider to ask and its model: the model that was named, or a small one of the first provider that
     has a key."""
     if wanted:

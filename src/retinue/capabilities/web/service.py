@@ -144,22 +144,22 @@ class Fetcher:
         clock.reschedule(None)
         async with self._politeness.turn(target.host):
             clock.reschedule(loop.time() + left)
-            place = await pin(target, self.allowed, self._resolve)
+            pinned = await pin(target, self.allowed, self._resolve)
             hosts.append(target.host)
-            connection = await self._connected(place)
+            connection = await self._open_connection(pinned)
             try:
-                return await self._exchange(connection, place, most, accept, hosts)
+                return await self._exchange(connection, pinned, most, accept, hosts)
             except TransportError as error:
                 problem: Problem = "ENCODING" if error.problem == "garbage" else "NETWORK_ERROR"
                 raise FetchError(problem, error.message) from None
             finally:
                 connection.abort()
 
-    async def _connected(self, place: Pin) -> PageConnection:
-        authority = place.target.authority
+    async def _open_connection(self, pinned: Pin) -> PageConnection:
+        authority = pinned.target.authority
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                return await self._connect(place, self._tls)
+                return await self._connect(pinned, self._tls)
         except TimeoutError:
             raise FetchError("TIMEOUT", f"{authority} did not accept a connection.") from None
         except ssl.SSLCertVerificationError as error:
@@ -176,9 +176,9 @@ class Fetcher:
             ) from None
 
     async def _exchange(
-        self, connection: PageConnection, place: Pin, most: int, accept: str, hosts: list[str]
+        self, connection: PageConnection, pinned: Pin, most: int, accept: str, hosts: list[str]
     ) -> Fetched | str:
-        target = place.target
+        target = pinned.target
         if not await connection.exchange(_head(target, accept), b"", self.seconds):
             raise FetchError("NETWORK_ERROR", f"{target.authority} closed the connection without an answer.")
         status, headers = connection.status, connection.headers

@@ -249,7 +249,7 @@ def pages(installation: Installation) -> Iterator[Row]:
 
 def language_servers(installation: Installation) -> Iterator[Row]:
     """Check which language servers there are, and which are missing for the files of this project."""
-    from retinue.capabilities.lsp.catalog import present, server_kinds
+    from retinue.capabilities.lsp.catalog import find_projects, server_kinds
 
     settings = installation.loaded.settings
     if not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
@@ -268,7 +268,7 @@ def language_servers(installation: Installation) -> Iterator[Row]:
             covered |= set(kind.languages)
             yield "ok", kind.name, f"{program}, for {' '.join(sorted(kind.languages))}"
     missing: dict[str, Row] = {}
-    for kind, root in present(kinds, installation.cwd):
+    for kind, root in find_projects(kinds, installation.cwd):
         lacking = sorted(set(kind.languages) - covered)
         if lacking and lacking[0] not in missing:
             detail = f"not installed, though there are {' '.join(lacking)} files in {root}"

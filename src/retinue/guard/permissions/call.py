@@ -18,7 +18,7 @@ from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
-from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched
+from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import Script, Step, has_option
 
@@ -156,7 +156,7 @@ class JudgedCall:
 
 def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
     writes = read_paths(step) is None and (step.name in WRITERS or step.name == "git")
-    for path in searched(step):
+    for path in searched_files(step):
         yield path, writes
         if step.name == "git" and ":" in path:
             yield path.partition(":")[2], writes

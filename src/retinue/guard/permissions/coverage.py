@@ -82,7 +82,7 @@ def _existing(folder: Path, names: Iterable[str], named: Sequence[str]) -> list[
     return found
 
 
-def protected(path: str, folders: RunFolders, base: str | None = None) -> str | None:
+def protected_name(path: str, folders: RunFolders, base: str | None = None) -> str | None:
     """Return the protected name in `path`, or None. What is not known of the path may be one."""
     # A link with a harmless name may lead to a protected file.
     for form in folders.forms(path, base):
@@ -338,11 +338,11 @@ class Covering:
         return not self._call.script.moves and self._call.git_programs is None
 
     def _readable(self, path: str) -> bool:
-        return path == "-" or path in _DEVICES or self._inside(path) or self._ruled(path, READING)
+        return path == "-" or path in _DEVICES or self._inside(path) or self._is_allowed_by_rule(path, READING)
 
     def _writable(self, path: str) -> bool:
         folders = self._call.folders
-        return self._inside(path) and not any(protected(path, folders, base) for base in self._call.bases)
+        return self._inside(path) and not any(protected_name(path, folders, base) for base in self._call.bases)
 
     def _inside(self, path: str) -> bool:
         return all(self._call.folders.inside(path, base) for base in self._call.bases)
@@ -351,13 +351,13 @@ class Covering:
         if file.path in _DEVICES or (file.path.startswith("/dev/fd/") and file.path[8:].isdigit()):
             return True
         if not file.writes:
-            return (self._reads and self._inside(file.path)) or self._ruled(file.path, READING)
+            return (self._reads and self._inside(file.path)) or self._is_allowed_by_rule(file.path, READING)
         if self._edits and self._writable(file.path):
             self._edited = True
             return True
-        return self._ruled(file.path, WRITING)
+        return self._is_allowed_by_rule(file.path, WRITING)
 
-    def _ruled(self, path: str, tools: frozenset[str]) -> bool:
+    def _is_allowed_by_rule(self, path: str, tools: frozenset[str]) -> bool:
         folders, bases = self._call.folders, self._call.bases
         for rule in self._allow:
             if not tools & rule.tools or rule.glob is not None:
@@ -392,7 +392,7 @@ def protected_write(call: JudgedCall) -> str | None:
         if not writes or path in _DEVICES or path.startswith("-"):
             continue
         for base in call.bases:
-            name = protected(path, call.folders, base)
+            name = protected_name(path, call.folders, base)
             if name is not None:
                 return f"{shown(path)} ({name})"
     return None

@@ -25,7 +25,7 @@ from retinue.guard.permissions.coverage import (
     Covering,
     critical,
     mentions_deletion,
-    protected,
+    protected_name,
     protected_write,
     stopped_by_walls,
 )
@@ -117,20 +117,20 @@ class _Judgement:
         self._mode = policy.mode
 
     def judge(self, call: JudgedCall) -> Decision:
-        denied, doubtful = self._restricted(call, "deny")
+        denied, doubtful = self._apply_restrictions(call, "deny")
         if denied is not None:
             return denied
         outside = self._outside_limits(call)
         if outside is not None:
             return outside
-        asked, unsure = self._restricted(call, "ask")
+        asked, unsure = self._apply_restrictions(call, "ask")
         if asked is not None:
             return asked
         if call.is_shell:
             return self._judge_command(call, doubtful or unsure)
         return self._judge_tool(call, doubtful or unsure)
 
-    def _restricted(self, call: JudgedCall, kind: str) -> tuple[Decision | None, Rule | None]:
+    def _apply_restrictions(self, call: JudgedCall, kind: str) -> tuple[Decision | None, Rule | None]:
         """Return the decision of the first rule that matches for certain, and the first rule that may match."""
         doubtful: Rule | None = None
         for rule in self._policy.own_rules:
@@ -165,7 +165,7 @@ class _Judgement:
         script = call.script
         # A read-only sandbox stops whatever rules of the mode would ask about.
         if call.confined and doubtful is None:
-            return self._walled(call, "It runs inside the read-only walls.")
+            return self._allow_inside(call, "It runs inside the read-only walls.")
         vital = critical(script, call.folders, call.bases)
         if vital is not None:
             return self._decision("ask", call, f"Never without asking: {vital}.", "critical", risk="high")
@@ -176,7 +176,7 @@ class _Judgement:
         if bypass:
             if script.doubts and mentions_deletion(call.text):
                 return self._unclear(call, f"{script.doubts[0]}, and it may delete files")
-            return self._covered(call, (), "The mode is bypassPermissions.")
+            return self._allow_covered(call, (), "The mode is bypassPermissions.")
         if script.doubts:
             return self._unread(call, script.doubts[0])
         path = protected_write(call)
@@ -190,10 +190,10 @@ class _Judgement:
             return self._unclear(call, doubt)
         everything = next(filter(_allows_all, self._policy.allowing), None)
         if everything is None or self._mode == "plan":
-            return self._walled(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
+            return self._allow_inside(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
         if mentions_deletion(call.text):
             return self._unclear(call, f"{doubt}, and it may delete files")
-        return self._covered(call, (everything,), "")
+        return self._allow_covered(call, (everything,), "")
 
     def _by_mode_or_rules(self, call: JudgedCall) -> Decision:
         planning = self._mode == "plan"
@@ -201,9 +201,9 @@ class _Judgement:
         edits = self._mode == "acceptEdits"
         coverage = Covering(call, allow, wary=self._policy.wary, edits=edits).coverage()
         if coverage.complete and coverage.yes:
-            return self._covered(call, coverage.rules, "The mode accepts edits in the working directories.")
+            return self._allow_covered(call, coverage.rules, "The mode accepts edits in the working directories.")
         if self._policy.walls and (coverage.complete or not stopped_by_walls(call, coverage)):
-            return self._walled(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
+            return self._allow_inside(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
         if coverage.complete:
             return self._decision("allow", call, "It only reads.", "mode")
         if planning:
@@ -218,25 +218,22 @@ class _Judgement:
             reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
         return self._question(call, reason, coverage)
 
-    def _walled(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
+    def _allow_inside(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
         """Allow it inside the sandbox; once that has stopped it, ask to run it outside."""
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", coverage)
         return self._decision("allow", call, reason, "walls")
 
-    def _names(self, protected_name: str, call: JudgedCall) -> bool:
+    def _names(self, protected: str, call: JudgedCall) -> bool:
         """Return whether an allow rule names what is protected, so that nobody can have meant less."""
-        for rule in self._policy.allowing:
-            if protected_name in (rule.specifier or "").lower() and allows(rule, call):
-                return True
-        return False
+        return any(protected in (rule.specifier or "").lower() and allows(rule, call) for rule in self._policy.allowing)
 
     def _judge_tool(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         if doubtful is not None:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
         if call.writes:
             for path in call.paths:
-                found = protected(path, call.folders)
+                found = protected_name(path, call.folders)
                 if found is not None and not self._names(found, call):
                     return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
@@ -247,14 +244,14 @@ class _Judgement:
             return self._decision("deny", call, _PLANNING, "mode")
         rule = next((rule for rule in self._policy.allowing if allows(rule, call)), None)
         if rule is not None:
-            return self._covered(call, (rule,), "")
+            return self._allow_covered(call, (rule,), "")
         if quiet:
             return self._decision("allow", call, "It changes nothing.", "mode")
         if self._mode == "acceptEdits" and _edits_inside(call):
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
         return self._question(call, f"No rule allows {call.tool}.", None)
 
-    def _covered(self, call: JudgedCall, rules: Sequence[Rule], otherwise: str) -> Decision:
+    def _allow_covered(self, call: JudgedCall, rules: Sequence[Rule], otherwise: str) -> Decision:
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", None)
         if not rules:

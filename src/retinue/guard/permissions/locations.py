@@ -125,14 +125,14 @@ def real_path(path: str, folders: dict[str, str]) -> str:
     cut = len(path.replace(GLOB, HOLE).partition(HOLE)[0])
     try:
         if cut == len(path):
-            return _followed(path, folders)
+            return _follow_links(path, folders)
         folder, slash, rest = path[:cut].rpartition("/")
         return os.path.realpath(folder or "/").rstrip("/") + slash + rest + path[cut:]
     except (OSError, ValueError):
         return path
 
 
-def _followed(path: str, folders: dict[str, str]) -> str:
+def _follow_links(path: str, folders: dict[str, str]) -> str:
     """Do what realpath does, with one look in the common case: the last part is no link."""
     folder, _, name = path.rpartition("/")
     if not folder or name in ("", ".", "..") or "/.." in folder or "//" in path or "/./" in path:
@@ -173,20 +173,20 @@ def _match_forms(rule: Rule, folders: RunFolders, forms: Iterable[str]) -> Match
 
 
 def _match_form(rule: Rule, folders: RunFolders, path: str) -> Match:
-    base, pattern = anchored(rule, folders)
+    base, pattern = anchor_pattern(rule, folders)
     allow = rule.kind == "allow"
     best: Match = NO
     for folder in folders.forms(base):
         if is_known(path):
             rest = below(path, folder)
-            if rest is not None and _fits(_compiled(pattern, allow), rest or ".", allow):
+            if rest is not None and _fits(_compile(pattern, allow), rest or ".", allow):
                 return YES
         elif not allow and _may_match(pattern, folder, path):
             best = MAYBE
         elif allow and GLOB in path and HOLE not in path and pattern.endswith("/**"):
             fixed = path[: path.index(GLOB)].rpartition("/")[0]
             rest = below(fixed, folder)
-            if rest is not None and ".." not in path and _compiled(pattern, allow).match(f"{rest}/x".lstrip("/")):
+            if rest is not None and ".." not in path and _compile(pattern, allow).match(f"{rest}/x".lstrip("/")):
                 return YES
     return best
 
@@ -196,7 +196,7 @@ def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
     return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
 
 
-def anchored(rule: Rule, folders: RunFolders) -> tuple[str, str]:
+def anchor_pattern(rule: Rule, folders: RunFolders) -> tuple[str, str]:
     """Return the folder that a rule's pattern starts from, and the pattern inside it."""
     text = rule.specifier or ""
     if text.startswith("//"):
@@ -210,11 +210,11 @@ def anchored(rule: Rule, folders: RunFolders) -> tuple[str, str]:
 
 def compile_pattern(pattern: str) -> Pattern[str]:
     """Return what a pattern of a deny or ask rule matches, from the folder that it starts in."""
-    return _compiled(pattern, False)
+    return _compile(pattern, False)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str, allow: bool) -> Pattern[str]:
+def _compile(pattern: str, allow: bool) -> Pattern[str]:
     """Compile a pattern. Deny and ask rules ignore case, as some file systems do."""
     import re
 
@@ -238,7 +238,7 @@ def _compiled(pattern: str, allow: bool) -> Pattern[str]:
 
 def _may_match(pattern: str, folder: str, path: str) -> bool:
     """Return whether some path that `path` can become may be meant. Err on the side of yes."""
-    wide = _widened(pattern)
+    wide = _widen(pattern)
     start = folder.rstrip("/") + "/"
     text = path.lower()
     rooted = "/" in pattern.rstrip("/")
@@ -248,7 +248,7 @@ def _may_match(pattern: str, folder: str, path: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _widened(pattern: str) -> str:
+def _widen(pattern: str) -> str:
     """Return the pattern with every special sign as a plain `*`, which spans more than they do."""
     wide = ""
     bracket = False

@@ -50,19 +50,19 @@ def restricts(rule: Rule, call: JudgedCall) -> Match:
         if about:
             return YES
         if call.is_shell and rule.glob is None:
-            return _touched(rule, call)
+            return _match_files(rule, call)
         return NO
     best: Match = NO
     if about:
-        best = _specified(rule, call)
+        best = _match_specifier(rule, call)
     if best != YES and call.is_shell:
-        best = max(best, _touched(rule, call), _reached(rule, call))
+        best = max(best, _match_files(rule, call), _match_urls(rule, call))
     if best != YES and about:
         best = max(best, _parameter(rule, call))
     return best
 
 
-def _specified(rule: Rule, call: JudgedCall) -> Match:
+def _match_specifier(rule: Rule, call: JudgedCall) -> Match:
     assert rule.specifier is not None
     if call.is_shell and rule.tools & SHELL:
         return _commands(rule.specifier, call)
@@ -116,7 +116,7 @@ def _command(pattern: str, step: Step) -> Match:
         return best
     # What it starts is not known for certain, so no more than perhaps.
     if step.name in CARRIERS and not is_search(step):
-        return max(MAYBE, _started(pattern, step))
+        return max(MAYBE, _match_started(pattern, step))
     if not carries_code(step.words) and any(_names(pattern, word) for word in step.words[1:]):
         return max(best, MAYBE)
     return best
@@ -127,7 +127,7 @@ def is_search(step: Step) -> bool:
     return step.name in ("find", "gfind", "fd", "fdfind") and not starts_others(step)
 
 
-def _started(pattern: str, step: Step) -> Match:
+def _match_started(pattern: str, step: Step) -> Match:
     best: Match = NO
     for tail in _tails(step):
         best = max(best, *(match_command(pattern, form) for form in denied_forms(tail)))
@@ -233,7 +233,7 @@ def _assignments(step: Step) -> list[str]:
     return [f"{name}={given}" for name, given in step.assigned]
 
 
-def _touched(rule: Rule, call: JudgedCall) -> Match:
+def _match_files(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about files with the files that a command opens or is handed.
 
     Where the walls hide what a rule denies, what a command might read besides does not matter.
@@ -293,7 +293,7 @@ def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
     return max(match_path(rule, call.folders, path, base) for base in call.bases)
 
 
-def _reached(rule: Rule, call: JudgedCall) -> Match:
+def _match_urls(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about hosts with the URLs that a command is handed."""
     if not rule.tools & FETCHING or not (rule.specifier or "").startswith("domain:"):
         return NO

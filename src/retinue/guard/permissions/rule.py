@@ -313,13 +313,13 @@ def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for entry in entries:
         own = [tool for tool in TOOLS if _is_about(entry, tool)]
-        found.update(dict.fromkeys(own or [_served(entry.tool)]))
+        found.update(dict.fromkeys(own or [_server_tool_name(entry.tool)]))
     return tuple(found)
 
 
 def _is_about(entry: PermissionRule, tool: str) -> bool:
     name = entry.tool
-    if name in (EVERY, tool) or _served(name) == tool:
+    if name in (EVERY, tool) or _server_tool_name(name) == tool:
         return True
     if name == "edit":
         return tool in WRITING
@@ -329,7 +329,7 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
     return EVERY in name and fnmatchcase(tool.lower(), name.lower())
 
 
-def _served(name: str) -> str:
+def _server_tool_name(name: str) -> str:
     """Return opencode's `server_tool` as the name that a tool of a server has here."""
     return name if name.startswith("mcp__") else f"mcp__{name.replace('_', EVERY)}"
 

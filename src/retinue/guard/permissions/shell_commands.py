@@ -179,7 +179,7 @@ def _after_equals(word: str) -> str:
     return word
 
 
-def searched(step: Step) -> tuple[str, ...]:
+def searched_files(step: Step) -> tuple[str, ...]:
     """Return the operands that are files: what a search looks for is not one of them."""
     given = operands(step)
     if step.name in _SEARCHERS and not has_option(step.words, "-e", "-f", "--regexp", "--file"):

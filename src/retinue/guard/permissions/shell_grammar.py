@@ -145,7 +145,7 @@ class _Lexer:
         while self._at < len(self._source) and self._source[self._at] not in " \t\n;|&<>":
             letter = self._source[self._at]
             if letter in "'\"\\":
-                text += self._quoted(letter, starts=not text)
+                text += self._read_quoted(letter, starts=not text)
                 quoted = True
             elif letter in "*?[":
                 text += self._pattern(letter, alone=not text and not quoted)
@@ -189,9 +189,9 @@ class _Lexer:
             return letter
         raise UnreadableError("it holds a bracket that is no plain pattern")
 
-    def _quoted(self, sign: str, *, starts: bool) -> str:
+    def _read_quoted(self, sign: str, *, starts: bool) -> str:
         self._at += 1
-        text = {"'": self._single, '"': self._double, "\\": self._escaped}[sign]()
+        text = {"'": self._single, '"': self._double, "\\": self._read_escaped}[sign]()
         if starts and text.startswith("~"):
             raise UnreadableError("a quoted tilde begins a word")
         return text
@@ -222,7 +222,7 @@ class _Lexer:
             text += letter
         raise UnreadableError("a quote is not closed")
 
-    def _escaped(self) -> str:
+    def _read_escaped(self) -> str:
         letter = self._source[self._at : self._at + 1]
         if letter in ("", "\n"):
             raise UnreadableError("a line goes on in the next one")

@@ -227,7 +227,7 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[st
     families = () if isolated else (AF_INET, AF_INET6)
     landlock: dict[str, Any] = {}
     for where in ("inside" if own_processes else "among others", "outside"):
-        handled = _handled(abi, network=isolated and where == "outside")
+        handled = _handled_rights(abi, network=isolated and where == "outside")
         landlock[where] = {"handled": handled, "rules": _rules(view, abi, where)}
     return {
         "mounts": view.mounts(),
@@ -278,7 +278,7 @@ def _kind(path: str, access: int) -> int:
     return access & _OF_FILES
 
 
-def _handled(abi: int, *, network: bool) -> bytes:
+def _handled_rights(abi: int, *, network: bool) -> bytes:
     """Return all rights over files; those to TCP where no namespace takes the network away; signals and
     abstract sockets of processes outside."""
     values = [(1 << _RIGHTS.get(abi, 16)) - 1]

@@ -68,15 +68,15 @@ class View:
         wanted: dict[str, tuple[str, str]] = {}
         # Of two kinds for the same path the later one counts.
         wanted.update(_of_kind("shown", (*self.shown, *self._visible())))
-        wanted.update(_of_kind("pin", self._pinned()))
+        wanted.update(_of_kind("pin", self._pinned_folders()))
         wanted.update(_of_kind("rw", self.writable))
         wanted.update(_of_kind("ro", self._kept()))
         wanted.update(self._covers())
         wanted[self.scratch] = (self.scratch, "rw")
         wanted.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
         if _is_dir(SHM):
-            wanted[SHM] = (_made(Path(self.scratch) / ".shm"), "rw")
-        return _ordered(wanted)
+            wanted[SHM] = (_make_folder(Path(self.scratch) / ".shm"), "rw")
+        return _order_mounts(wanted)
 
     def masks(self) -> list[Mount]:
         """Return the mounts for a program that may change everything but this; none if all is as it would be."""
@@ -93,7 +93,7 @@ class View:
         wanted.update(_of_kind("pin", self._parents((*self.readonly, *self.hidden))))
         wanted.update(_of_kind("kept", kept))
         wanted.update(covers)
-        return _ordered(wanted)
+        return _order_mounts(wanted)
 
     def _covers(self) -> dict[str, tuple[str, str]]:
         seen = set(self._seen)
@@ -109,7 +109,7 @@ class View:
         shown = [path for path in self.shown if not any(_below(path, top) for top in self.writable)]
         return [path for path in self.readonly if path not in shown]
 
-    def _pinned(self) -> list[str]:
+    def _pinned_folders(self) -> list[str]:
         """Return folders on the way to something that must stay: as mounts of their own they can be
         written but not moved away."""
         ways = self._parents((*self.readonly, *self.hidden))
@@ -140,16 +140,16 @@ class View:
         # Another hidden folder had the same content.
         if location.exists():
             return location.name
-        _made(location)
+        _make_folder(location)
         for name, is_folder in kinds:
             if is_folder:
-                _made(location / name)
+                _make_folder(location / name)
             else:
-                _made((location / name).parent)
+                _make_folder((location / name).parent)
                 (location / name).touch()
         for name, text in links:
             if not os.path.lexists(location / name):
-                _made((location / name).parent)
+                _make_folder((location / name).parent)
                 (location / name).symlink_to(text)
         return location.name
 
@@ -161,7 +161,7 @@ class View:
 
     @cached_property
     def _empty_folder(self) -> str:
-        _made(self._void / "folder")
+        _make_folder(self._void / "folder")
         return "folder"
 
     @cached_property
@@ -178,7 +178,7 @@ class View:
         list: everything that is not hidden, not a device and not about another process."""
         devices = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
         shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible()]
-        read, ways = _around([*self.hidden, "/dev", "/proc"], shown)
+        read, ways = _list_around([*self.hidden, "/dev", "/proc"], shown)
         folders = list(filter(_is_dir, (*self.hidden, "/dev", "/proc")))
         listed = [way for way in ways if not any(_below(path, way) for path in folders)]
         return [*read, *readable_proc()], listed
@@ -186,7 +186,7 @@ class View:
 
 def readable_beside_processes() -> list[str]:
     """Return everything but what is about a process."""
-    return [*_around(["/proc"], [])[0], *readable_proc()]
+    return [*_list_around(["/proc"], [])[0], *readable_proc()]
 
 
 def readable_proc() -> list[str]:
@@ -195,7 +195,7 @@ def readable_proc() -> list[str]:
         return sorted(entry.path for entry in entries if not entry.name.isdigit() and not entry.is_symlink())
 
 
-def _around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[str]]:
+def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fewest folders and files that hold everything but `hidden`, yet hold `shown`; and
     the folders that were taken apart for it."""
     found: list[str] = []
@@ -252,7 +252,7 @@ def _of_kind(kind: str, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {path: (path, kind) for path in paths}
 
 
-def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
+def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
     """Leave out what is as it should be without a mount. `early` ones are copied before anything
     is covered or made read-only."""
     mounts: list[Mount] = []
@@ -314,6 +314,6 @@ def _below(path: str, folder: str) -> bool:
     return folder == "/" or path == folder or path.startswith(folder + "/")
 
 
-def _made(path: Path) -> str:
+def _make_folder(path: Path) -> str:
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(path)

@@ -67,7 +67,7 @@ def attend(client: socket.socket, hosts: "list[str]") -> None:
         method, target, _ = words
         tunnel = method == "CONNECT"
         host, port = address(target, tunnel)
-        if not allowed(host, port, hosts):
+        if not is_allowed(host, port, hosts):
             refuse(client, 403, f"{host}:{port} is not among the hosts that sandbox.network allows")
             return
         server = connect(host, port, hosts)
@@ -108,7 +108,7 @@ def address(target: str, tunnel: bool) -> "tuple[str, int]":
     return host.strip("[]").rstrip(".").lower(), int(port)
 
 
-def allowed(host: str, port: int, hosts: "list[str]") -> bool:
+def is_allowed(host: str, port: int, hosts: "list[str]") -> bool:
     """`example.com` is that host, `*.example.com` what is below it, on the ports of the web;
     `example.com:8080` on that port only."""
     for entry in hosts:

@@ -101,13 +101,13 @@ def _visit(at: int, path: str, depth: int, left: "list[int]") -> "Iterator[Found
         return
     names, folders = _entries(at)
     if ".git" in names and ".git" not in folders:
-        yield Found(f"{path}/.git", at, ".git", "link", _changed(at, ".git"))
+        yield Found(f"{path}/.git", at, ".git", "link", _change_time(at, ".git"))
     is_repository = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
     if is_repository:
         changed = posix.fstat(at).st_ctime_ns
         for name in _SETTINGS:
             if name in names:
-                yield Found(f"{path}/{name}", at, name, name, max(changed, _changed(at, name)))
+                yield Found(f"{path}/{name}", at, name, name, max(changed, _change_time(at, name)))
         if "hooks" in names:
             yield from _hooks(at, "hooks", f"{path}/hooks", changed)
     for name in folders:
@@ -148,12 +148,12 @@ def _hooks(at: int, name: str, path: str, changed: int) -> "Iterator[Found]":
         names, folders = _entries(folder)
         for hook in sorted(names - set(folders)):
             if not hook.endswith(".sample"):
-                yield Found(f"{path}/{hook}", folder, hook, "hook", max(changed, _changed(folder, hook)))
+                yield Found(f"{path}/{hook}", folder, hook, "hook", max(changed, _change_time(folder, hook)))
     finally:
         posix.close(folder)
 
 
-def _changed(at: int, name: str) -> int:
+def _change_time(at: int, name: str) -> int:
     try:
         return posix.stat(name, dir_fd=at, follow_symlinks=False).st_ctime_ns
     except OSError:
