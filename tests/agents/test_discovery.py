@@ -48,7 +48,7 @@ def folders(tmp_path: Path) -> AgentFolders:
 
 def test_A01_no_folders_no_agents_no_error(folders: AgentFolders) -> None:
     catalog = folders.load()
-    assert (catalog.entries, catalog.failed, catalog.problems) == ((), (), ())
+    assert (catalog.entries, catalog.failed) == ((), ())
 
 
 def test_A02_workspace_agents(folders: AgentFolders) -> None:

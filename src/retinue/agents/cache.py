@@ -80,9 +80,13 @@ def _read_folder(folder: Folder, known: _Known | None) -> _Known:
         else:
             files[path] = _read(folder, path, before)
     signatures = scanned.folders
-    if signatures is not None:
-        proofs = [(path, file.signature) for path, file in files.items() if file.signature is not None]
-        signatures = [*signatures, *proofs] if len(proofs) == len(files) else None
+    for path, file in files.items():
+        if signatures is None:
+            break
+        if file.signature is None:
+            signatures = None
+        else:
+            signatures.append((path, file.signature))
     if known is not None and _results(files) == _results(known.files):
         return _Known(files, known.reading, signatures)
     return _Known(files, FolderContents(folder, tuple([file.parsed for file in files.values()])), signatures)

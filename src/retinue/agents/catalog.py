@@ -60,20 +60,14 @@ def _agent(name: str, fields: Any) -> Parsed:
     prompt = fields.get("prompt")
     if prompt is not None and not isinstance(prompt, str):
         return unusable(path, Problem("bad-value", "error", f"The prompt of '{name}' is not text.", _SHAPE), "claude")
-    given = {"name": name, **{key: value for key, value in fields.items() if key not in ("prompt", "name")}}
+    given = {"name": name} | fields | {"name": name}
+    given.pop("prompt", None)
     items = tuple(Item(key, value, 0, 0, 0) for key, value in given.items())
     parts = Split("", (prompt or "").strip())
     return finish(DIALECTS["claude"], parts, Frontmatter(items, "yaml"), path, "flag")
 
 
 _FILES = FileCache()
-
-
-class FileProblem(Struct, frozen=True):
-    """A problem and the file it is in."""
-
-    path: str
-    problem: Problem
 
 
 class Catalog(Struct, frozen=True):
@@ -123,38 +117,25 @@ class Catalog(Struct, frozen=True):
     def agents(self) -> tuple[LoadedAgent, ...]:
         """What can be started: the winners that are enabled and whose restrictions could be read.
         Only these may be advertised."""
-        found = []
-        for entry in self.entries:
-            if entry.shadowed_by is None and entry.startable:
-                found.append(entry)
-        return tuple(found)
+        return tuple(entry for entry in self.winners if entry.startable)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(entry.name for entry in self.agents)
 
-    @property
-    def problems(self) -> tuple[FileProblem, ...]:
-        """Every problem of every file, failed ones included."""
-        files = [(entry.path, entry.problems) for entry in self.entries]
-        files += [(failed.path, failed.parsed.problems) for failed in self.failed]
-        found = []
-        for path, problems in files:
-            for problem in problems:
-                found.append(FileProblem(path, problem))
-        return tuple(found)
-
     def offered(self, vocabulary: Vocabulary) -> tuple[LoadedAgent, ...]:
         """Return what the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
         delegable = [entry for entry in self.agents if entry.spec.offered]
-        profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
+        profiles = set()
+        if vocabulary == "codingcode":
+            profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
         found = []
         for entry in delegable:
-            if vocabulary != "codingcode":
-                listed = not is_profile(entry)
+            if is_profile(entry):
+                listed = vocabulary == "codingcode"
             else:
-                listed = is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
+                listed = entry.source != "builtin" or entry.name.casefold() not in profiles
             if listed:
                 found.append(entry)
         return tuple(found)
@@ -194,10 +175,10 @@ class Catalog(Struct, frozen=True):
     def why_broken(self, name: str) -> str | None:
         """Return where and why the file of an agent could not be loaded, and what to do; None where no file
         that failed may have been meant by `name`."""
-        broken = next((each for each in self.failed if may_mean(each, name)), None)
-        if broken is None:
-            return None
-        return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
+        for broken in self.failed:
+            if may_mean(broken, name):
+                return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
+        return None
 
     def general_purpose(self) -> AgentSpec:
         """Return the agent to fall back to. There is one even where all built-in agents are off."""
@@ -208,17 +189,20 @@ class Catalog(Struct, frozen=True):
 
     def newly_failed(self, before: Catalog | None) -> tuple[FailedFile, ...]:
         """Return what to warn about: failures that `before`, the previous load, did not have."""
-        known = {(each.path, each.reason) for each in before.failed} if before is not None else set()
-        return tuple(
-            each for each in self.failed if each.problem.severity == "error" and (each.path, each.reason) not in known
-        )
+        known = set()
+        if before is not None:
+            known = {(each.path, each.reason) for each in before.failed}
+        found = []
+        for each in self.failed:
+            if each.problem.severity == "error" and (each.path, each.reason) not in known:
+                found.append(each)
+        return tuple(found)
 
     def require_readable(self) -> None:
         """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
         for each in self.newly_failed(None):
-            where = f"{each.path}:{each.line}" if each.line else each.path
             raise DefinitionError(
-                f"{where}: {each.reason}",
+                f"{place_of(each.path, each.problem)}: {each.reason}",
                 remedy=f"{each.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
             )
 
@@ -241,4 +225,4 @@ def _resolved(readings: tuple[FolderContents, ...]) -> Catalog:
     return catalog
 
 
-__all__ = ["Catalog", "FailedFile", "FileCache", "FileProblem", "Folder", "LoadedAgent"]
+__all__ = ["Catalog", "FailedFile", "FileCache", "Folder", "LoadedAgent"]

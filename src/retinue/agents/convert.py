@@ -7,7 +7,7 @@ that comes back different is a loss. No conversion and no automatic repair adds 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +22,6 @@ from retinue.agents.parse import parse
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
 from retinue.errors import DefinitionError
-
-if TYPE_CHECKING:
-    from retinue.core.spec import AgentSpec
-
 
 _LICENCE: dict[PermissionMode | None, int] = {
     "plan": 0,
@@ -52,9 +48,8 @@ def adds_rights(old: AgentSpec, new: AgentSpec) -> bool:
         or (old.isolation == "worktree" and new.isolation != "worktree")
         or (new.inherit_context is True and old.inherit_context is not True)
         or (new.memory is not None and new.memory != old.memory)
-        or _more_servers(old, new)
-        or any(hook not in old.hooks for hook in new.hooks)
-        or any(hook not in new.hooks for hook in old.hooks)
+        or any(server not in (old.servers or ()) for server in new.servers or ())
+        or any(hook not in old.hooks or hook not in new.hooks for hook in (*old.hooks, *new.hooks))
         or _wider(old.subagents, new.subagents, unsaid=None)
         or _wider(old.skills, new.skills)
         or not _limit_holds(old.max_turns, new.max_turns)
@@ -86,16 +81,13 @@ def _wider(old: Choice, new: Choice, unsaid: Choice = True) -> bool:
     # step away from it or back to it counts.
     if new == old or new is False or new == ():
         return False
-    had, gets = (unsaid if value is None else value for value in (old, new))
+    had = unsaid if old is None else old
+    gets = unsaid if new is None else new
     if had is True:
         return gets is None
     if isinstance(had, tuple) and isinstance(gets, tuple):
         return not set(gets) <= set(had)
     return True
-
-
-def _more_servers(old: AgentSpec, new: AgentSpec) -> bool:
-    return any(server not in (old.servers or ()) for server in new.servers or ())
 
 
 def _limit_holds(old: float | None, new: float | None) -> bool:
@@ -118,11 +110,12 @@ def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
         left, right = getattr(old, name), getattr(new, name)
         if name in ASIDE or left == right:
             continue
-        if name in _PARTS:
-            parts = left.__struct_fields__
-            found += (f"{name}.{p}" for p in parts if getattr(left, p) != getattr(right, p))
-        else:
+        if name not in _PARTS:
             found.append(name)
+            continue
+        for part in left.__struct_fields__:
+            if getattr(left, part) != getattr(right, part):
+                found.append(f"{name}.{part}")
     return tuple(found)
 
 
@@ -143,6 +136,13 @@ def reread(before: Parsed, data: bytes) -> Parsed:
     if by_place(before.file) is None:
         dialect = before.dialect
     return parse(data, path=before.file, dialect=dialect, source=source)
+
+
+def why_none(parsed: Parsed, otherwise: str) -> str:
+    """Return why a file is no agent; `otherwise` where its reader did not say."""
+    if parsed.error is None:
+        return otherwise
+    return parsed.error.message
 
 
 LossKind = Literal["lost", "renamed", "added", "ignored-there"]
@@ -172,9 +172,7 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     """Raise DefinitionError for a file that is no agent, UsageError for a dialect that cannot
     be written."""
     if parsed.spec is None:
-        reason = "It cannot be read."
-        if parsed.error is not None:
-            reason = parsed.error.message
+        reason = why_none(parsed, "It cannot be read.")
         raise DefinitionError(f"{parsed.file} is no agent: {reason}", remedy="Repair it first: retinue agents lint")
     refusal = parsed.spec.refusal
     if refusal is not None:
@@ -189,7 +187,12 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     spec = _tools_renamed(spec, parsed.dialect, to, losses)
     spec = _without_live_extras(spec, table, losses)
     text = write_agent(spec, to)
-    losses += _kept_elsewhere(parsed)
+    # Kimi's files name the file of their prompt instead of holding it.
+    if not parsed.spec.prompt:
+        for key in ("system_prompt_path", "systemPromptPath"):
+            if key in parsed.spec.extra:
+                what = describe(parsed.spec.extra[key])
+                losses.append(Loss("prompt", what, "the prompt is in that file, which is not read"))
     losses += _lost(spec, _read(spec, text, to), table)
     if to != parsed.dialect:
         losses += _only_ours(spec, table)
@@ -199,9 +202,7 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
 def _read(spec: AgentSpec, text: str, to: DialectName) -> AgentSpec:
     again = parse(text.encode("utf-8", "replace"), path=f"agents/{file_name(spec.name, to)}", dialect=to)
     if again.spec is None:
-        reason = "It cannot be read back."
-        if again.error is not None:
-            reason = again.error.message
+        reason = why_none(again, "It cannot be read back.")
         raise DefinitionError(f"'{spec.name}' cannot be written for {DIALECTS[to].title}: {reason}")
     return again.spec
 
@@ -277,28 +278,24 @@ def _limits(field: str, value: object) -> bool:
 def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Return the spec without unused keys that would begin to add rights."""
     # Another dialect may know the key, or a plugin's file, where it is ignored, becomes the project's.
-    live = set()
-    for key in spec.extra:
+    live = []
+    inert = dict(spec.extra)
+    for key in sorted(spec.extra):
         match = table.match(key)
         if match is not None and match.field.to is not None:
-            live.add(key)
-    rest = replace(spec, extra={key: value for key, value in spec.extra.items() if key not in live})
+            live.append(key)
+            del inert[key]
     if not live:
         return spec
-    without, with_them = (_read(each, write_agent(each, table.name), table.name) for each in (rest, spec))
+    rest = replace(spec, extra=inert)
+    without = _read(rest, write_agent(rest, table.name), table.name)
+    with_them = _read(spec, write_agent(spec, table.name), table.name)
     if not adds_rights(without, with_them):
         return spec
     why = f"it had no effect, and would have one in a file of {table.title}"
-    losses += (Loss(f"extra.{key}", describe(spec.extra[key]), why) for key in sorted(live))
+    for key in live:
+        losses.append(Loss(f"extra.{key}", describe(spec.extra[key]), why))
     return rest
-
-
-def _kept_elsewhere(parsed: Parsed) -> Iterator[Loss]:
-    # Kimi's files name the file of their prompt instead of holding it.
-    if parsed.spec is not None and not parsed.spec.prompt:
-        for key in ("system_prompt_path", "systemPromptPath"):
-            if key in parsed.spec.extra:
-                yield Loss("prompt", describe(parsed.spec.extra[key]), "the prompt is in that file, which is not read")
 
 
 def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
@@ -320,8 +317,9 @@ def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
 def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
     """Yield what is written for Retinue alone."""
     written = statements(spec, table.name)
+    own = {row.to for row in table.fields}
     for row in table.foreign:
-        if row.key in written and not any(own.to == row.to for own in table.fields):
+        if row.key in written and row.to not in own:
             value = encode(spec, row, table.name)
             why = f"written as '{row.key}', which Retinue honours and {table.title} itself ignores"
             yield Loss(row.to or row.key, describe(value), why, "ignored-there")

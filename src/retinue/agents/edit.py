@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from retinue.agents.yaml_items import MAX_DEPTH
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
+_YAML_BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
 """YAML 1.1 counts these as line ends, files and editors do not."""
 _PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
 
@@ -51,10 +51,11 @@ class FileLines(Struct, frozen=True):
 
     @classmethod
     def _of(cls, lines: tuple[str, ...], bom: bool) -> FileLines:
-        close = None
         if lines and lines[0].rstrip() == "---":
-            close = next((n for n, line in enumerate(lines) if n and line.rstrip() == "---"), None)
-        return cls(lines, bom, close)
+            for number, line in enumerate(lines[1:], 1):
+                if line.rstrip() == "---":
+                    return cls(lines, bom, number)
+        return cls(lines, bom)
 
     def encode(self) -> bytes:
         mark = b"\xef\xbb\xbf" if self.bom else b""
@@ -70,8 +71,10 @@ class FileLines(Struct, frozen=True):
     def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> FileLines:
         """Lines `first` to `last` (included) become `new`, which have no endings yet."""
         tail = ending(self.lines[last]) if last >= first else self.eol
-        made = tuple(line + self.eol for line in new[:-1]) + tuple(line + tail for line in new[-1:])
-        return FileLines._of(self.lines[:first] + made + self.lines[last + 1 :], self.bom)
+        made = [line + self.eol for line in new]
+        if made:
+            made[-1] = new[-1] + tail
+        return FileLines._of((*self.lines[:first], *made, *self.lines[last + 1 :]), self.bom)
 
     def insert(self, index: int, new: str) -> FileLines:
         return FileLines._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
@@ -79,11 +82,11 @@ class FileLines(Struct, frozen=True):
     def remove(self, first: int, last: int) -> FileLines:
         return FileLines._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
 
-    def without_bom(self) -> FileLines:
-        return replace(self, bom=False)
-
     def with_eol(self, eol: str) -> FileLines:
-        return FileLines._of(tuple(bare(line) + eol if ending(line) else line for line in self.lines), self.bom)
+        lines = []
+        for line in self.lines:
+            lines.append(bare(line) + eol if ending(line) else line)
+        return FileLines._of(tuple(lines), self.bom)
 
     @property
     def frontmatter(self) -> str:
@@ -213,13 +216,18 @@ def _entry(text: FileLines, key: Any, end: int) -> FrontmatterKey:
 
 
 def _by_lines(text: FileLines) -> Iterator[FrontmatterKey]:
-    close = text.close or 1
-    starts = [(n, found) for n in range(1, close) if (found := _key(bare(text.lines[n])))]
-    for position, (first, (key, stop)) in enumerate(starts):
-        last = (starts[position + 1][0] if position + 1 < len(starts) else close) - 1
-        while last > first and (not text.lines[last].strip() or text.lines[last].startswith("#")):
-            last -= 1
-        yield FrontmatterKey(key, first, last, 0, stop)
+    found: FrontmatterKey | None = None
+    for number in range(1, text.close or 1):
+        line = text.lines[number]
+        key = _key(bare(line))
+        if key is not None:
+            if found is not None:
+                yield found
+            found = FrontmatterKey(key[0], number, number, 0, key[1])
+        elif found is not None and line.strip() and not line.startswith("#"):
+            found = replace(found, last=number)
+    if found is not None:
+        yield found
 
 
 def _key(line: str) -> tuple[str, int] | None:

@@ -9,7 +9,7 @@ dialects, read backwards.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -76,17 +76,19 @@ def json_flow(value: Any) -> str:
 
 
 def _flow(value: Any, leaf: Callable[[Any], str]) -> str:
+    parts = []
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_flow_key(leaf(key))}: {_flow(item, leaf)}" for key, item in value.items()) + "}"
+        for key, item in value.items():
+            name = leaf(key)
+            if len(name) > _SIMPLE_KEY_LIMIT:
+                name = f"? {name} "
+            parts.append(f"{name}: {_flow(item, leaf)}")
+        return f"{{{', '.join(parts)}}}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(item, leaf) for item in value) + "]"
+        for item in value:
+            parts.append(_flow(item, leaf))
+        return f"[{', '.join(parts)}]"
     return leaf(value)
-
-
-def _flow_key(name: str) -> str:
-    if len(name) <= _SIMPLE_KEY_LIMIT:
-        return name
-    return f"? {name} "
 
 
 def entry(key: Any, value: Any, indent: int = 0) -> list[str]:
@@ -282,13 +284,21 @@ def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     # A list is needed where the order has one event twice, or where the dialect's own loader knows only lists.
     if not spec.hooks:
         return ABSENT
-    groups = [(event, list(hooks)) for event, hooks in groupby(spec.hooks, key=lambda hook: hook.event)]
-    if dialect == "codingcode" or len({event for event, _ in groups}) < len(groups):
-        return [{"event": event, **entry} for event, hooks in groups for entry in _matchers(hooks)]
-    return {event: list(_matchers(hooks)) for event, hooks in groups}
+    by_event: dict[str, Any] = {}
+    listed: list[dict[str, Any]] = []
+    repeats = False
+    for event, hooks in groupby(spec.hooks, key=lambda hook: hook.event):
+        entries = _matchers(hooks)
+        repeats = repeats or event in by_event
+        by_event[event] = entries
+        for entry in entries:
+            listed.append({"event": event, **entry})
+    if dialect == "codingcode" or repeats:
+        return listed
+    return by_event
 
 
-def _matchers(hooks: list[HookSpec]) -> list[dict[str, Any]]:
+def _matchers(hooks: Iterable[HookSpec]) -> list[dict[str, Any]]:
     entries = []
     for matcher, group in groupby(hooks, key=lambda hook: hook.matcher):
         head = {} if matcher is None else {"matcher": matcher}

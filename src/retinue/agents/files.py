@@ -151,7 +151,7 @@ def remove(name: str, cwd: Path, path: Path) -> Removed:
         raise ConfigurationError(
             f"'{entry.name}' is loaded from {entry.path} by now, not from {path}.", remedy="Look again."
         )
-    _delete(path)
+    delete_file(path)
     return Removed(entry.name, (path,), _winner(cwd, entry.name))
 
 
@@ -163,7 +163,7 @@ def reset(name: str, cwd: Path, paths: tuple[Path, ...]) -> Removed:
     if not paths or own_files(catalog, entry) != paths:
         raise ConfigurationError(f"The files of '{entry.name}' have changed.", remedy="Look again.")
     for path in paths:
-        _delete(path)
+        delete_file(path)
     return Removed(entry.name, paths, _winner(cwd, entry.name))
 
 
@@ -180,7 +180,8 @@ def _origin(entry: LoadedAgent) -> str:
     return f"{entry.source} ({entry.path})"
 
 
-def _delete(path: Path) -> None:
+def delete_file(path: Path) -> None:
+    """Delete a file. Raise ConfigurationError where that is not possible."""
     try:
         path.unlink()
     except OSError as error:

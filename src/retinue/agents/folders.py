@@ -67,10 +67,6 @@ PROJECT: tuple[Home, ...] = (
 )
 """Homes within a project, the strongest first."""
 
-RETINUE_HOME = Home("agents", "retinue", recursive=True)
-PI_HOME = Home("agents", "pi", suffixes=_EITHER)
-"""Below folders that a variable can move."""
-
 USER: tuple[Home, ...] = (
     Home(".claude/agents", "claude", recursive=True),
     Home(".codingcode/agents", "codingcode"),
@@ -132,18 +128,16 @@ WRITTEN = _written()
 WRITABLE = tuple(WRITTEN)
 
 
-def guess_dialect(path: str, keys: Collection[str] | None = None) -> DialectName:
-    """Return the dialect of a file. `keys` are those of the frontmatter, where it has been read."""
-    return refine(by_place(path), keys or ())
-
-
 def refine(home: DialectName | None, keys: Collection[str]) -> DialectName:
     """Return the dialect of a file with these keys in a place that belongs to `home`, or to no dialect."""
     if home is None:
-        return _by_keys(keys)
-    if home == "pi" and _devkit_shaped(keys):
+        for dialect, signs in _SIGNS:
+            if not signs.isdisjoint(keys):
+                return dialect
+    # devkit-pi's files have a name, a readonly key, and nothing beyond its five keys.
+    if home in (None, "pi") and "readonly" in keys and "name" in keys and _DEVKIT.issuperset(keys):
         return "devkit"
-    return home
+    return home or "claude"
 
 
 def by_place(path: str) -> DialectName | None:
@@ -163,20 +157,6 @@ def by_place(path: str) -> DialectName | None:
     if parts[-2:-1] == [".agents"]:
         return "devkit"
     return None
-
-
-def _by_keys(keys: Collection[str]) -> DialectName:
-    for dialect, signs in _SIGNS:
-        if not signs.isdisjoint(keys):
-            return dialect
-    if _devkit_shaped(keys):
-        return "devkit"
-    return "claude"
-
-
-def _devkit_shaped(keys: Collection[str]) -> bool:
-    """Return whether there are a name, a readonly key, and nothing beyond devkit-pi's five keys."""
-    return "readonly" in keys and "name" in keys and _DEVKIT.issuperset(keys)
 
 
 MAX_DEPTH = 16
@@ -229,11 +209,15 @@ def find_folders(
     plugin_folders: Iterable[PluginFolder] = (),
 ) -> list[Folder]:
     """Return every folder that exists, strongest first, without that of built-in agents."""
-    policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
-    user = list(_user(environment))
+    user = _existing(_user(environment))
     taken = {os.path.realpath(folder.path) for folder in user}
-    plugins = [folder for folder in _plugins(plugin_folders) if _exists(folder.path)]
+    policy = _existing(_policy(policy_folders))
+    plugins = _existing(_plugins(plugin_folders))
     return [*policy, *_project(levels(cwd), taken), *user, *plugins]
+
+
+def _existing(folders: Iterable[Folder]) -> list[Folder]:
+    return [folder for folder in folders if _exists(folder.path)]
 
 
 def levels(cwd: Path) -> list[Path]:
@@ -294,15 +278,11 @@ def _nearest_devkit(steps: list[Path]) -> str | None:
 
 
 def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
+    yield Folder(f"{retinue_home(environment)}/agents", "user", "retinue", recursive=True)
+    yield Folder(f"{pi_home(environment)}/agents", "user", "pi", suffixes=_EITHER)
     base = str(home(environment)).rstrip("/")
-    places = [
-        (f"{retinue_home(environment)}/agents", RETINUE_HOME),
-        (f"{pi_home(environment)}/agents", PI_HOME),
-        *((f"{base}/{place.below}", place) for place in USER),
-    ]
-    for path, place in places:
-        if _exists(path):
-            yield Folder(path, "user", place.dialect, place.recursive, place.suffixes)
+    for place in USER:
+        yield Folder(f"{base}/{place.below}", "user", place.dialect, place.recursive, place.suffixes)
 
 
 def _plugins(folders: Iterable[PluginFolder]) -> Iterator[Folder]:
@@ -347,7 +327,9 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
         return True
     if settings is not None:
         return settings.disable_default_agents
-    said = []
+    disabled = False
     for layer in load_settings(cwd, environment=env).layers:
-        said.append(layer.values.get("disable_default_agents"))
-    return next((value for value in reversed(said) if value is not None), False)
+        said = layer.values.get("disable_default_agents")
+        if said is not None:
+            disabled = said
+    return disabled

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 import retinue.builtin
 from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.agents.convert import Loss, convert, differences, reread
+from retinue.agents.convert import Loss, convert, differences, reread, why_none
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.edit import FileLines, FrontmatterKey, bare, write_atomically
 from retinue.agents.encode import scalar
-from retinue.agents.files import agents_folder, file_name, write_new
+from retinue.agents.files import agents_folder, delete_file, file_name, write_new
 from retinue.agents.folders import PluginFolder, find_folders
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
@@ -66,7 +66,11 @@ def switch_on(data: bytes, parsed: Parsed) -> Switched:
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
         text = text.remove(entry.first, entry.last)
-    text = _uncovered(text)
+    # The lines that switching off had set aside are in force again.
+    for index in range(1, text.close or 1):
+        line = text.lines[index]
+        if line.startswith(WAS):
+            text = text.replace_lines(index, index, (bare(line)[len(WAS) :],))
     new = text.encode()
     if _only_switched(parsed, reread(parsed, new), enabled=True):
         return Switched(new, True)
@@ -90,10 +94,7 @@ def stub(name: str) -> bytes:
 
 def _cannot(data: bytes, parsed: Parsed) -> str:
     if parsed.spec is None:
-        reason = "it cannot be read."
-        if parsed.error is not None:
-            reason = parsed.error.message
-        return f"the file is no agent: {reason}"
+        return f"the file is no agent: {why_none(parsed, 'it cannot be read.')}"
     text = FileLines.read(data)
     if text.bom:
         return "the file begins with a byte order mark, so other programs see no frontmatter in it"
@@ -123,15 +124,6 @@ def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
     return found
 
 
-def _uncovered(text: FileLines) -> FileLines:
-    """Return the text with the lines back in force that switching off had set aside."""
-    for index in range(1, text.close or 1):
-        line = text.lines[index]
-        if line.startswith(WAS):
-            text = text.replace_lines(index, index, (bare(line)[len(WAS) :],))
-    return text
-
-
 def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
     # The real reader is asked before and after: an edit that changes anything else is not made.
     if before.spec is None or after.spec is None or after.spec.enabled is not enabled:
@@ -144,9 +136,13 @@ def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
 def _other_extras(parsed: Parsed) -> dict[str, Any]:
     """Return the unused keys, but for those that are failed attempts to switch the agent off."""
     table = DIALECTS[parsed.dialect]
-    extra = parsed.spec.extra if parsed.spec is not None else {}
-    found = {key: table.match(key) for key in extra}
-    return {key: extra[key] for key, match in found.items() if match is None or match.field.to != "enabled"}
+    found: dict[str, Any] = {}
+    if parsed.spec is not None:
+        for key, value in parsed.spec.extra.items():
+            match = table.match(key)
+            if match is None or match.field.to != "enabled":
+                found[key] = value
+    return found
 
 
 Action = Literal["edited", "stub-written", "stub-deleted", "unchanged"]
@@ -186,9 +182,8 @@ def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[Plugi
         write_new(path, stub(entry.name).decode(), force=False)
         return Toggled(entry.name, path, "stub-written")
     path = locate(entry, cwd)
-    data = _content(path)
-    switched = switch_off(data, parse(data, path=str(path), dialect=_dialect(entry, path), source=entry.source))
-    return _apply(entry, path, switched.data, switched.changed, switched.refused)
+    data, parsed = _read(entry, path)
+    return _apply(entry, path, switch_off(data, parsed))
 
 
 def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Toggled:
@@ -198,13 +193,11 @@ def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Tog
     if entry.enabled:
         return Toggled(entry.name, Path(entry.path), "unchanged")
     path = locate(entry, cwd)
-    data = _content(path)
-    parsed = parse(data, path=str(path), dialect=_dialect(entry, path), source=entry.source)
+    data, parsed = _read(entry, path)
     if is_stub(data, parsed):
-        _delete(path)
+        delete_file(path)
         return Toggled(entry.name, path, "stub-deleted")
-    switched = switch_on(data, parsed)
-    return _apply(entry, path, switched.data, switched.changed, switched.refused)
+    return _apply(entry, path, switch_on(data, parsed))
 
 
 def eject(
@@ -265,38 +258,27 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _apply(entry: LoadedAgent, path: Path, data: bytes, changed: bool, refused: str) -> Toggled:
-    if refused:
-        raise ConfigurationError(f"{path} was not changed: {refused}.", remedy=f"Try: retinue agents lint --fix {path}")
-    if not changed:
+def _apply(entry: LoadedAgent, path: Path, new: Switched) -> Toggled:
+    if new.refused:
+        remedy = f"Try: retinue agents lint --fix {path}"
+        raise ConfigurationError(f"{path} was not changed: {new.refused}.", remedy=remedy)
+    if not new.changed:
         return Toggled(entry.name, path, "unchanged")
     try:
-        write_atomically(path, data)
+        write_atomically(path, new.data)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from error
     return Toggled(entry.name, path, "edited")
 
 
-def _dialect(entry: LoadedAgent, path: Path) -> DialectName | None:
-    """Return the dialect the catalog read the file in."""
-    # A file that was found instead of the recorded one may be of another dialect: it is guessed.
-    if str(path) == entry.path:
-        return entry.parsed.dialect
-    return None
-
-
-def _content(path: Path) -> bytes:
+def _read(entry: LoadedAgent, path: Path) -> tuple[bytes, Parsed]:
+    """Return the file of an agent and what it means, in the dialect in which the catalog read it."""
     data = read_bytes(str(path))
     if isinstance(data, Problem):
         raise ConfigurationError(f"{path}: {data.message}", remedy=data.remedy)
-    return data
-
-
-def _delete(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be deleted: {error.strerror or error}.") from error
+    # A file that was found instead of the recorded one may be of another dialect: it is guessed.
+    dialect = entry.parsed.dialect if str(path) == entry.path else None
+    return data, parse(data, path=str(path), dialect=dialect, source=entry.source)
 
 
 def _not_policy(entry: LoadedAgent) -> None:
@@ -341,9 +323,11 @@ def brief(name: str, description: str, path: Path, tools: Iterable[str]) -> str:
 
 def fields() -> str:
     """Return every key of Retinue's own files, one a line, from the table that reads them."""
-    return "\n".join(
-        f"- `{row.key}`: {row.type}" + (f" ({row.note})" if row.note else "") for row in DIALECTS["retinue"].fields
-    )
+    lines = []
+    for row in DIALECTS["retinue"].fields:
+        note = f" ({row.note})" if row.note else ""
+        lines.append(f"- `{row.key}`: {row.type}{note}")
+    return "\n".join(lines)
 
 
 def look(path: Path, name: str) -> WrittenAgent:
@@ -352,10 +336,7 @@ def look(path: Path, name: str) -> WrittenAgent:
         return WrittenAgent(path, f"{path} was not written.")
     parsed = parse_file(path, dialect="retinue", source="project")
     if parsed.spec is None:
-        reason = "it cannot be read."
-        if parsed.error is not None:
-            reason = parsed.error.message
-        return WrittenAgent(path, f"{path} is no agent: {reason}")
+        return WrittenAgent(path, f"{path} is no agent: {why_none(parsed, 'it cannot be read.')}")
     findings = tuple(lint_paths([path]).findings)
     if parsed.spec.name != name:
         return WrittenAgent(path, f"{path} calls itself '{parsed.spec.name}', not '{name}'.", findings)

@@ -24,7 +24,7 @@ from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.tools import NO_VALUE, SPACED_TOOLS
 from retinue.agents.dialects.translate import SpecDraft, build, missed_limits, translate
-from retinue.agents.folders import by_place, guess_dialect, refine
+from retinue.agents.folders import by_place, refine
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
@@ -105,7 +105,7 @@ def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> P
     """Return the result for a file of which nothing could be read."""
     return Parsed(
         file=path,
-        dialect=dialect or guess_dialect(path),
+        dialect=dialect or refine(by_place(path), ()),
         name=None,
         description=None,
         tools=None,
@@ -202,21 +202,21 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
             items.remove(item)
             items += [Item(key, value, item.line, 0, item.end_line) for key, value in item.value.items()]
         elif item.value is not None:
-            return finish(table, parts, Frontmatter(error=_no_mapping(item)), path, source)
+            # Every key of the agent is below `agent:`; without them nothing would limit it.
+            text = f"What stands below '{item.key}' cannot be read as keys and values."
+            remedy = "Correct the YAML: one 'key: value' per line, indented below it."
+            place = (item.key, item.line + 1, item.column + 1)
+            error = Problem("frontmatter-unreadable", "error", text, remedy, *place)
+            return finish(table, parts, Frontmatter(error=error), path, source)
     return finish(table, parts, matter._replace(items=items), path, source)
-
-
-def _no_mapping(item: Item) -> Problem:
-    # Every key of the agent is below `agent:`; without them nothing would limit it.
-    text = f"What stands below '{item.key}' cannot be read as keys and values."
-    remedy = "Correct the YAML: one 'key: value' per line, indented below it."
-    return Problem("frontmatter-unreadable", "error", text, remedy, item.key, item.line + 1, item.column + 1)
 
 
 def _name(
     table: Dialect, written: Any, parts: Split, matter: Frontmatter, path: str, source: Source
 ) -> tuple[str, Problem | None]:
-    if parts.block is None and (table.frontmatter_required or _is_document(path)):
+    # A README beside agents is for people.
+    document = file_name(path, (".md",)).lower() in _DOCUMENTS
+    if parts.block is None and (table.frontmatter_required or document):
         text = "This file has no frontmatter, so it is documentation and not an agent."
         remedy = "To make it an agent, begin it with '---', name, description and '---'."
         return "", Problem("no-frontmatter", "info", text, remedy, None, 1, 1)
@@ -230,14 +230,13 @@ def _name(
     refused = table.forbidden_in_name
     if (refused and refused in name) or (name[0] == "-" and table.name == "claude"):
         text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused in name else "begin with '-'.")
-        line = next((item.line + BLOCK_LINE for item in matter.items if item.key == "name"), None)
+        line = None
+        for item in matter.items:
+            if item.key == "name":
+                line = item.line + BLOCK_LINE
+                break
         return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", line, 1)
     return name, None
-
-
-def _is_document(path: str) -> bool:
-    # A README beside agents is for people.
-    return file_name(path, (".md",)).lower() in _DOCUMENTS
 
 
 def _describe(draft: SpecDraft, table: Dialect, name: str, source: Source) -> Problem | None:
@@ -288,17 +287,15 @@ def is_skill(path: str) -> bool:
     return path.replace("\\", "/").rpartition("/")[2].lower() == "skill.md"
 
 
-def parse_skill(data: bytes, *, path: str, source: Source = "project") -> Parsed:
+def parse_skill(data: bytes, *, path: str) -> Parsed:
     """Pure, and never raises. A skill without a name is called after its folder."""
     if len(data) > MAX_FILE:
         return unusable(path, too_large(len(data)), "generic")
     parts = split(data)
-    matter = Frontmatter() if parts.block is None else read(parts.block, SKILL.knows)
-    return sealed(finish(SKILL, parts, matter, _named_after_folder(path), source))
-
-
-def _named_after_folder(path: str) -> str:
+    matter = _NO_FRONTMATTER
+    if parts.block is not None:
+        matter = read(parts.block, SKILL.knows)
     folder, slash, _ = path.replace("\\", "/").rpartition("/")
     if slash and is_skill(path):
-        return f"{folder}.md"
-    return path
+        path = f"{folder}.md"
+    return sealed(finish(SKILL, parts, matter, path, "project"))

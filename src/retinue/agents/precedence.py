@@ -145,12 +145,14 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
                 continue
             winner = winners.get(spec.name)
             source, plugin = reading.folder.source, _scope(reading.folder, parsed.file)
-            if winner is not None and _only_recovered(winner) and parsed.reading != RECOVERED:
+            # A file whose frontmatter no YAML reader takes never hides one that is sound.
+            if winner is not None and winner.reading == RECOVERED and parsed.reading != RECOVERED:
                 winner.shadowed_by = winner.recovered_under = parsed.file
                 _follow(entries, winner)
                 winner = None
             taken = None
-            if _yields_to_builtins(reading.folder):
+            # CodingCode ignores a user's file that is called as a built-in agent; a project's counts.
+            if reading.folder.home == "codingcode" and source == "user":
                 taken = builtin.get(spec.name.casefold())
             if taken is not None:
                 entry = LoadedAgent(parsed, spec.name, source, taken, plugin=plugin)
@@ -177,16 +179,6 @@ def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
                 if parsed.spec is not None:
                     found[parsed.spec.name.casefold()] = parsed.file
     return found
-
-
-def _yields_to_builtins(folder: Folder) -> bool:
-    # CodingCode ignores a user's file that is called as a built-in agent; a project's counts.
-    return folder.home == "codingcode" and folder.source == "user"
-
-
-def _only_recovered(entry: LoadedAgent) -> bool:
-    # A file whose frontmatter no YAML reader takes never hides one that is sound.
-    return entry.reading == RECOVERED
 
 
 def _follow(entries: list[LoadedAgent], loser: LoadedAgent) -> None:

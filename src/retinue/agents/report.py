@@ -76,8 +76,11 @@ def _lines(spec: AgentSpec) -> list[_Line]:
     linted = _linted(spec)
     if linted is not None:
         return linted
-    told = [_Line(each.line, each.severity, each.message, each.remedy) for each in spec.problems]
-    return [each for each in told if each.severity != "info"]
+    lines = []
+    for each in spec.problems:
+        if each.severity != "info":
+            lines.append(_Line(each.line, each.severity, each.message, each.remedy))
+    return lines
 
 
 def _linted(spec: AgentSpec) -> list[_Line] | None:
@@ -96,19 +99,14 @@ def _linted(spec: AgentSpec) -> list[_Line] | None:
     if parsed.spec is None or parsed.spec.hash != spec.hash:
         return None
     findings = [found.finding for found in lint_subject(LintSubject(parsed, data))]
-    findings.sort(key=lambda each: each.order)
-    told = [each for each in findings if each.severity != "info" and each.code not in _SAID_AT_LAUNCH]
-    return [
-        _Line(each.line, each.severity, each.reason, each.remedy)
-        for each in told
-        if not _is_said(each.code, each.reason)
-    ]
-
-
-def _is_said(code: str, reason: str) -> bool:
-    # The launch reports an unknown name of an allow list with the tools of the run; it does not look at the deny
-    # list.
-    return code == "unknown-tool" and "denies nothing" not in reason
+    lines = []
+    for each in sorted(findings, key=lambda each: each.order):
+        # The launch reports an unknown name of an allow list with the tools of the run; it does not look at the deny
+        # list.
+        unknown = each.code == "unknown-tool" and "denies nothing" not in each.reason
+        if each.severity != "info" and each.code not in _SAID_AT_LAUNCH and not unknown:
+            lines.append(_Line(each.line, each.severity, each.reason, each.remedy))
+    return lines
 
 
 def _displaced(spec: AgentSpec, catalog: Catalog) -> list[str]:

@@ -46,7 +46,8 @@ def scan(folder: Folder) -> Scan:
             visited.add((status.st_dev, status.st_ino))
             below = _list(path, folder, found)
         except OSError as error:
-            found.files.append((path, _unlistable(error)))
+            reason = f"The folder cannot be listed: {error.strerror}."
+            found.files.append((path, Problem("unreadable", "error", reason, "Check its permissions.")))
             found.folders = None
             continue
         signature = signed(status)
@@ -55,7 +56,8 @@ def scan(folder: Folder) -> Scan:
         if just_written(signature, now):
             found.folders = None
         if depth < MAX_DEPTH:
-            pending += [(each, depth + 1) for each in below]
+            for each in below:
+                pending.append((each, depth + 1))
     found.files.sort(key=itemgetter(0))
     return found
 
@@ -120,13 +122,7 @@ def _no_file(entry: os.DirEntry[str]) -> Problem:
     return Problem("not-a-file", "error", text, "Remove it from the agents folder.")
 
 
-def _unlistable(error: OSError) -> Problem:
-    return Problem("unreadable", "error", f"The folder cannot be listed: {error.strerror}.", "Check its permissions.")
-
-
 MAX_FILE = 10 * 1024 * 1024
-
-
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 

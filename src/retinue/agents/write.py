@@ -106,12 +106,12 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
             remedy="Choose another dialect, such as retinue or claude.",
         )
     fields = statements(spec, dialect)
-    extra = {key: value for key, value in spec.extra.items() if key not in fields}
+    everything = {**fields, **spec.extra, **fields}
     if table.simple:
-        lines = _simple_lines(fields, extra)
+        lines = _simple_lines(fields, everything)
     else:
         lines = []
-        for key, value in {**fields, **extra}.items():
+        for key, value in everything.items():
             lines += _entry(key, value, dialect)
     # A file with NUL in it is binary to every reader.
     prompt = spec.prompt.replace("\0", "\ufffd")
@@ -180,8 +180,10 @@ def _accepts(row: FieldRow, value: Any, spec: AgentSpec) -> bool:
 
 def off_switch(dialect: DialectName) -> tuple[str, bool]:
     """Return the key and value that switch an agent of that dialect off, as Retinue reads them."""
-    row = next(row for row in rows(DIALECTS[dialect]) if row.to == "enabled")
-    return row.key, row.kind is DISABLED
+    for row in rows(DIALECTS[dialect]):
+        if row.to == "enabled":
+            return row.key, row.kind is DISABLED
+    raise AssertionError(f"{dialect} has no key that switches an agent off")
 
 
 def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
@@ -196,20 +198,23 @@ def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
     return quoting.entry(key, value)
 
 
-def _simple_lines(fields: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+def _simple_lines(fields: dict[str, Any], everything: dict[str, Any]) -> list[str]:
     """Return the lines for a loader that knows one `key: value` a line, all of it text."""
     # It strips one pair of quotes and undoes no escapes. What does not fit is written as YAML with its key in
     # quotes, which tells our reader to take the whole block for YAML.
-    texts = {key: quoting.scalar(each) if isinstance(each, (int, float)) else each for key, each in fields.items()}
-    texts |= extra
-    if all(_SIMPLE_KEY.fullmatch(key) and _is_simple(value) for key, value in texts.items()):
-        return [f"{key}: {_simple(value)}".rstrip() for key, value in texts.items()]
+    simple: list[str] = []
     lines: list[str] = []
-    for key, value in {**fields, **extra}.items():
+    for key, value in everything.items():
         first, *rest = quoting.entry(key, value)
-        if first.startswith(f"{key}:") and not _is_simple(texts[key]):
+        if key in fields and isinstance(value, (int, float)):
+            value = quoting.scalar(value)
+        if _is_simple(value):
+            simple.append(f"{key}: {_simple(value)}".rstrip())
+        elif first.startswith(f"{key}:"):
             first = quoting.quote(key) + first[len(key) :]
         lines += [first, *rest]
+    if len(simple) == len(everything) and all(_SIMPLE_KEY.fullmatch(key) for key in everything):
+        return simple
     return lines
 
 

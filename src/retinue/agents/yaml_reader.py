@@ -43,8 +43,9 @@ def build(block: str) -> YamlDocument:
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:
-    parts = [part for part in (error.context, error.problem) if part]
-    return ", ".join(parts) or "not valid YAML"
+    if error.context and error.problem:
+        return f"{error.context}, {error.problem}"
+    return error.context or error.problem or "not valid YAML"
 
 
 def _key(event: Any) -> Any:
@@ -117,9 +118,10 @@ class _Builder:
                 continue
             last = end.line if end.column or end.line == start.line else end.line - 1
             items.append(Item(key, value, start.line, start.column, last, text))
-        if merged:
-            own = {item.key for item in items}
-            items.extend(item for item in merged if item.key not in own)
+        own = {item.key for item in items}
+        for item in merged:
+            if item.key not in own:
+                items.append(item)
 
     @staticmethod
     def merge(value: Any, line: int, end_line: int) -> list[Item]:

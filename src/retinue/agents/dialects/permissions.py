@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
-from retinue.agents.dialects.tools import DENY_ALL, TOOLS, check_denied, describe
+from retinue.agents.dialects.tools import DENY_ALL, TOOLS, both_allow, check_denied, describe
 from retinue.core.spec import PermissionRule
 from retinue.core.toolnames import canonical
 
@@ -79,11 +79,14 @@ class _Reading:
             self.rules.append(PermissionRule(tool, EVERY_CALL, verdict))
 
     def _add_patterns(self, tool: str, states: dict[Any, Any]) -> None:
-        verdicts = {str(pattern): _verdict(state) for pattern, state in states.items()}
-        unclear = next((pattern for pattern, verdict in verdicts.items() if verdict is None), None)
-        if unclear is not None:
-            why = f"'{unclear}' of '{tool}' is {describe(states[unclear])}, neither allow, ask nor deny"
-            self.strange = self.strange or why
+        verdicts: dict[str, Any] = {}
+        unclear = ""
+        for pattern, state in states.items():
+            verdicts[str(pattern)] = _verdict(state)
+            if verdicts[str(pattern)] is None:
+                unclear = unclear or f"'{pattern}' of '{tool}' is {describe(state)}, neither allow, ask nor deny"
+        if unclear:
+            self.strange = self.strange or unclear
             verdicts = dict.fromkeys(verdicts, "deny")
         if tool in NOT_TOOLS:
             return
@@ -92,7 +95,8 @@ class _Reading:
             return
         if tool != EVERY_CALL:
             self.only.append(tool)
-        self.rules += [PermissionRule(tool, pattern, verdict or "deny") for pattern, verdict in verdicts.items()]
+        for pattern, verdict in verdicts.items():
+            self.rules.append(PermissionRule(tool, pattern, verdict))
 
     def result(self) -> ToolRules:
         only = None
@@ -101,7 +105,8 @@ class _Reading:
         rules = ToolRules(_spread(self.deny), only, tuple(self.rules))
         if self.strange:
             raise BadValueError(self.strange, _REMEDY, instead=rules)
-        check_denied((*self.deny, *(rule.tool for rule in self.rules)), instead=rules)
+        check_denied(self.deny, instead=rules)
+        check_denied([rule.tool for rule in self.rules], instead=rules)
         return rules
 
 
@@ -135,9 +140,7 @@ def _only(value: Any) -> Any:
 
 
 def _joined(left: ToolRules, right: ToolRules) -> ToolRules:
-    only = left.only if right.only is None else right.only
-    if left.only is not None and right.only is not None:
-        only = tuple(name for name in left.only if name in right.only)
+    only = both_allow(left.only, right.only)
     return ToolRules((*left.deny, *right.deny), only, (*left.rules, *right.rules))
 
 

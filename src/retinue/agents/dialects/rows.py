@@ -90,7 +90,7 @@ def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) 
     return tuple(FieldRow(key, ANYTHING, None, note=note, misses=misses) for key in keys)
 
 
-OUR_TOOLS: Mapping[str, str] = {name: name for name in TOOL_NAMES}
+OUR_TOOLS: Mapping[str, str] = dict(zip(TOOL_NAMES, TOOL_NAMES, strict=True))
 
 UNION: tuple[FieldRow, ...] = (
     NAME,

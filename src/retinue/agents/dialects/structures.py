@@ -56,7 +56,7 @@ def _servers(value: Any) -> Any:
     if isinstance(value, dict):
         value = [{name: config} for name, config in value.items()]
     if isinstance(value, str):
-        return tuple(ServerRef(name) for name in read_names(value))
+        value = list(read_names(value))
     if not isinstance(value, list):
         raise BadValueError(f"a list of servers is wanted, not {describe(value)}", instead=())
     found: list[ServerRef] = []
@@ -80,10 +80,17 @@ def _server(entry: Any) -> list[ServerRef] | None:
         return None
     name = entry.get("name")
     if isinstance(name, str) and ("command" in entry or "url" in entry):
-        return [ServerRef(name, {key: each for key, each in entry.items() if key != "name"})]
-    if not all(config is None or isinstance(config, dict) for config in entry.values()):
-        return None
-    return [ServerRef(key, config) for key, config in entry.items()]
+        return [ServerRef(name, _without(entry, "name"))]
+    found = []
+    for key, config in entry.items():
+        if config is not None and not isinstance(config, dict):
+            return None
+        found.append(ServerRef(key, config))
+    return found
+
+
+def _without(entry: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
 
 
 def _hooks(value: Any) -> Any:
@@ -100,19 +107,13 @@ def _hooks(value: Any) -> Any:
         for entry in value:
             event = None
             if isinstance(entry, dict):
-                event = next((entry[key] for key in _EVENT_KEYS if entry.get(key)), None)
-            if not isinstance(event, str):
+                event = entry.get("event") or entry.get("point") or entry.get("hook")
+            if not event or not isinstance(event, str):
                 raise BadValueError("a hook does not say which event it is for")
-            found += _hook(event, {key: each for key, each in entry.items() if key not in _EVENT_KEYS})
+            found += _hook(event, _without(entry, *_EVENT_KEYS))
     else:
         raise BadValueError(f"hooks are a mapping of events, not {describe(value)}")
     return tuple(found)
-
-
-def _event(entry: Any) -> str | None:
-    if not isinstance(entry, dict):
-        return None
-    return next((entry[key] for key in _EVENT_KEYS if isinstance(entry.get(key), str)), None)
 
 
 def _hook(event: str, entry: Any) -> list[HookSpec]:
@@ -134,8 +135,7 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
 def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
     if not isinstance(entry, dict) or not any(isinstance(entry.get(key), str) for key in _HANDLER_KEYS):
         raise BadValueError(f"a hook of '{event}' has nothing to run")
-    handler = {key: each for key, each in entry.items() if key not in ("matcher", "timeout")}
-    return HookSpec(event, handler, matcher, _timeout(event, entry.get("timeout")))
+    return HookSpec(event, _without(entry, "matcher", "timeout"), matcher, _timeout(event, entry.get("timeout")))
 
 
 def _timeout(event: str, value: Any) -> float | None:

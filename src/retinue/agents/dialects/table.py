@@ -10,6 +10,7 @@ file is corrected. An unreadable value never means more rights, and is never ign
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
@@ -200,8 +201,10 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def _rows(self) -> list[tuple[FieldRow, How]]:
-        own: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
-        return own + [(row, "foreign") for row in self.foreign]
+        found: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
+        for row in self.foreign:
+            found.append((row, "foreign"))
+        return found
 
     def knows(self, key: str) -> bool:
         """Exactly as written; this is what ends a description in the line-by-line reading."""
@@ -230,17 +233,17 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
         # `permitted_tools`, `bannedTools`: words that can only mean one of the two lists.
         if "tool" not in tight:
             return None
-        if any(word in tight for word in _REFUSING):
+        if _REFUSING.search(tight):
             if "disallowedtools" in self._squeezed:
                 return self._squeezed["disallowedtools"][0]
             return None
-        if any(word in tight for word in _ALLOWING):
+        if _ALLOWING.search(tight):
             return self._squeezed["tools"][0]
         return None
 
 
-_REFUSING = ("disallow", "deny", "denied", "forbid", "block", "exclude", "banned", "without", "except", "disable")
-_ALLOWING = ("allow", "permit", "only", "whitelist", "enabled", "available")
+_REFUSING = re.compile("disallow|deny|denied|forbid|block|exclude|banned|without|except|disable")
+_ALLOWING = re.compile("allow|permit|only|whitelist|enabled|available")
 
 
 @lru_cache(maxsize=4096)
@@ -280,6 +283,6 @@ def _fate(row: FieldRow, spelling: str, how: How) -> Fate:
         return Fate("ignored", None, row.note or "not used by Retinue")
     if how == "foreign":
         return Fate("translated", row.to, row.note or "a key of other dialects, honoured because it limits")
-    if squeeze(spelling) in (squeeze(part) for part in row.to.split(".")):
+    if squeeze(spelling) in squeeze(row.to).split("."):
         return Fate("honoured", row.to)
     return Fate("translated", row.to)

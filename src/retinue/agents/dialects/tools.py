@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
@@ -41,13 +41,15 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
         parts = text.split(",")
         if spaces and len(parts) == 1:
             parts = text.split()
-        if '"' not in text and "'" not in text:
-            return tuple([name for part in parts if (name := part.strip())])
     else:
         parts = _split_outside(text, ",")
         if spaces and len(parts) == 1:
             parts = _split_outside(text, " ")
-    return tuple(name for part in parts if (name := bare(part)))
+    return _bare_names(parts)
+
+
+def _bare_names(parts: list[str]) -> tuple[str, ...]:
+    return tuple([name for part in parts if (name := bare(part))])
 
 
 def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ def _from_json(text: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         if not text.endswith("]"):
             raise BadNamesError("the list has no closing bracket", "Close it with ']'.") from None
-        names = tuple(name for part in _split_outside(text[1:-1], ",") if (name := bare(part)))
+        names = _bare_names(_split_outside(text[1:-1], ","))
         if any(name[0] in "[{" for name in names):
             raise BadNamesError("one entry is a list or a map, not a name", "Write one name per entry.") from None
         return names
@@ -170,8 +172,8 @@ def chosen(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool 
     if only and EVERY.isdisjoint(lowered):
         allow = () if lowered == {"none"} else tuple(dict.fromkeys(names))
     if _SELECTOR in "".join(names):
-        selectors = tuple(dict.fromkeys([name for name in names if name[:4] == _SELECTOR]))
-        allow = allow and tuple([name for name in allow if name[:4] != _SELECTOR])
+        selectors = tuple(dict.fromkeys([name for name in names if name.startswith(_SELECTOR)]))
+        allow = allow and tuple([name for name in allow if name not in selectors])
     return ToolChoice(names, refused, allow, selectors)
 
 
@@ -200,22 +202,25 @@ def _same_words(text: str) -> ToolChoice:
     return chosen(split_names(text))
 
 
-def _spaced_choice(value: Any) -> Any:
-    return _choice(value, spaces=True)
-
-
 def _from_map(value: dict[str, Any]) -> ToolChoice:
     """Read `{read: true, bash: false}`."""
     # Only refusals leave the other tools as they are; as soon as one tool is switched on, those that are not
     # named are out.
-    states = {name: str(state).lower() for name, state in value.items()}
-    on = tuple(name for name, state in states.items() if state in _ON)
-    off = tuple(name for name, state in states.items() if state not in _ON)
-    strange = [name for name in off if states[name] not in _OFF]
+    on: list[str] = []
+    off: list[str] = []
+    strange = ""
+    for name, state in value.items():
+        word = str(state).lower()
+        if word in _ON:
+            on.append(name)
+            continue
+        off.append(name)
+        if word not in _OFF:
+            strange = strange or f"'{name}' is neither true nor false; read as false"
     if strange:
-        why = f"'{strange[0]}' is neither true nor false; read as false"
-        raise BadValueError(why, "Write true or false for each tool.", instead=chosen(on, off))
-    choice = chosen(on, off, only=bool(on) or not off or "*" in off)
+        instead = chosen(tuple(on), tuple(off))
+        raise BadValueError(strange, "Write true or false for each tool.", instead=instead)
+    choice = chosen(tuple(on), tuple(off), only=bool(on) or not off or "*" in off)
     check_denied(off, instead=choice)
     return choice
 
@@ -227,10 +232,15 @@ def _deny(value: Any) -> Any:
         names = read_names(value)
     except BadNamesError as error:
         raise BadValueError(error.why, error.remedy, instead=DENY_ALL) from None
-    if [name.lower() for name in names] == ["none"]:
+    if says_none(names):
         return UNSET
     check_denied(names, instead=names)
     return names
+
+
+def says_none(names: tuple[str, ...]) -> bool:
+    """Return whether the one name in a list is `none`."""
+    return len(names) == 1 and names[0].lower() == "none"
 
 
 def check_denied(names: Iterable[str], *, instead: Any) -> None:
@@ -250,7 +260,17 @@ def misspelt_tool(name: str) -> str | None:
     lowered = name.lower()
     if lowered in ALIASES or len(lowered) < _SHORTEST:
         return None
-    return next((known for known in ALIASES if len(known) > _SHORTEST and off_by_one(lowered, known)), None)
+    for known in ALIASES:
+        if len(known) > _SHORTEST and off_by_one(lowered, known):
+            return known
+    return None
+
+
+def both_allow(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names in both lists; None is a list of every name."""
+    if left is None or right is None:
+        return right if left is None else left
+    return tuple(name for name in left if name in right)
 
 
 def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
@@ -259,11 +279,18 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
     if left.allow is None or right.allow is None:
         narrower = right if left.allow is None else left
         return ToolChoice(narrower.names, refused, narrower.allow, narrower.selectors)
-    other = {key for name in right.allow for key in (name, *canonical(name))}
-    kept = (name for name in left.names if name in other or not other.isdisjoint(canonical(name)))
+    other = set(right.allow)
+    for name in right.allow:
+        other.update(canonical(name))
+    kept = []
+    for name in left.names:
+        if name in other or not other.isdisjoint(canonical(name)):
+            kept.append(name)
     return chosen(tuple(kept), refused)
 
 
 TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
-SPACED_TOOLS = FieldKind("tool names: comma or space text, list, *, none", "", _spaced_choice, combine=_both)
+SPACED_TOOLS = FieldKind(
+    "tool names: comma or space text, list, *, none", "", partial(_choice, spaces=True), combine=_both
+)
 DENY = FieldKind("tool names: comma text or list", "", _deny, combine=lambda left, right: (*left, *right))

@@ -25,7 +25,7 @@ from retinue.agents.dialects.table import (
     is_blank,
     unreadable,
 )
-from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
+from retinue.agents.dialects.tools import DENY_ALL, ToolChoice, both_allow
 from retinue.agents.yaml_items import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
 
@@ -153,18 +153,13 @@ def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: 
         if old_key != item.key:
             draft.fates[old_key] = Fate("ignored", None, f"'{item.key}' says it")
     draft.rows[target] = (rank, item.key)
-    if row.restricts and _contradicts(before, value, draft.values[target], row):
+    both = draft.values[target]
+    contradicts = row.kind.combine is None
+    if isinstance(both, ToolChoice):
+        contradicts = both.allow == () and bool(before.allow and value.allow)
+    if row.restricts and contradicts and before != value:
         why = f"it says something else than '{old_key}' before it"
         draft.problems.append(unreadable(item, target, why, "Keep one of the two.", "bad-value", first_line))
-
-
-def _contradicts(before: Any, value: Any, both: Any, row: FieldRow) -> bool:
-    """Return whether two statements leave nothing that both mean."""
-    if before == value:
-        return False
-    if isinstance(both, ToolChoice):
-        return both.allow == () and bool(before.allow and value.allow)
-    return row.kind.combine is None
 
 
 def _accepted(draft: SpecDraft, item: Item, match: Match, source: Source, first_line: int) -> bool:
@@ -263,11 +258,12 @@ def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
     selectors: tuple[str, ...] = ()
     if choice is not None:
         allow, selectors = choice.allow, choice.selectors
-        denied += tuple([name for name in choice.refused if name != "*"])
+        for name in choice.refused:
+            if name != "*":
+                denied += (name,)
     if rules is not None:
         denied += rules.deny
-        if rules.only is not None:
-            allow = rules.only if allow is None else tuple([name for name in allow if name in rules.only])
+        allow = both_allow(allow, rules.only)
     if DENY_ALL[0] in denied:
         allow = ()
     extensions, excluded = values.get("tools.extensions"), values.get("tools.exclude_extensions", ())
@@ -277,23 +273,16 @@ def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
 
 def _model_policy(values: Mapping[str, Any]) -> ModelPolicy:
     choice: ModelChoice | None = values.get("model.name")
-    name, fallbacks = (choice.name, choice.fallbacks) if choice is not None else (None, ())
-    return ModelPolicy(
-        name,
-        (*fallbacks, *values.get("model.fallbacks", ())),
-        values.get("model.thinking"),
-        values.get("model.temperature"),
-    )
-
-
-def _session_policy(values: Mapping[str, Any]) -> SessionPolicy:
-    return SessionPolicy(
-        values.get("session.persist"), values.get("session.directory"), values.get("session.transcript")
-    )
+    name, fallbacks = None, values.get("model.fallbacks", ())
+    if choice is not None:
+        name, fallbacks = choice.name, (*choice.fallbacks, *fallbacks)
+    return ModelPolicy(name, fallbacks, values.get("model.thinking"), values.get("model.temperature"))
 
 
 _POLICIES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "tools": _tool_policy,
     "model": _model_policy,
-    "session": _session_policy,
+    "session": lambda values: SessionPolicy(
+        values.get("session.persist"), values.get("session.directory"), values.get("session.transcript")
+    ),
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
-from retinue.agents.dialects.tools import BadNamesError, describe, read_names
+from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_items import too_deep
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
@@ -47,7 +47,7 @@ def _names(value: Any) -> Any:
 def _names_or_unset(value: Any) -> Any:
     """Read names, where `none` and an empty list say nothing."""
     names = _names(value)
-    if names is UNSET or not names or [name.lower() for name in names] == ["none"]:
+    if names is UNSET or not names or says_none(names):
         return UNSET
     return names
 
@@ -242,7 +242,7 @@ def _subagents(value: Any) -> Any:
     found = _all_or_names(value)
     if found is UNSET:
         return False
-    if isinstance(found, tuple) and any(name.lower() in ("all", "*") for name in found):
+    if isinstance(found, tuple) and any(name.lower() in EVERY for name in found):
         return True
     return found
 
@@ -298,7 +298,7 @@ def _fewer(left: Any, right: Any) -> Any:
         if right:
             return left
         return False
-    return tuple(name for name in left if name in right)
+    return both_allow(left, right)
 
 
 def _fewest(left: int, right: int) -> int:

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from retinue.agents.edit import FileLines, ending
+from msgspec.structs import replace
+
+from retinue.agents.edit import ending
 from retinue.agents.files import check_name
 from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
@@ -50,18 +52,23 @@ def check_bytes(subject: LintSubject) -> Iterator[CheckResult]:
     if not data or data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
         return
     if subject.text.bom:
-        repair = Repair("removed the byte order mark", FileLines.without_bom)
+        repair = Repair("removed the byte order mark", lambda text: replace(text, bom=False))
         reason = "The file begins with a byte order mark."
         yield subject.found("byte-order-mark", reason, line=1, column=1, repair=repair)
     yield from _line_ends(subject)
 
 
 def _line_ends(subject: LintSubject) -> Iterator[CheckResult]:
-    counts = Counter(end for line in subject.text.lines if (end := ending(line)))
+    ends = [ending(line) for line in subject.text.lines]
+    counts = Counter(ends)
+    # The last line may have no end.
+    del counts[""]
     if len(counts) < 2 and "\r" not in counts:
         return
     usual = max(("\n", "\r\n"), key=lambda end: counts[end])
-    odd = next(number for number, line in enumerate(subject.text.lines, 1) if ending(line) not in ("", usual))
+    odd = 1
+    while ends[odd - 1] == usual:
+        odd += 1
     names = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
     listed = ", ".join(f"{count} {names[end]}" for end, count in counts.most_common())
     repair = Repair(f"made every line end in {names[usual]}", lambda text: text.with_eol(usual))
@@ -93,7 +100,10 @@ def suggest(model: str) -> str | None:
     """Return the name that was probably meant: an alias, or the same with its family spelled right."""
     name = model.strip()
     whole = fold(name)
-    close = [alias for alias in ALIASES if len(alias) > 3 and distance(whole, alias, 1) <= 1]
+    close = []
+    for alias in ALIASES:
+        if len(alias) > 3 and distance(whole, alias, 1) <= 1:
+            close.append(alias)
     if len(close) == 1:
         return close[0]
     head, mark, rest = name.partition("-")

@@ -25,7 +25,10 @@ def quoting_repair(subject: LintSubject) -> Repair | None:
     if parts.block is None:
         return None
     matter = read(parts.block, subject.table.knows, simple=subject.table.simple)
-    broken = [item for item in matter.items if not _is_yaml(subject.text, item)]
+    broken = []
+    for item in matter.items:
+        if not _is_yaml(subject.text, item):
+            broken.append(item)
     if not broken:
         return None
     keys = ", ".join(dict.fromkeys(f"'{item.key}'" for item in broken))

@@ -40,25 +40,30 @@ def distance(left: str, right: str, limit: int = 2) -> int:
     return min(row[-1], limit + 1)
 
 
-def allowed_slips(word: str) -> int:
-    """Short words are easily some other word: one slip up to five letters, none up to three."""
-    if len(word) <= 3:
-        return 0
-    return 1 if len(word) <= 5 else 2
-
-
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate that `word` was probably meant to be; None when two are equally likely."""
     folded = fold(word)
     if not folded:
         return None
-    limit = allowed_slips(folded)
-    away = {candidate: distance(folded, fold(candidate), limit) for candidate in candidates}
-    least = min(away.values(), default=limit + 1)
-    best = [candidate for candidate, steps in away.items() if steps == least]
-    if least > limit or len({fold(candidate) for candidate in best}) > 1:
+    # Short words are easily some other word: one slip up to five letters, none up to three.
+    limit = 2
+    if len(folded) <= 5:
+        limit = 1
+    if len(folded) <= 3:
+        limit = 0
+    least = limit
+    best: dict[str, str] = {}
+    for candidate in candidates:
+        other = fold(candidate)
+        steps = distance(folded, other, limit)
+        if steps < least:
+            least = steps
+            best.clear()
+        if steps == least:
+            best.setdefault(other, candidate)
+    if len(best) != 1:
         return None
-    return best[0]
+    return best.popitem()[1]
 
 
 _UNKNOWN = "unknown key"
@@ -71,7 +76,7 @@ def check_problems(subject: LintSubject) -> Iterator[CheckResult]:
         if problem.code == "near-miss-key" and problem.key is not None:
             yield _near_miss(subject, problem.key, found)
         elif problem.code == "duplicate-key" and problem.key is not None:
-            yield replace(found, repair=_deduplicated(subject, problem.key))
+            yield replace(found, repair=_keep_one(subject, problem.key))
         elif problem.code == "frontmatter-recovered":
             from retinue.agents.lint.fix import quoting_repair
 
@@ -99,8 +104,11 @@ def check_unused_keys(subject: LintSubject) -> Iterator[CheckResult]:
 
 
 def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
+    # A key that some program has is no slip, even if nothing here uses it.
+    if any(key in row.spellings for dialect in DIALECTS.values() for row in dialect.fields):
+        return None
     meant = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
-    if meant is None or _known_unused(key):
+    if meant is None:
         return None
     repair = None
     if meant not in subject.parsed.fates:
@@ -111,11 +119,6 @@ def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
 
 def _unknown(subject: LintSubject, key: str) -> CheckResult:
     return subject.found("unknown-key", f"'{key}' is not a key that {subject.table.title} has.", key=key)
-
-
-def _known_unused(key: str) -> bool:
-    # A key that some program has is no slip, even if nothing here uses it.
-    return any(key in row.spellings for dialect in DIALECTS.values() for row in dialect.fields)
 
 
 def _plain(subject: LintSubject, problem: Problem) -> CheckResult:
@@ -191,7 +194,7 @@ def _renamed(subject: LintSubject, key: str, meant: str) -> Repair:
     return Repair(f"renamed '{key}' to '{meant}'", apply, frozenset({field, "extra"} if field else ()))
 
 
-def _deduplicated(subject: LintSubject, key: str) -> Repair:
+def _keep_one(subject: LintSubject, key: str) -> Repair:
     """Return the repair that drops all but one of the places of a key."""
     # Only the reader knows which of them counts, so the one to keep is found by trying.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -55,11 +55,9 @@ def lint_paths(
     given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
     subjects = [_subject(path) for path in given]
     done = _report(subjects, given if fix else (), check_names, check)
-    return LintReport(
-        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings),
-        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes),
-        done.files,
-    )
+    findings = tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings)
+    changes = tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes)
+    return LintReport(findings, changes, done.files)
 
 
 def lint_catalog(
@@ -73,19 +71,18 @@ def lint_catalog(
     which are not the user's to change; and which file replaces which. `plugins` are those whose
     agents are. `fix` changes files of the project only: those of the user serve other projects."""
     catalog = Catalog.load(cwd, plugin_folders=plugins)
-    own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user", "plugin")]
-    parsed = [*own, *(failed.parsed for failed in catalog.failed)]
-    subjects = []
-    for each in {each.file: each for each in parsed}.values():
-        subjects.append(LintSubject(each, _data(each.file)))
-    project = {entry.path for entry in catalog.entries if entry.source == "project"}
-    together = partial(_check_catalog, cwd, plugins)
-    return _report(subjects, project if fix else (), together, check)
-
-
-def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[LintSubject]) -> Iterable[Finding]:
-    # Loaded once more: repairs may have changed which file replaces which.
-    return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
+    files: dict[str, LintSubject] = {}
+    project: set[str] = set()
+    for entry in catalog.entries:
+        if entry.source in ("project", "user", "plugin"):
+            files[entry.path] = LintSubject(entry.parsed, _data(entry.path))
+        if fix and entry.source == "project":
+            project.add(entry.path)
+    for failed in catalog.failed:
+        files[failed.path] = LintSubject(failed.parsed, _data(failed.path))
+    # Loaded once more for the checks: repairs may have changed which file replaces which.
+    again = partial(Catalog.load, cwd, plugin_folders=plugins)
+    return _report(list(files.values()), project, lambda _: check_catalog(again()), check)
 
 
 def _report(
@@ -133,7 +130,8 @@ def _subject(path: str) -> LintSubject:
     data = read_bytes(path)
     if isinstance(data, Problem):
         return LintSubject(unusable(path, data), None)
-    return LintSubject(parse_skill(data, path=path) if is_skill(path) else parse(data, path=path), data)
+    read = parse_skill if is_skill(path) else parse
+    return LintSubject(read(data, path=path), data)
 
 
 def _data(path: str) -> bytes | None:
@@ -162,7 +160,7 @@ def _below(folder: Path) -> Iterator[Path]:
     begin with frontmatter."""
     # Links to folders are not followed: they may lead back.
     for base, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if each not in _SKIPPED)
+        folders[:] = sorted(set(folders) - _SKIPPED)
         for name in sorted(files):
             path = Path(base) / name
             if _looks_like_agent(path):
@@ -225,50 +223,40 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 remedy=code.remedy,
                 line=failed.line,
             )
-    # Those also have a name of their own.
-    others = [entry for entry in catalog.winners if not is_profile(entry)]
-    yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
+    for entry in catalog.winners:
+        if entry.source == "builtin":
+            continue
+        for other in catalog.winners:
+            # CodingCode's profiles also have a name of their own.
+            if is_profile(other) or other.name == entry.name or other.name.casefold() != entry.name.casefold():
+                continue
+            reason = f"'{entry.name}' and '{other.name}' ({other.path}) differ only in capital letters."
+            yield _finding("case-clash", entry, reason)
 
 
 def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
     """The same for files that were named one by one: within one folder of agents a name counts
     once."""
-    folders: dict[str, list[LintSubject]] = defaultdict(list)
+    folders: dict[tuple[str, str], list[tuple[str, LintSubject]]] = defaultdict(list)
     for subject in subjects:
-        if subject.parsed.spec is not None and subject.table.nested_under is None:
-            folders[_home(subject.parsed.file)].append(subject)
-    for members in folders.values():
-        names: dict[str, list[LintSubject]] = defaultdict(list)
-        for node in members:
-            if node.parsed.spec is not None:
-                names[node.parsed.spec.name.casefold()].append(node)
-        for same in names.values():
-            for node in same:
-                yield from _against(node, [other for other in same if other is not node])
+        spec = subject.parsed.spec
+        if spec is not None and subject.table.nested_under is None:
+            folders[_home(subject.parsed.file), spec.name.casefold()].append((spec.name, subject))
+    for same in folders.values():
+        for at, (name, subject) in enumerate(same):
+            if len(same) > 1:
+                theirs, other = same[0 if at else 1]
+                yield _name_clash(subject, name, other, theirs)
 
 
-def _against(subject: LintSubject, others: Sequence[LintSubject]) -> Iterator[Finding]:
-    name = ""
-    if subject.parsed.spec is not None:
-        name = subject.parsed.spec.name
-    for other in others[:1]:
-        theirs = ""
-        if other.parsed.spec is not None:
-            theirs = other.parsed.spec.name
-        code = "duplicate-name" if theirs == name else "case-clash"
-        reason = f"'{name}' is also the name of {other.parsed.file}."
-        if code == "case-clash":
-            reason = f"'{name}' and '{theirs}' ({other.parsed.file}) differ only in capital letters."
-        key = next(iter(subject.keys_for("name")), None)
-        yield subject.found(code, reason, key=key).finding
-
-
-def _case_clashes(entries: Sequence[LoadedAgent], winners: Sequence[LoadedAgent]) -> Iterator[Finding]:
-    for entry in entries:
-        for other in winners:
-            if other.name != entry.name and other.name.casefold() == entry.name.casefold():
-                reason = f"'{entry.name}' and '{other.name}' ({other.path}) differ only in capital letters."
-                yield _finding("case-clash", entry, reason)
+def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str) -> Finding:
+    code = "duplicate-name"
+    reason = f"'{name}' is also the name of {other.parsed.file}."
+    if theirs != name:
+        code = "case-clash"
+        reason = f"'{name}' and '{theirs}' ({other.parsed.file}) differ only in capital letters."
+    key = next(iter(subject.keys_for("name")), None)
+    return subject.found(code, reason, key=key).finding
 
 
 def _finding(code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None) -> Finding:

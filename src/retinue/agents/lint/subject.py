@@ -219,8 +219,12 @@ class LintSubject:
 
     def keys_for(self, field: str) -> tuple[str, ...]:
         """Return the keys of this file, as written, that speak about a field of the spec."""
-        found = ((key, self.table.match(key)) for key in self.parsed.fates)
-        return tuple(key for key, match in found if match is not None and match.field.to == field)
+        found = []
+        for key in self.parsed.fates:
+            match = self.table.match(key)
+            if match is not None and match.field.to == field:
+                found.append(key)
+        return tuple(found)
 
     def own_key(self, field: str | None) -> str | None:
         """Return how this dialect itself spells the key of a field; None if it has none."""

@@ -95,9 +95,13 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if tools.allow and not tools.selectors and not any(canonical(name) or is_servers(name) for name in tools.allow):
         reason = f"None of these tools exists: {', '.join(tools.allow[:5])}. The agent would be refused."
         yield subject.found("tools-resolve-to-nothing", reason, key=key)
-    denied = {tool for name in tools.deny if "(" not in name for tool in canonical(name)}
+    denied: set[str] = set()
+    for name in tools.deny:
+        if "(" not in name:
+            denied.update(canonical(name))
     if "*" in tools.deny or (tools.allow and denied and not tools.selectors and _all_in(tools.allow, denied)):
-        yield subject.found("all-tools-denied", "The deny list leaves no tool.", key=_deny_key(subject))
+        deny_key = next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
+        yield subject.found("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
         return
     for name in tools.allow or ():
         if name in tools.deny or (canonical(name) and set(canonical(name)) <= denied):
@@ -105,18 +109,20 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
 
 
 def _all_in(names: tuple[str, ...], denied: set[str]) -> bool:
-    known = [set(canonical(name)) for name in names if canonical(name)]
-    return bool(known) and not any(is_servers(name) for name in names) and set().union(*known) <= denied
-
-
-def _deny_key(subject: LintSubject) -> str | None:
-    return next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
+    known: set[str] = set()
+    for name in names:
+        if is_servers(name):
+            return False
+        known.update(canonical(name))
+    return bool(known) and known <= denied
 
 
 def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     # A shell is no contradiction: a read-only agent has one that cannot write.
     key = next(iter(subject.keys_for("tools.allow")), None)
-    denied = {tool for name in spec.tools.deny for tool in canonical(name)}
+    denied: set[str] = set()
+    for name in spec.tools.deny:
+        denied.update(canonical(name))
     writing: list[str] = []
     for name in spec.tools.allow or ():
         effects: set[str] = set()
