@@ -170,7 +170,7 @@ def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
         elif isinstance(message, ToolMessage):
             role, blocks = "user", _results(message, info)
         else:
-            role, blocks = "user", _user(message, info)
+            role, blocks = "user", [_block(part) for part in visible(message.content, info)]
         if not blocks:
             continue
         if turns and turns[-1]["role"] == role:
@@ -186,10 +186,6 @@ def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:
         turn["content"][-1]["cache_control"] = mark
-
-
-def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:
-    return [_block(part) for part in visible(message.content, info)]
 
 
 def _block(part: Content) -> dict[str, Any]:
@@ -211,10 +207,10 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
         files = []
         for part in visible(result.content, info):
             if isinstance(part, (Image, Document)):
-                files.append(part)
+                files.append(_block(part))
         if files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
-            blocks += [_block(file) for file in files]
+            blocks += files
     return blocks
 
 
@@ -261,8 +257,10 @@ def _may_think(turns: list[dict[str, Any]]) -> bool:
     """A budget is refused in the middle of tool use that began without thinking."""
     if not turns or not any(block["type"] == "tool_result" for block in turns[-1]["content"]):
         return True
-    last = next((turn for turn in reversed(turns) if turn["role"] == "assistant"), None)
-    return last is None or last["content"][0]["type"] in ("thinking", "redacted_thinking")
+    for turn in reversed(turns):
+        if turn["role"] == "assistant":
+            return turn["content"][0]["type"] in ("thinking", "redacted_thinking")
+    return True
 
 
 # ------------------------------------------------------------------ stream

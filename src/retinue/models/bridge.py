@@ -75,8 +75,8 @@ class Codec:
 
     def extras(self, part: Any) -> str | None:
         """Return what the provider attached to a part, as text that `_restored` understands."""
-        attached = any(getattr(part, name, None) for name in ("id", "signature", "provider_details"))
-        if not attached:
+        signed = getattr(part, "id", None) or getattr(part, "signature", None)
+        if not signed and not getattr(part, "provider_details", None):
             return None
         whole: bytes = self._lib.ModelMessagesTypeAdapter.dump_json([self._lib.ModelResponse(parts=[part])])
         return whole.decode()
@@ -172,8 +172,8 @@ def _caching(name: str) -> dict[str, Any]:
     """Claude caches only what it is told to, and pydantic-ai tells it nothing by itself."""
     provider = name.partition(":")[0]
     if provider == "anthropic" or (provider == "bedrock" and "claude" in name):
-        parts = ("tool_definitions", "instructions", "messages")
-        return {f"{provider}_cache_{part}": True for part in parts}
+        cache = f"{provider}_cache"
+        return {f"{cache}_tool_definitions": True, f"{cache}_instructions": True, f"{cache}_messages": True}
     return {}
 
 
@@ -290,9 +290,12 @@ class PydanticAIModel:
             if failure.transient and failure.retry_after is None and isinstance(wait, (int, float)):
                 failure = replace(failure, retry_after=float(wait))
             return failure
-        names = [parent.__name__ for parent in type(error).__mro__]
-        kind: FailureKind = next((_KINDS[name] for name in names if name in _KINDS), "internal")
-        text = self._wire.scrub(str(error)) or names[0]
+        kind: FailureKind = "internal"
+        for parent in type(error).__mro__:
+            if parent.__name__ in _KINDS:
+                kind = _KINDS[parent.__name__]
+                break
+        text = self._wire.scrub(str(error)) or type(error).__name__
         return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
 
 

@@ -69,19 +69,18 @@ def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor |
         from retinue.models.offline.local import LocalModel
 
         return LocalModel(selection.path, info)
-    model = _bridged(selection) if embedded == "pydantic-ai" else _wired(selection, transport)
+    if embedded == "pydantic-ai":
+        from retinue.models.bridge import PydanticAIModel
+
+        model: Model = PydanticAIModel(info, info.id)
+    else:
+        model = _wired(selection, transport)
     gate = None if gate_for is None else gate_for(selection)
     if selection.attempts == 1 and gate is None:
         return model
     from retinue.models.retry import RetryingModel, RetryPolicy
 
     return RetryingModel(model, RetryPolicy(attempts=selection.attempts), gate=gate)
-
-
-def _bridged(selection: ModelSelection) -> Model:
-    from retinue.models.bridge import PydanticAIModel
-
-    return PydanticAIModel(selection.info, selection.info.id)
 
 
 @cache
@@ -156,7 +155,8 @@ class Fallback:
                         shown.clear()
                     yield part
             failure = None if message is None else message.failure
-            if message is not None and (failure is None or not self._can_take_over(failure)):
+            passing = failure is not None and failure.kind in TAKEN_OVER
+            if message is not None and (not passing or not self._others):
                 yield Finished(message)
                 return
             failure = failure or Failure("dropped", f"The stream of {self.info.full_name} ended without an end.")
@@ -187,9 +187,6 @@ class Fallback:
                 return True
             refusals.append(f"{name} may not take over from {before}: {why}")
         return False
-
-    def _can_take_over(self, failure: Failure) -> bool:
-        return bool(self._others) and failure.kind in TAKEN_OVER
 
 
 def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:

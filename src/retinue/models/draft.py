@@ -248,10 +248,6 @@ class MessageDraft:
 
     # ---------------------------------------------------------------- the end
     @property
-    def calls(self) -> list[CallDraft]:
-        return [part for part in self.parts if isinstance(part, CallDraft)]
-
-    @property
     def uncounted(self) -> bool:
         """Return whether this is an answer that costs something and came without usage."""
         return self.failure is None and not self.usage.context_tokens and not _is_free(self.info.prices)

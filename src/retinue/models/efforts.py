@@ -10,7 +10,7 @@ the nearest one above it, otherwise the highest.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
@@ -54,7 +54,10 @@ def level_of(text: str | None) -> Level | None:
         return _ALIASES[word]
     if word.isdecimal() and word.isascii():
         tokens = int(word[:9])
-        return next((level for level in LEVELS if tokens <= BUDGETS[level]), "max")
+        for level in LEVELS:
+            if tokens <= BUDGETS[level]:
+                return level
+        return "max"
     return None
 
 
@@ -266,12 +269,15 @@ def efforts_of(provider: str, model: str) -> Efforts:
     return _ANY_SERVER
 
 
-def nearest(values: tuple[str, ...], wanted: str) -> str | None:
+def nearest(values: Collection[str], wanted: str) -> str | None:
     """Return the lowest of `values` at or above `wanted`, else the highest; None without any."""
-    known = sorted((value for value in values if value in ORDER), key=ORDER.index)
-    if not known:
-        return None
-    return next((value for value in known if ORDER.index(value) >= ORDER.index(wanted)), known[-1])
+    found = None
+    for place, value in enumerate(ORDER):
+        if value in values:
+            found = value
+            if place >= ORDER.index(wanted):
+                break
+    return found
 
 
 def effort_for(provider: str, model: str, level: Level) -> str | None:
@@ -280,7 +286,6 @@ def effort_for(provider: str, model: str, level: Level) -> str | None:
     efforts = efforts_of(provider, model)
     if level == "off" and "none" not in efforts.values and efforts.off is not None:
         return None
-    wanted = "none" if level == "off" else level
-    if level != "off":
-        return nearest(tuple(value for value in efforts.values if value != "none"), wanted)
-    return nearest(efforts.values, wanted)
+    if level == "off":
+        return nearest(efforts.values, "none")
+    return nearest(set(efforts.values) - {"none"}, level)

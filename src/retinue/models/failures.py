@@ -202,8 +202,8 @@ class Wire(Struct, frozen=True):
         return text[:_LIMIT].rstrip() + " …"
 
 
-def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Failure:
-    """An answer whose status is not success."""
+def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """Return the failure for an answer whose status is not success."""
     said, words, details = _read(body)
     if status < 300:
         return Failure("invalid_request", f"{wire.name} answered {status} without an answer.", _BASE_URL, status)
@@ -223,7 +223,7 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
     if again is not None and failure.kind not in ("quota", "authentication", "context_overflow"):
         failure = replace(failure, again=again)
     if failure.transient:
-        failure = replace(failure, retry_after=retry_after(headers, details, now, said))
+        failure = replace(failure, retry_after=retry_after(headers, details, None, said))
     return failure
 
 
@@ -354,7 +354,11 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
 
 def _kind_by_words(status: int | None, words: str) -> FailureKind:
     """Return the kind that the words of an error name, if the status leaves it open."""
-    named = next((kind for word, kind in WORDS if word in words), None)
+    named = None
+    for word, kind in WORDS:
+        if word in words:
+            named = kind
+            break
     if status is None:
         return named or "server"
     if status >= 500:
@@ -369,7 +373,7 @@ def _kind_by_words(status: int | None, words: str) -> FailureKind:
 def _flat(details: Any) -> str:
     """Codes and reasons inside an error's details, wherever the provider put them."""
     if isinstance(details, dict):
-        return " ".join(_flat(value) for value in list(details.values())[:20])
+        details = list(details.values())
     if isinstance(details, list):
         return " ".join(_flat(value) for value in details[:20])
     if isinstance(details, str):
@@ -395,6 +399,6 @@ def _read(body: bytes) -> tuple[str, str, Any]:
 def _parts(error: Any) -> tuple[str, str, Any]:
     if not isinstance(error, dict):
         return (str(error) if error is not None else ""), "", None
-    said = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
+    said = error.get("message") or error.get("detail") or error.get("msg") or error.get("error") or ""
     words = " ".join(str(error[key]) for key in ("type", "code", "status") if error.get(key) is not None)
     return str(said), words.lower(), error.get("details") or error.get("metadata")

@@ -20,7 +20,7 @@ from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
 from retinue.models.efforts import gemini_config, level_of, version_of
 from retinue.models.failures import Wire, from_error
-from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, own, sent_arguments, visible
+from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, joined_text, own, sent_arguments, visible
 from retinue.models.repair import RequestRefusal
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import StreamReader, WireModel
@@ -105,7 +105,7 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
 
 
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
-    text = "\n".join(part.text for part in visible(result.content, info) if isinstance(part, Text)) or NOTHING
+    text = joined_text(visible(result.content, info)) or NOTHING
     response: dict[str, Any] = {
         "name": result.name,
         "response": {"error" if result.is_error else "output": text},

@@ -27,7 +27,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from retinue.models.presets import BUILT_IN, PRESETS
@@ -35,7 +35,9 @@ from retinue.models.presets import BUILT_IN, PRESETS
 SEARCH_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-_names = {*SEARCH_KEYS, *(key for preset in (*BUILT_IN.values(), *PRESETS.values()) for key in preset.keys)}
+_names = set(SEARCH_KEYS)
+for _preset in (*BUILT_IN.values(), *PRESETS.values()):
+    _names.update(_preset.keys)
 _kept: dict[str, str] = {}
 _taking = False
 
@@ -57,7 +59,10 @@ def environment() -> Mapping[str, str]:
 
 def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
     """Remember the variables with keys that entries of the user's own settings name."""
-    new = {name for entry in providers.values() for name in named_variables(entry)} - _names
+    new: set[str] = set()
+    for entry in providers.values():
+        new.update(named_variables(entry))
+    new -= _names
     _names.update(new)
     if _taking:
         _take(new)
@@ -96,8 +101,8 @@ class KeysInEnvironment:
             os.environ.pop(name, None)
 
 
-def _take(names: Iterable[str]) -> None:
-    there = [name for name in names if name in os.environ]
+def _take(names: set[str]) -> None:
+    there = names & os.environ.keys()
     if not there:
         return
     for name in there:
@@ -107,7 +112,7 @@ def _take(names: Iterable[str]) -> None:
         del os.environ[name]
 
 
-def _overwrite(names: list[str]) -> None:
+def _overwrite(names: set[str]) -> None:
     """Wipe the values in the block of memory that other processes see as our environment."""
     try:
         if sys.platform == "linux":
@@ -134,7 +139,7 @@ def _overwrite_block(names: set[bytes]) -> None:
             at += len(entry) + 1
 
 
-def _overwrite_strings(names: list[str]) -> None:
+def _overwrite_strings(names: set[str]) -> None:
     import ctypes
 
     library = ctypes.CDLL(None)

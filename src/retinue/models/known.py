@@ -116,7 +116,10 @@ def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> Model
             prices=Prices(prices["input"], prices["output"], prices.get("cacheRead"), prices.get("cacheWrite")),
         )
     same = ("name", "window", "thinking", "images", "documents")
-    changed: dict[str, Any] = {name: override[name] for name in same if name in override}
+    changed: dict[str, Any] = {}
+    for name in same:
+        if name in override:
+            changed[name] = override[name]
     if "maxOutput" in override:
         changed["max_output"] = override["maxOutput"]
     return replace(info, **changed)

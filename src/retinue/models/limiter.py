@@ -278,12 +278,13 @@ class Limiter:
         prefix.followers.append(waiter)
         if prefix.timer is None:
             seconds = prefix.led_at + self.prefixes.longest_wait() - now
-            prefix.timer = self._clock.call_later(seconds, lambda: self._stop_following(prefix))
 
-    def _stop_following(self, prefix: Prefix[_Waiter]) -> None:
-        """Let all followers go because the leader takes too long, though the cache may be cold."""
-        self._release(prefix)
-        self._admit()
+            def stop_following() -> None:
+                # The leader takes too long: all followers go, though the cache may be cold.
+                self._release(prefix)
+                self._admit()
+
+            prefix.timer = self._clock.call_later(seconds, stop_following)
 
     def _release(self, prefix: Prefix[_Waiter], *, followed: bool = True) -> None:
         """End a lead. With `followed` the others need not follow anyone again; without, the

@@ -194,20 +194,16 @@ class Prefixes(Generic[W]):
         prefix = self._known.get(key)
         if prefix is None:
             if len(self._known) >= self._MOST:
-                self._forget_cold(now)
+                for other, cold in list(self._known.items()):
+                    if cold.leader is None and cold.warm_until <= now:
+                        del self._known[other]
             prefix = self._known[key] = Prefix()
         return prefix
 
-    def _forget_cold(self, now: float) -> None:
-        for key, prefix in list(self._known.items()):
-            if prefix.leader is None and prefix.warm_until <= now:
-                del self._known[key]
-
     def followers(self) -> list[W]:
-        found = []
+        found: list[W] = []
         for prefix in self._known.values():
-            for waiter in prefix.followers:
-                found.append(waiter)
+            found += prefix.followers
         return found
 
     def longest_wait(self) -> float:

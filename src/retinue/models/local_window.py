@@ -44,7 +44,11 @@ async def served_models(
     try:
         async with asyncio.timeout(seconds):
             headers = request_headers(await with_key(provider))
-            async with await own.get(_url(provider), headers) as response:
+            path = {"anthropic": "/v1/models", "gemini": "/v1beta/models"}.get(provider.api, "/models")
+            url = provider.base_url + path
+            if provider.query:
+                url += f"?{urlencode(dict(provider.query))}"
+            async with await own.get(url, headers) as response:
                 body = await response.body(MAX_BYTES)
                 if response.status == 200:
                     return _ids(body)
@@ -79,11 +83,6 @@ async def with_key(provider: Provider) -> Provider:
         return provider
 
 
-def _url(provider: Provider) -> str:
-    path = {"anthropic": "/v1/models", "gemini": "/v1beta/models"}.get(provider.api, "/models")
-    return provider.base_url + path + (f"?{urlencode(dict(provider.query))}" if provider.query else "")
-
-
 def request_headers(provider: Provider) -> dict[str, str]:
     headers = {"accept": "application/json", **{name.lower(): value for name, value in provider.headers.items()}}
     usual = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(provider.api, "bearer")
@@ -109,12 +108,11 @@ def _ids(body: bytes) -> tuple[str, ...] | None:
     entries = answer.get("data") or answer.get("models") or []
     if not isinstance(entries, list):
         return None
-    names = []
-    for entry in entries:
-        if isinstance(entry, dict):
-            names.append(entry.get("id") or entry.get("name"))
     found = []
-    for name in names:
+    for entry in entries:
+        name = None
+        if isinstance(entry, dict):
+            name = entry.get("id") or entry.get("name")
         if isinstance(name, str) and name.isprintable() and name:
             found.append(name.removeprefix("models/"))
     return tuple(found)
@@ -173,7 +171,11 @@ async def with_local_window(
 async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell) -> int | None:
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
-        return await _ollama(root, model, provider, transport, tell)
+        found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        if found is None:
+            await _load(root, model, provider, transport, tell)
+            found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        return found
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     if window := _whole(listed.get("max_model_len")):
         return window
@@ -183,14 +185,6 @@ async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell)
         return window
     loaded = _by_id(await _get(f"{root}/api/v0/models", provider, transport), model)
     return _whole(loaded.get("loaded_context_length"))
-
-
-async def _ollama(root: str, model: str, provider: Provider, transport: Transport, tell: Tell) -> int | None:
-    found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
-    if found is None:
-        await _load(root, model, provider, transport, tell)
-        found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
-    return found
 
 
 async def _load(root: str, model: str, provider: Provider, transport: Transport, tell: Tell) -> None:

@@ -56,7 +56,10 @@ def find_model(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
 def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
     """`provider/id` to the letter, capitals aside."""
     wanted = query.lower()
-    return next((info for info in available if info.full_name.lower() == wanted), None)
+    for info in available:
+        if info.full_name.lower() == wanted:
+            return info
+    return None
 
 
 def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
@@ -106,8 +109,11 @@ def variants(query: str) -> list[str]:
 
 def alternatives(*names: str) -> list[str]:
     """Return what agent files write to mean "the first of these that there is": `a, b` and `a | 'b'`."""
-    parts = (part.strip(" \t'\"") for name in names for part in re.split(r"[,|]", name))
-    return list(dict.fromkeys(part for part in parts if part))
+    found: dict[str, None] = {}
+    for part in re.split(r"[,|]", ",".join(names)):
+        found[part.strip(" \t'\"")] = None
+    found.pop("", None)
+    return list(found)
 
 
 def split_thinking(query: str) -> tuple[str, str | None]:
@@ -155,8 +161,11 @@ def _score(wanted: str, words: set[str], info: ModelInfo) -> float:
         return min(60.0 + 30.0 * len(wanted) / len(model), 99.0)
     if wanted in name:
         return 40.0 + 20.0 * len(wanted) / len(name)
-    places = (model, name, same_name(info.provider))
-    return 20.0 if words and all(any(word in place for place in places) for word in words) else 0.0
+    provider = same_name(info.provider)
+    for word in words:
+        if word not in model and word not in name and word not in provider:
+            return 0.0
+    return 20.0 if words else 0.0
 
 
 class OutOfScopeError(UsageError):
@@ -186,4 +195,8 @@ def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> ModelScope
     if not settings.scope_models:
         return ModelScope()
     wanted = {entry.lower() for entry in settings.enabled_models or ()}
-    return ModelScope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))
+    allowed = set()
+    for info in available:
+        if info.full_name.lower() in wanted:
+            allowed.add(info.full_name)
+    return ModelScope(tuple(sorted(allowed)))

@@ -33,6 +33,7 @@ from retinue.models.protocol import (
     Part,
     cache_mark,
     data_url,
+    joined_text,
     own,
     result_text,
     safe_id,
@@ -114,7 +115,7 @@ def _user(message: UserMessage, info: ModelInfo, shape: ChatShape) -> list[dict[
     if not parts:
         return []
     if all(isinstance(part, Text) for part in parts):
-        return [{"role": "user", "content": "\n".join(part.text for part in parts if isinstance(part, Text))}]
+        return [{"role": "user", "content": joined_text(parts)}]
     return [{"role": "user", "content": [_part(part, shape) for part in parts]}]
 
 
@@ -135,7 +136,7 @@ def _results(message: ToolMessage, info: ModelInfo, shape: ChatShape) -> list[di
     after: list[dict[str, Any]] = []
     for result in message.results:
         parts = visible(result.content, info)
-        text = "\n".join(part.text for part in parts if isinstance(part, Text))
+        text = joined_text(parts)
         files = [part for part in parts if isinstance(part, (Image, Document))]
         if files:
             kind = "Documents" if isinstance(files[0], Document) else "Images"

@@ -230,8 +230,7 @@ class ChatReader:
             last = None
             if self._details:
                 last = self._details[-1]
-            same = last is not None and all(last.get(key) == piece.get(key) for key in ("type", "index"))
-            if last is None or not same:
+            if last is None or last.get("type") != piece.get("type") or last.get("index") != piece.get("index"):
                 self._details.append(dict(piece))
                 continue
             for key, value in piece.items():
@@ -284,7 +283,7 @@ class ChatReader:
 def _output(usage: Any) -> Any:
     """Tokens that were written. xAI counts thinking beside `completion_tokens`, everyone else in
     it (litellm llms/xai/chat/transformation.py): the total tells which."""
-    spoken, total, prompt = (usage.get(key) for key in ("completion_tokens", "total_tokens", "prompt_tokens"))
+    spoken, total, prompt = usage.get("completion_tokens"), usage.get("total_tokens"), usage.get("prompt_tokens")
     thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
     numbers = all(isinstance(number, int) for number in (spoken, total, prompt, thought))
     if numbers and thought and total == prompt + spoken + thought:

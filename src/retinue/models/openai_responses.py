@@ -19,6 +19,7 @@ from retinue.models.protocol import (
     ModelInfo,
     ModelRequest,
     data_url,
+    joined_text,
     own,
     result_text,
     safe_id,
@@ -57,7 +58,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     parts = visible(result.content, info)
     output: Any = [_part(part) for part in parts]
     if all(isinstance(part, Text) for part in parts):
-        output = "\n".join(part.text for part in parts if isinstance(part, Text)) or result_text(result)
+        output = joined_text(parts) or result_text(result)
     return {"type": "function_call_output", "call_id": safe_id(result.call_id), "output": output}
 
 
@@ -277,15 +278,13 @@ class ResponsesReader:
         if kind == "response.completed":
             self._draft.stop = "end"
         elif kind == "response.incomplete":
-            self._incomplete((response.get("incomplete_details") or {}).get("reason"))
+            self._draft.stop = "length"
+            if (response.get("incomplete_details") or {}).get("reason") == "content_filter":
+                self._draft.stop = "refusal"
+                name = self._draft.info.full_name
+                self._draft.fail(Failure("refused", f"{name} stopped: its content filter stepped in."))
         else:
             self._draft.fail(from_error(self._wire, response.get("error") or {"message": kind}))
-
-    def _incomplete(self, reason: Any) -> None:
-        if reason == "content_filter":
-            name = self._draft.info.full_name
-            self._draft.fail(Failure("refused", f"{name} stopped: its content filter stepped in."))
-        self._draft.stop = "refusal" if reason == "content_filter" else "length"
 
     def _count(self, usage: Any) -> None:
         total, details = usage.get("input_tokens"), usage.get("input_tokens_details") or {}

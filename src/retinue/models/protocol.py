@@ -11,7 +11,7 @@ share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -115,8 +115,6 @@ UNSEEN = "[an image that this model cannot see]"
 UNREAD = "[{name}: a PDF that this model does not take as a file. Read it again to get its text.]"
 NOTHING = "(no output)"
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
 _STARTERS = frozenset({"Agent", "Task", "subagent", "dispatch_agent"})
 
 
@@ -179,15 +177,20 @@ def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
     return kept
 
 
+def joined_text(parts: Iterable[object]) -> str:
+    """Return the texts among the parts of a message, one a line."""
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
 def has_documents(request: ModelRequest) -> bool:
+    parts: list[Content] = []
     for message in request.messages:
-        if isinstance(message, UserMessage) and any(isinstance(part, Document) for part in message.content):
-            return True
-        if isinstance(message, ToolMessage):
-            contents = (result.content for result in message.results)
-            if any(isinstance(part, Document) for content in contents for part in content):
-                return True
-    return False
+        if isinstance(message, UserMessage):
+            parts += message.content
+        elif isinstance(message, ToolMessage):
+            for result in message.results:
+                parts += result.content
+    return any(isinstance(part, Document) for part in parts)
 
 
 def result_text(result: ToolResult) -> str:
@@ -200,8 +203,6 @@ def data_url(part: Image | Document) -> str:
 
 CACHE_WRITE_FACTOR = 1.25
 """What writing to a cache costs, relative to plain input, where the price list does not say."""
-
-
 LONG_WRITE_FACTOR = 2.0
 """What writing for an hour costs, relative to plain input (platform.claude.com prompt-caching)."""
 

@@ -119,8 +119,7 @@ class Providers:
 
     def configured(self) -> Iterator[Provider]:
         """Usable ones that the user set up: built-in with a key, then those of settings."""
-        names = [*BUILT_IN, *(name for name in self.described if name not in BUILT_IN)]
-        for name in names:
+        for name in dict.fromkeys((*BUILT_IN, *self.described)):
             provider = self.get(name)
             if provider is not None and provider.problem is None:
                 yield provider
@@ -128,24 +127,27 @@ class Providers:
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
         """Every model that can be named loosely: what the configured providers are known to have."""
-        found = []
+        found: list[ModelInfo] = []
         for provider in self.configured():
-            for info in self.models_of(provider):
-                found.append(info)
+            found += self.models_of(provider)
         return tuple(found)
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
         """Return what `provider` is known to offer: its own list, or the table's; and what settings add."""
-        known = provider.listed or tuple(
-            self.info(provider, info.id)
-            for info in known_models(provider.id)
-            # OpenAI's newer models use tools only through the Responses API: offered once, there.
-            if not (provider.id == "openai" and not provider.custom and wants_responses(info.id))
-        )
+        known = list(provider.listed)
+        if not known:
+            own = provider.id == "openai" and not provider.custom
+            for info in known_models(provider.id):
+                # OpenAI's newer models use tools only through the Responses API: offered once, there.
+                if not own or not wants_responses(info.id):
+                    known.append(self.info(provider, info.id))
         have = {info.id for info in known}
         prefix = f"{provider.id}/".lower()
-        named = (name[len(prefix) :] for name in self.settings.models if name.lower().startswith(prefix))
-        return known + tuple(self.info(provider, model) for model in named if model and model not in have)
+        for name in self.settings.models:
+            model = name[len(prefix) :]
+            if name.lower().startswith(prefix) and model and model not in have:
+                known.append(self.info(provider, model))
+        return tuple(known)
 
     def info(self, provider: Provider, model: str) -> ModelInfo:
         """Return what is known of a model of this provider, settings included. Never fails."""
@@ -237,10 +239,12 @@ class _Maker:
             problem=self._problem(bool(source), custom),
             notes=tuple(self.notes),
         )
-        listed = tuple(self._listed(made, item) for item in self.entry.get("models", ()))
-        if listed:
-            return made._replace(listed=tuple(info for info in listed if info.id))
-        return made
+        listed = []
+        for item in self.entry.get("models", ()):
+            info = self._listed(made, item)
+            if info.id:
+                listed.append(info)
+        return made._replace(listed=tuple(listed))
 
     def _address(self) -> tuple[str, bool]:
         """The address, and whether the environment's secrets may go there."""

@@ -48,7 +48,7 @@ _OBJECTIONS = (
     r"|only .*support"
 )
 _EFFORTS = (("reasoning_effort",), ("reasoning", "effort"), ("output_config", "effort"))
-_USUAL = ("low", "medium", "high")
+_USUAL = frozenset({"low", "medium", "high"})
 """What is tried when a refusal does not say which values are supported."""
 _GEMINI_LEVEL = ("generationConfig", "thinkingConfig", "thinkingLevel")
 
@@ -147,7 +147,7 @@ class Repairs:
                 return False
             refused.add(value)
             offered = _supported(refusal.said) or _USUAL
-            other = nearest(tuple(each for each in offered if each not in refused), value)
+            other = nearest(offered - refused, value)
             if other is None:
                 return False
             steps = self._steps.setdefault(place, {})
@@ -202,15 +202,14 @@ def _quoted(value: str, said: str) -> bool:
     return re.search(rf"['\"`]{re.escape(value)}['\"`]", said) is not None
 
 
-def _supported(said: str) -> tuple[str, ...]:
+def _supported(said: str) -> frozenset[str]:
     """Return the values that a refusal lists: "Supported values are: 'low', 'medium', and 'high'."."""
     found = re.search(
         r"(?:supported values|supported efforts|one of|please use|expected|allowed values)(.{0,160})", said
     )
     if found is None:
-        return ()
-    words = re.findall(r"[a-z]+", found[1])
-    return tuple(word for word in dict.fromkeys(words) if word in ORDER)
+        return frozenset()
+    return frozenset(ORDER).intersection(re.findall(r"[a-z]+", found[1]))
 
 
 def _named(name: str, refusal: RequestRefusal) -> bool:
@@ -223,12 +222,12 @@ def _named(name: str, refusal: RequestRefusal) -> bool:
     said = refusal.said
     if not re.search(_OBJECTIONS, said):
         return False
+    if any(other in said for other in _ALSO_CALLED.get(name, ())):
+        return True
     if name in ("include", "reasoning", "thinking"):
         field = rf"(?:['\"`]{name}[\w.\[\]]*['\"`]|\b{name}[.:\[]|parameters?:? {name}\b|\b{name} parameter|^{name}\b)"
-        return re.search(field, said) is not None or any(other in said for other in _ALSO_CALLED.get(name, ()))
-    if _plain(name) in _plain(said):
-        return True
-    return any(other in said for other in _ALSO_CALLED.get(name, ()))
+        return re.search(field, said) is not None
+    return _plain(name) in _plain(said)
 
 
 def _plain(text: str) -> str:

@@ -153,19 +153,20 @@ class Resolver:
 
     def _names_wrong_maker(self, name: str) -> bool:
         head, slash, model = name.partition("/")
-        provider = None
-        if slash:
-            provider = self.providers.get(head)
+        provider = self.providers.get(head) if slash else None
         return provider is not None and provider.problem is None and self._is_of_others(provider, model.strip())
 
     def _same_id(self, model: str) -> ModelInfo | None:
         wanted = same_name(model.strip())
-        return next((info for info in self.providers.models if wanted and same_name(info.id) == wanted), None)
+        for info in self.providers.models:
+            if wanted and same_name(info.id) == wanted:
+                return info
+        return None
 
     def _as_it_is(self, provider: Provider, model: str) -> ResolvedName:
         info = self.providers.info(provider, model)
-        described = any(key in self.providers.settings.models for key in (info.id, info.full_name))
-        if described or provider.listed or provider.local:
+        settings = self.providers.settings.models
+        if info.id in settings or info.full_name in settings or provider.listed or provider.local:
             return ResolvedName(info, provider)
         note = (
             f"{info.full_name} is not in the table of known models ({table_date()}): it is taken as it is, with a "

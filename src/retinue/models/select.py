@@ -251,8 +251,11 @@ class _Chooser:
         from retinue.models.names import load_scope
 
         entries = self.settings.enabled_models or ()
-        exact = [self.resolver.find(entry) for entry in entries if "/" in entry]
-        available = [*self.providers.models, *(found.info for found in exact if found is not None)]
+        available = list(self.providers.models)
+        for entry in entries:
+            exact = self.resolver.find(entry) if "/" in entry else None
+            if exact is not None:
+                available.append(exact.info)
         scope = load_scope(self.settings, available)
         if scope.permits(selection.info):
             return []
@@ -263,13 +266,12 @@ class _Chooser:
 
 def default_model(provider: str) -> str | None:
     """Return the model to use when only a key is given: the newest of the family for everyday work."""
-    words = DEFAULT_MODELS.get(provider)
-    known = [info.id for info in known_models(provider)]
-    if words is None:
-        if known:
-            return known[0]
-        return None
-    family = [model for model in known if all(word in model.replace(".", "-").split("-") for word in words)]
+    family = []
+    for info in known_models(provider):
+        if provider not in DEFAULT_MODELS:
+            return info.id
+        if set(DEFAULT_MODELS[provider]) <= set(info.id.replace(".", "-").split("-")):
+            family.append(info.id)
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 
 

@@ -19,7 +19,8 @@ model in words, and the tool's own check still holds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 COMBINED = ("allOf", "anyOf", "oneOf")
@@ -106,25 +107,27 @@ class _Folding:
     def fold(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """Return one object; what stands beside the alternatives wins over them."""
         self._left -= 1
-        schema = _resolved(schema, self._root)
-        out = {key: value for key, value in schema.items() if key not in COMBINED}
+        out = _resolved(schema, self._root)
+        alternatives = [(key, _list(out.pop(key, None))) for key in COMBINED]
         if depth > _REFERENCES:
             return out
-        for key in COMBINED:
-            members = [each for each in _list(schema.get(key)) if isinstance(each, Mapping)]
-            variants = [self.fold(node, depth + 1) for node in members if self._left > 0]
+        for key, members in alternatives:
+            variants = []
+            for member in members:
+                if isinstance(member, Mapping) and self._left > 0:
+                    variants.append(self.fold(member, depth + 1))
             if variants:
                 self._merge(out, key, variants)
         return out
 
     def _merge(self, out: dict[str, Any], key: str, variants: list[dict[str, Any]]) -> None:
         out["properties"] = _merged_properties(out, variants)
-        needs = []
-        for variant in variants:
-            needs.append([name for name in _list(variant.get("required")) if isinstance(name, str)])
+        needs = [_names(variant.get("required")) for variant in variants]
         if key == "allOf":
-            _require(out, [name for names in needs for name in names])
-            _forbid_unknown(out, variants)
+            _require(out, chain.from_iterable(needs))
+            # `additionalProperties: false` of one member would forbid what the others bring.
+            if any(variant.get("additionalProperties") is False for variant in variants):
+                out.setdefault("additionalProperties", False)
             return
         _require(out, [name for name in needs[0] if all(name in names for names in needs)])
         if sentence := _choice(key, needs):
@@ -145,21 +148,13 @@ def _merged_properties(out: Mapping[str, Any], variants: list[dict[str, Any]]) -
     return {**merged, **_properties(out)}
 
 
-def _require(out: dict[str, Any], names: list[str]) -> None:
-    required = [name for name in _list(out.get("required")) if isinstance(name, str)]
-    required += [name for name in names if name not in required]
-    required = [name for name in dict.fromkeys(required) if name in _properties(out)]
+def _require(out: dict[str, Any], names: Iterable[str]) -> None:
+    wanted = dict.fromkeys((*_names(out.get("required")), *names))
+    required = [name for name in wanted if name in _properties(out)]
     if required:
         out["required"] = required
     else:
         out.pop("required", None)
-
-
-def _forbid_unknown(out: dict[str, Any], variants: list[dict[str, Any]]) -> None:
-    """`additionalProperties: false` of one member would forbid what the others bring."""
-    others = [variant.get("additionalProperties") for variant in variants]
-    if any(other is False for other in others) and "additionalProperties" not in out:
-        out["additionalProperties"] = False
 
 
 def _choice(key: str, needs: list[list[str]]) -> str:
@@ -184,12 +179,15 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, A
             found = found.get(name) if isinstance(found, Mapping) and step else found
         if not isinstance(found, Mapping) or found is schema:
             found = {}
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        beside = dict(schema)
+        del beside["$ref"]
         properties = {**_properties(found), **_properties(beside)}
         schema = {**found, **beside}
         if properties:
             schema["properties"] = properties
-    return {key: value for key, value in schema.items() if key != "$ref"}
+    left = dict(schema)
+    left.pop("$ref", None)
+    return left
 
 
 # ------------------------------------------------------------------ the whole tree
@@ -225,7 +223,7 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
             if exclusive and plain in schema:
                 schema[key] = schema.pop(plain)
     if "required" in schema:
-        names = [name for name in _list(schema.pop("required")) if isinstance(name, str)]
+        names = _names(schema.pop("required"))
         if names:
             schema["required"] = list(dict.fromkeys(names))
     for key in COMBINED:
@@ -264,6 +262,10 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(found, Mapping):
         return found
     return {}
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in _list(value) if isinstance(name, str)]
 
 
 def _list(value: Any) -> list[Any]:

@@ -136,7 +136,8 @@ class WireModel:
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 for part in message.content:
-                    self._stale.update(mark for mark in (part.signature, getattr(part, "redacted", None)) if mark)
+                    self._stale.update((part.signature or "", getattr(part, "redacted", None) or ""))
+        self._stale.discard("")
         return len(self._stale) > before
 
     # ---------------------------------------------------------------- the exchange
@@ -163,7 +164,9 @@ class WireModel:
                     data = await response.read()
                 else:
                     absorb_rest(events, reader, draft)
-                    self._check_events(events, draft)
+                    if events.foreign and not draft.parts:
+                        # Words that are no events come from another kind of server, and would again.
+                        draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
                 response = await self._continued(request, response, reader, draft)
         except TransportError as error:
             draft.fail_unfinished(failures.from_transport(self._wire, error))
@@ -197,8 +200,10 @@ class WireModel:
                 response.close()
             failure = failures.from_status(self._wire, response.status, response.headers, text)
             if failure.kind == "authentication" and self._helper is not None and not renewed:
+                from retinue.models.keys import forget_key
+
                 renewed = True
-                self._forget_key()
+                forget_key(self._helper)
                 continue
             refusal = read_refusal(text, failure.message)
             if failure.kind == "invalid_request" and self.adapt(request, body, refusal):
@@ -206,11 +211,6 @@ class WireModel:
                 continue
             draft.fail(failure)
             return None
-
-    def _check_events(self, events: Events, draft: MessageDraft) -> None:
-        """Words that are no events come from another kind of server, and would again."""
-        if events.foreign and not draft.parts:
-            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
 
     async def _continued(
         self, request: ModelRequest, response: Response, reader: StreamReader, draft: MessageDraft
@@ -254,12 +254,6 @@ class WireModel:
             self._wire = replace(self._wire, key=key)
             self._headers = {**self._fixed_headers(key), **self._own_headers}
         return True
-
-    def _forget_key(self) -> None:
-        from retinue.models.keys import forget_key
-
-        assert self._helper is not None
-        forget_key(self._helper)
 
     # ---------------------------------------------------------------- small parts
     @property

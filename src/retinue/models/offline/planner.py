@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -66,8 +67,14 @@ def report(findings: Findings) -> str:
     if not findings.searchable:
         return f"{_CANNOT['talk']} {_REMEDY}"
     cannot = _CANNOT[findings.wish]
-    places = [_likely(findings), _further(findings)] if findings.ranked else [_nothing(findings)]
-    return "\n\n".join(part for part in [cannot, *places, _how(findings, cannot)] if part)
+    parts = []
+    if cannot:
+        parts.append(cannot)
+    if findings.ranked:
+        parts += _likely(findings), *_further(findings)
+    else:
+        parts.append(_nothing(findings))
+    return "\n\n".join([*parts, _how(findings, cannot)])
 
 
 def fill(schema: Mapping[str, Any], findings: Findings) -> dict[str, Any] | None:
@@ -91,21 +98,30 @@ def _likely(findings: Findings) -> str:
 def _reason(one: Ranked, findings: Findings) -> str:
     """Say where the words were: what can be checked, not how sure anyone is."""
     seen = findings.evidence.lines.get(one.path, {})
-    defined = [line_of(seen[number]) for number in sorted(number for _, number in one.best[:12])]
-    names = list(dict.fromkeys(f"`{line.name}`" for line in defined if line.kind in ("type", "function")))
+    names: dict[str, None] = {}
+    for number in sorted(number for _, number in one.best[:12]):
+        line = line_of(seen[number])
+        if line.kind in ("type", "function"):
+            names[f"`{line.name}`"] = None
     path = one.path.lower()
-    words = [term.word for term in findings.query.terms if any(len(s) > 2 and s in path for s in term.stems)]
+    words = []
+    for term in findings.query.terms:
+        if any(len(stem) > 2 and stem in path for stem in term.stems):
+            words.append(term.word)
     said = []
     if words:
         said.append(f"its path has {_listed(words)}")
     if names:
-        said.append(f"it defines {_listed(names[:3])}")
+        said.append(f"it defines {_listed(list(names)[:3])}")
     return f" ({'; '.join(said)})" if said else ""
 
 
 def _quotes(one: Ranked, evidence: SearchEvidence, most: int) -> list[str]:
     """Quote the best lines in file order. A line without a letter (a bracket) says nothing."""
-    seen = {number: text for number, text in evidence.lines.get(one.path, {}).items() if any(map(str.isalpha, text))}
+    seen = {}
+    for number, text in evidence.lines.get(one.path, {}).items():
+        if any(map(str.isalpha, text)):
+            seen[number] = text
     numbers = [number for _, number in one.best if number in seen] or sorted(seen)[:1]
     quotes = []
     for number in sorted(numbers[:most]):
@@ -120,13 +136,14 @@ def _quote(line: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _further(findings: Findings) -> str:
+def _further(findings: Findings) -> list[str]:
+    """Return the block about other files that are not far behind, if there are any."""
     first, *others = findings.ranked
-    lines = []
+    lines = ["Further places:"]
     for one in others[:PLACES]:
         if one.score >= 0.25 * first.score:
             lines += _quotes(one, findings.evidence, 1) or [f"- `{one.path}`"]
-    return "\n".join(["Further places:", *lines]) if lines else ""
+    return ["\n".join(lines)] if len(lines) > 1 else []
 
 
 def _nothing(findings: Findings) -> str:
@@ -140,7 +157,8 @@ def _nothing(findings: Findings) -> str:
 
 def _how(findings: Findings, cannot: str) -> str:
     parts = []
-    words = [*(_words(term) for term in findings.query.terms), *findings.query.exact]
+    words = [_words(term) for term in findings.query.terms]
+    words += findings.query.exact
     if words:
         parts.append(f"Searched for: {'; '.join(words)}.")
     if findings.cut:
@@ -171,7 +189,7 @@ def _object(schema: Mapping[str, Any], findings: Findings, one: Ranked) -> dict[
         value = _value(str(name), part if isinstance(part, Mapping) else {}, findings, one)
         if value is not None:
             filled[str(name)] = value
-    return filled if all(name in filled for name in schema.get("required") or ()) else None
+    return filled if filled.keys() >= set(schema.get("required") or ()) else None
 
 
 def _value(name: str, schema: Mapping[str, Any], findings: Findings, one: Ranked) -> Any:
@@ -204,7 +222,12 @@ def _array(schema: Mapping[str, Any], findings: Findings) -> list[Any] | None:
     places = findings.ranked[: min(PLACES, int(schema.get("maxItems") or PLACES))]
     if items.get("type") == "string":
         return [one.path for one in places]
-    return [filled for one in places if (filled := _object(items, findings, one))] or None
+    found = []
+    for one in places:
+        filled = _object(items, findings, one)
+        if filled:
+            found.append(filled)
+    return found or None
 
 
 INFO = ModelInfo(
@@ -251,7 +274,7 @@ def decide(request: ModelRequest) -> str | list[ToolCall]:
     situation = read(request.messages)
     toolbox = Toolbox.of(() if request.tool_choice == "none" else request.tools)
     query = Query.of(situation.task)
-    evidence = gather([pair for turn in situation.turns for pair in turn], toolbox, query)
+    evidence = gather(chain.from_iterable(situation.turns), toolbox, query)
     ranked = Ranking(query, evidence).rank()
     findings = Findings(query, evidence, ranked, situation.wish, situation.last_call)
     if findings.searchable and not situation.last_call:
@@ -282,7 +305,7 @@ def _final(request: ModelRequest, situation: Situation, findings: Findings, tool
     offered = next((spec for spec in request.tools if spec.ends_run or spec.name == "submit_result"), None)
     if offered is None or request.tool_choice == "none":
         return report(findings)
-    refused = any(call.name == offered.name for turn in situation.turns for call, _ in turn)
+    refused = any(call.name == offered.name for call, _ in chain.from_iterable(situation.turns))
     filled = None if refused else fill(offered.parameters, findings)
     if filled is None:
         return f"{_NO_SCHEMA}\n\n{report(findings)}"

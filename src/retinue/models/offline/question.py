@@ -31,7 +31,9 @@ VOCABULARY: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("vocabula
 PATTERNS = {name: re.compile(pattern) for name, pattern in VOCABULARY["patterns"].items()}
 _STOP = frozenset(VOCABULARY["stop"].split())
 _UNCHANGED = frozenset(VOCABULARY["unchanged"].split())
-_IRREGULAR = {form: word for word, forms in VOCABULARY["irregular"].items() for form in forms.split()}
+_IRREGULAR: dict[str, str] = {}
+for _word, _forms in VOCABULARY["irregular"].items():
+    _IRREGULAR |= dict.fromkeys(_forms.split(), _word)
 
 MOST_TERMS = 8
 LONG_TASK = 60
@@ -44,10 +46,9 @@ SYNONYM = 0.5
 _TASK = re.compile(r"(?im)^#{0,6}[ \t]*your task(?: \(below\))?:?[ \t]*$|^task:[ \t]*")
 _CLOSING_TAG = re.compile(r"</([a-z][\w-]*)>")
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]?")
-_ACTIONS, _JUDGEMENTS = (VOCABULARY[name].replace("\n", "") for name in ("actions", "judgements"))
 _POLITE = r"(?i)^\W*(?:please |can you |could you |now |then )*"
-_ACT = re.compile(rf"{_POLITE}(?:{_ACTIONS})\b")
-_JUDGE = re.compile(rf"{_POLITE}(?:{_JUDGEMENTS})\b")
+_ACT = re.compile(_POLITE + "(?:" + VOCABULARY["actions"].replace("\n", "") + r")\b")
+_JUDGE = re.compile(_POLITE + "(?:" + VOCABULARY["judgements"].replace("\n", "") + r")\b")
 
 _QUOTED = re.compile(r"`([^`\n]{2,120})`|\"([^\"\n]{2,120})\"|(?<!\w)'([^'\n]{2,120})'(?!\w)")
 _IDENTIFIER = re.compile(
@@ -87,7 +88,11 @@ class Term(Struct, frozen=True):
         written without a break (`cookiejar`) still name their parts."""
         if part in self.stems:
             return self.stems[part]
-        return max((0.7 * weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in part), default=0.0)
+        best = 0.0
+        for stem, weight in self.stems.items():
+            if len(stem) > 4 and stem in part:
+                best = max(best, 0.7 * weight)
+        return best
 
 
 class Query(Struct, frozen=True):
@@ -99,14 +104,16 @@ class Query(Struct, frozen=True):
     @classmethod
     def of(cls, task: str) -> Query:
         text = " ".join(task.split())
-        exact = [next(filter(None, found.groups())).strip() for found in _QUOTED.finditer(text)]
-        exact += [found.group() for found in _IDENTIFIER.finditer(text)]
-        exact = [item.removesuffix("()") for item in exact]
+        exact: dict[str, None] = {}
+        for found in (*_QUOTED.finditer(text), *_IDENTIFIER.finditer(text)):
+            item = (found[found.lastindex or 0]).strip().removesuffix("()")
+            if len(item) > 3:
+                exact[item] = None
         places = [found.group().rstrip(".,;:") for found in _FOLDERS.finditer(text)]
         return cls(
             text=text,
             terms=_terms(_words(_FOLDERS.sub(_words_of_path, text))),
-            exact=tuple(dict.fromkeys(item for item in exact if len(item) > 3))[:4],
+            exact=tuple(exact)[:4],
             places=tuple(dict.fromkeys(places))[:4],
         )
 
@@ -123,7 +130,11 @@ def read(messages: Sequence[Message]) -> Situation:
             waiting = message.tool_calls
         elif isinstance(message, ToolMessage):
             results = {result.call_id: result for result in message.results}
-            turns.append(tuple((call, results[call.id]) for call in waiting if call.id in results))
+            turn = []
+            for call in waiting:
+                if call.id in results:
+                    turn.append((call, results[call.id]))
+            turns.append(tuple(turn))
             waiting = ()
         elif not isinstance(message, UserMessage):
             continue
@@ -146,8 +157,13 @@ def the_question(task: str) -> str:
     """Return the task, or of a long one the sentences that ask for something."""
     if len(task.split()) <= LONG_TASK:
         return task.strip()[:LONGEST_TASK]
-    sentences = [found.group().strip() for found in _SENTENCE.finditer(task)]
-    asking = [text for text in sentences if text.endswith(("?", "？")) or PATTERNS["asks"].match(text)]
+    sentences = []
+    asking = []
+    for found in _SENTENCE.finditer(task):
+        text = found.group().strip()
+        sentences.append(text)
+        if text.endswith(("?", "？")) or PATTERNS["asks"].match(text):
+            asking.append(text)
     words = " ".join(asking or sentences).split()
     return " ".join(words[:LONG_TASK])[:LONGEST_TASK]
 
@@ -244,7 +260,7 @@ def _terms(words: list[str]) -> tuple[Term, ...]:
             if len(before) > 2 and before not in _STOP:
                 # "host name" is also written hostname.
                 stems[stem(before + word)] = 1.0
-            stems |= {other: SYNONYM for other in _synonyms(root) if other not in stems}
+            stems = stems | dict.fromkeys(_synonyms(root), SYNONYM) | stems
             chosen[root] = Term(word, stems, root in _weak_stems())
         before = word
     strongest = sorted(chosen.values(), key=lambda term: term.weak)[:MOST_TERMS]
@@ -255,8 +271,10 @@ def _synonyms(root: str) -> list[str]:
     known = _synonyms_by_stem()
     # A long word of another language: Authentifizierung.
     if root not in known and len(root) >= 9:
-        root = next((other for other in known if len(other) >= 7 and root.startswith(other[:7])), root)
-        return [root, *known.get(root, [])]
+        for other in known:
+            if len(other) >= 7 and root.startswith(other[:7]):
+                return [other, *known[other]]
+        return [root]
     return known.get(root, [])
 
 
@@ -270,6 +288,6 @@ def _synonyms_by_stem() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for group in VOCABULARY["synonyms"]:
         members = list(dict.fromkeys(stem(word) for word in group.split()))
-        for node in members:
-            found.setdefault(node, []).extend(other for other in members if other != node)
+        for place, member in enumerate(members):
+            found.setdefault(member, []).extend(members[:place] + members[place + 1 :])
     return found

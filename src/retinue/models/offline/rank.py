@@ -58,22 +58,31 @@ class Ranking:
         self._matches: list[dict[str, float]] = [{} for _ in query.terms]
         self.paths = {path: self._match_path(path) for path in evidence.paths}
         sources = [path for path in evidence.paths if kind_of(path) in ("source", "facade")] or list(evidence.paths)
-        self.rarity = [_rarity(evidence.having.get(i, 0), evidence.total_files) for i in range(len(query.terms))]
-        self.path_rarity = [
-            _rarity(sum(1 for path in sources if self.paths[path][i]), len(sources)) for i in range(len(query.terms))
-        ]
-        self.weights = [self._weight(i) for i in range(len(query.terms))]
-        total = sum(self.weights) or 1.0
-        self.weights = [weight / total for weight in self.weights]
-        mass = sum(weight * rarity for weight, rarity in zip(self.weights, self.rarity, strict=True)) or 1.0
+        self.rarity: list[float] = []
+        self.path_rarity: list[float] = []
+        weights = []
+        for index in range(len(query.terms)):
+            having = sum(bool(self.paths[path][index]) for path in sources)
+            self.path_rarity.append(_rarity(having, len(sources)))
+            self.rarity.append(_rarity(evidence.having.get(index, 0), evidence.total_files))
+            weights.append(self._weight(index))
+        total = sum(weights) or 1.0
+        self.weights = [weight / total for weight in weights]
+        mass = _dot(self.weights, self.rarity) or 1.0
         self.shares = [weight * rarity / mass for weight, rarity in zip(self.weights, self.rarity, strict=True)]
-        places = [place.removeprefix("./").strip("/") for place in query.places]
-        self.named = {path for path in evidence.paths if any(f"/{place}/" in f"/{path}/" for place in places)}
+        self.named: set[str] = set()
+        for place in query.places:
+            folder = "/" + place.removeprefix("./").strip("/") + "/"
+            self.named.update(path for path in evidence.paths if folder in f"/{path}/")
 
     def rank(self) -> list[Ranked]:
         """Return the files that have anything to do with the question, best first."""
-        ranked = [self._score(path) for path in self.evidence.paths]
-        return sorted((one for one in ranked if one.score > 0), key=lambda one: (-one.score, one.path))
+        ranked = []
+        for path in self.evidence.paths:
+            one = self._score(path)
+            if one.score > 0:
+                ranked.append(one)
+        return sorted(ranked, key=lambda one: (-one.score, one.path))
 
     def _weight(self, index: int) -> float:
         if self.evidence.having and not self.evidence.having.get(index):
@@ -95,7 +104,7 @@ class Ranking:
             score += weight * DEFINED * _saturate(found.defined[index], 1.0) * self.rarity[index]
             score += weight * TEXT * _saturate(count, half) * self.rarity[index]
             covered += self.shares[index] * min(1.0, max(in_path[index], found.defined[index], count / 2))
-        if sum(1 for hit in in_path if hit) > 1:
+        if len(in_path) - in_path.count(0.0) > 1:
             hits = zip(self.weights, in_path, self.path_rarity, strict=True)
             score += SEVERAL_IN_PATH * sum(weight * hit * rarity for weight, hit, rarity in hits)
         score += SEVERAL_IN_NAME * found.in_name + SEVERAL_IN_LINE * found.in_line
@@ -111,7 +120,10 @@ class Ranking:
         found = FileMatches([0.0] * count, [0.0] * count)
         for number, text in lines.items():
             line = line_of(text)
-            exact = max((_exactness(wanted, line) for wanted in self.query.exact if wanted in text), default=0.0)
+            exact = 0.0
+            for wanted in self.query.exact:
+                if wanted in text:
+                    exact = max(exact, _exactness(wanted, line))
             found.exact = max(found.exact, exact)
             hits = self._match(stems_of(text))
             if line.kind == "import" or not (exact or any(hits)):
@@ -130,7 +142,7 @@ class Ranking:
             return 0.0
         value = KIND[line.kind] * (0.5 if line.nested else 1.0)
         parts = subwords(line.name)
-        known = sum(1 for part in parts if any(self._match((stem(part),))))
+        known = sum(any(self._match((stem(part),))) for part in parts)
         value *= 0.4 + 0.6 * known / max(1, len(parts))
         found.defined = [max(one, hit * value) for one, hit in zip(found.defined, hits, strict=True)]
         together = self._together(hits)
@@ -138,7 +150,7 @@ class Ranking:
         return together * (1 + value) + 0.2
 
     def _together(self, hits: list[float]) -> float:
-        return sum(share * hit for share, hit in zip(self.shares, hits, strict=True))
+        return _dot(self.shares, hits)
 
     def _match(self, parts: Iterable[str]) -> list[float]:
         """Return for each term how well the best of some stems stands for it."""
@@ -162,6 +174,10 @@ class Ranking:
         for part, weight in zip([base, *reversed(folders)], weights, strict=False):
             best = [max(one, weight * hit) for one, hit in zip(best, self._match(stems_of(part)), strict=True)]
         return best
+
+
+def _dot(left: list[float], right: list[float]) -> float:
+    return sum(one * other for one, other in zip(left, right, strict=True))
 
 
 def _exactness(wanted: str, line: Line) -> float:

@@ -22,7 +22,9 @@ from retinue.models.offline.source import KEYWORDS, asked_kinds
 
 Kind = Literal["grep", "find", "read", "ls"]
 
-_NAMES: dict[str, Kind] = {name: kind for kind, names in VOCABULARY["tools"].items() for name in names.split()}
+_NAMES: dict[str, Kind] = {}
+for _kind, _names in VOCABULARY["tools"].items():
+    _NAMES |= dict.fromkeys(_names.split(), _kind)
 _MODES = {"content": ("content", "lines"), "count": ("count",)}
 
 
@@ -36,7 +38,8 @@ class SearchTool(Struct, frozen=True):
         for name, value in wanted.items():
             own, schema = self._parameter(name)
             if name == "mode":
-                value = next((mode for mode in schema.get("enum") or [value] if mode in _MODES[value]), None)
+                modes = [mode for mode in schema.get("enum") or [value] if mode in _MODES[value]]
+                value = modes[0] if modes else None
             if own and value is not None:
                 found[own] = value
         return found
@@ -142,7 +145,9 @@ def widen(query: Query, toolbox: Toolbox, evidence: SearchEvidence) -> list[Want
     """Return the calls after a survey that found nothing: nothing but the plainest words."""
     wanted: list[Wanted] = []
     if toolbox.grep:
-        plain = dict.fromkeys(form for term in query.terms for form in (term.word, next(iter(term.stems))))
+        plain: dict[str, None] = {}
+        for term in query.terms:
+            plain |= dict.fromkeys((term.word, next(iter(term.stems))))
         wanted += [(toolbox.grep, {"pattern": re.escape(form)}) for form in list(plain)[:8]]
     if toolbox.ls:
         wanted += [(toolbox.ls, {"path": folder}) for folder in evidence.folders[:24]]

@@ -68,7 +68,11 @@ class Line(Struct, frozen=True):
 
 def asked_kinds(task: str) -> frozenset[FileKind]:
     """Return the kinds of files that a task is about."""
-    return frozenset(kind for kind, pattern in VOCABULARY["asked"].items() if re.search(pattern, task, re.IGNORECASE))
+    found = set()
+    for kind, pattern in VOCABULARY["asked"].items():
+        if re.search(pattern, task, re.IGNORECASE):
+            found.add(kind)
+    return frozenset(found)
 
 
 def weight_of(path: str, asked: frozenset[FileKind]) -> float:
@@ -101,8 +105,9 @@ def kind_of(path: str) -> FileKind:
     if PATTERNS["history"].fullmatch(base) and not source:
         return "history"
     kind: FileKind
+    lowered = [folder.lower() for folder in folders]
     for kind, names in VOCABULARY["folders"].items():
-        if not set(names.split()).isdisjoint(folder.lower() for folder in folders):
+        if not set(names.split()).isdisjoint(lowered):
             if kind == "docs" and source:
                 return "script"
             if kind != "generated" or not source or "src" not in folders:
