@@ -109,7 +109,8 @@ class Field:
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute
-        self.name = self.name or camel(attribute)
+        first, *rest = attribute.split("_")
+        self.name = self.name or first + "".join(word.capitalize() for word in rest)
         self.variables = (f"RETINUE_{attribute.upper()}", *self.variables)
 
     def __get__(self, instance: object | None, owner: type | None = None) -> Any:
@@ -149,11 +150,6 @@ def setting(
     return cast(T, field)
 
 
-def camel(attribute: str) -> str:
-    first, *rest = attribute.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 class Values:
     """Base of `Settings`: values that cannot be changed, and where each came from."""
 
@@ -170,7 +166,10 @@ class Values:
     @classmethod
     def table(cls) -> Iterator[Field]:
         """Every declared setting, in the order of the table."""
-        return (field for part in cls.__mro__ for field in vars(part).values() if isinstance(field, Field))
+        for part in cls.__mro__:
+            for field in vars(part).values():
+                if isinstance(field, Field):
+                    yield field
 
     def origin(self, attribute: str) -> Origin:
         found: Origin = self.__dict__["_origins"].get(attribute, DEFAULT)
@@ -178,9 +177,10 @@ class Values:
 
     def replace(self, **values: Any) -> Self:
         """A copy with some values changed, as flags do."""
-        own = {key: value for key, value in self.__dict__.items() if key != "_origins"}
+        own = dict(self.__dict__)
+        origins = own.pop("_origins")
         flags = {key: Origin("flag", key) for key in values}
-        return type(self)({**own, **values}, {**self.__dict__["_origins"], **flags})
+        return type(self)({**own, **values}, {**origins, **flags})
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"settings cannot be changed in place; use replace({name}=…)")
@@ -194,4 +194,5 @@ class Values:
 
     def __repr__(self) -> str:
         # Values of `providers` can hold a key someone wrote into a file: names only.
-        return f"{type(self).__name__}({', '.join(sorted(k for k in self.__dict__ if k != '_origins'))})"
+        names = sorted(self.__dict__.keys() - {"_origins"})
+        return f"{type(self).__name__}({', '.join(names)})"

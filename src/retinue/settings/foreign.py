@@ -1,7 +1,8 @@
-"""The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written. Each
-has a table of the settings that Retinue has, too; what else stands in it is reported by `retinue
-settings list` and `retinue doctor`, so that nobody takes it to count. `read_object` reads any JSON
-object that a person may have damaged; it never raises and never creates anything.
+"""The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written.
+
+Each has a table of the settings that Retinue also has. `retinue settings list` and `retinue doctor`
+report what else stands in a file, so that nobody expects it to have an effect. `read_object` reads any
+JSON object that a person may have damaged; it never raises and never creates anything.
 """
 
 from __future__ import annotations
@@ -197,9 +198,12 @@ def opened(data: Mapping[str, Any], takes: Mapping[str, Taken], prefix: str = ""
 
 
 def _nearest(levels: list[str], name: str) -> str:
-    """The nearest file of that name; where there is none, the place for one."""
-    places = [f"{level}/{name}" for level in levels]
-    return next(filter(os.path.isfile, places), places[0])
+    """Return the nearest file of that name; where there is none, the place for one."""
+    for level in levels:
+        path = f"{level}/{name}"
+        if os.path.isfile(path):  # noqa: PTH113 (at every start)
+            return path
+    return f"{levels[0]}/{name}"
 
 
 def _read_yaml(path: Path) -> JsonObject:

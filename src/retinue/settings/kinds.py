@@ -172,8 +172,12 @@ class Items:
     def read(self, value: Any, at: str, complain: Complain) -> Any:
         if not isinstance(value, list):
             return _drop(at, self.accepts, complain)
-        read = [self.kind.read(entry, f"{at}[{index}]", complain) for index, entry in enumerate(value)]
-        return tuple(item for item in read if item is not DROPPED)
+        kept = []
+        for index, entry in enumerate(value):
+            item = self.kind.read(entry, f"{at}[{index}]", complain)
+            if item is not DROPPED:
+                kept.append(item)
+        return tuple(kept)
 
 
 class Either:

@@ -51,15 +51,6 @@ def raw_value(field: Field, text: str) -> Any:
     return _json(text)
 
 
-def variable_of(field: Field, environment: Mapping[str, str]) -> str | None:
-    """The variable that sets `field`: the first of its names that is there and not empty."""
-    for name in field.variables:
-        value = environment.get(name, "").strip()
-        if value and not (field.attribute == "model" and value == "inherit"):
-            return name
-    return None
-
-
 def _json(text: str) -> Any:
     import orjson
 
@@ -148,12 +139,11 @@ class Loaded:
 
     def explain(self, name: str) -> Explanation:
         field = _field(name)
-        said = tuple(
-            (layer.origin, layer.names[field.attribute], layer.values[field.attribute])
-            for layer in self.layers
-            if field.attribute in layer.values
-        )
-        return Explanation(field, self.get(name), self.settings.origin(field.attribute), said)
+        said = []
+        for layer in self.layers:
+            if field.attribute in layer.values:
+                said.append((layer.origin, layer.names[field.attribute], layer.values[field.attribute]))
+        return Explanation(field, self.get(name), self.settings.origin(field.attribute), tuple(said))
 
 
 def load_settings(
@@ -176,7 +166,9 @@ def load_settings(
         elif file.data:
             layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
     layers += _read_environment(env, problems)
-    layers += _read_flags(flags or {}, problems)
+    for name, raw in (flags or {}).items():
+        layers.append(Read(Origin("flag", name)))
+        _take(layers[-1], _field(name), None, raw, problems)
     return Loaded(tuple(layers), tuple(problems), tuple(unknown), tuple(unused))
 
 
@@ -194,12 +186,15 @@ def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
     the repository's root and never the user's own; `cwd`'s when there is none."""
     own = str(_absolute(retinue_home(environment)))
     levels = project_levels(str(_absolute(cwd)))
-    places = [os.path.join(level, ".retinue") for level in levels]  # noqa: PTH118
-    for place in places:
-        files = (os.path.join(place, name) for name in (FILE, LOCAL_FILE))  # noqa: PTH118
-        if place != own and any(map(os.path.exists, files)):
-            return Path(place)
-    return Path(places[-1] if places[-1] != own else places[0])
+    for level in levels:
+        place = os.path.join(level, ".retinue")  # noqa: PTH118 (at every start, for every folder upward)
+        if place == own:
+            continue
+        for name in (FILE, LOCAL_FILE):
+            if os.path.exists(os.path.join(place, name)):  # noqa: PTH110, PTH118
+                return Path(place)
+    last = Path(levels[-1], ".retinue")
+    return last if str(last) != own else Path(levels[0], ".retinue")
 
 
 def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
@@ -274,9 +269,15 @@ def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
             name = f"{prefix}{key}"
             if name in fields() and name in groups() and isinstance(value, dict):
                 # An object of its own that shares its name with a group: `hooks`.
-                inner = {k: v for k, v in value.items() if f"{name}.{k}" in spellings()}
+                inner: dict[str, Any] = {}
+                rest: dict[str, Any] = {}
+                for part, each in value.items():
+                    if f"{name}.{part}" in spellings():
+                        inner[part] = each
+                    else:
+                        rest[part] = each
                 walk(f"{name}.", inner)
-                found.append((name, {k: v for k, v in value.items() if k not in inner}))
+                found.append((name, rest))
             elif name in groups() and isinstance(value, dict):
                 walk(f"{name}.", value)
             else:
@@ -291,21 +292,17 @@ def _read_environment(environment: Mapping[str, str], problems: list[SettingsPro
         return []
     from retinue.settings.suggest import explain_variables
 
-    problems += [SettingsProblem("environment", *told) for told in explain_variables(environment).items()]
+    for name, why in explain_variables(environment).items():
+        problems.append(SettingsProblem("environment", name, why))
     layers = []
     for field in fields().values():
-        variable = variable_of(field, environment)
-        if variable is not None:
-            layers.append(Read(Origin("environment", variable)))
-            _take(layers[-1], field, None, raw_value(field, environment[variable]), problems)
-    return layers
-
-
-def _read_flags(flags: Mapping[str, Any], problems: list[SettingsProblem]) -> list[Read]:
-    layers = []
-    for name, raw in flags.items():
-        layers.append(Read(Origin("flag", name)))
-        _take(layers[-1], _field(name), None, raw, problems)
+        # The first of its variables that is there and not empty counts.
+        for variable in field.variables:
+            value = environment.get(variable, "").strip()
+            if value and not (field.attribute == "model" and value == "inherit"):
+                layers.append(Read(Origin("environment", variable)))
+                _take(layers[-1], field, None, raw_value(field, environment[variable]), problems)
+                break
     return layers
 
 
@@ -337,8 +334,10 @@ def settings_signature(cwd: Path, environment: Mapping[str, str]) -> Signature:
     """Changes whenever one of the files does that count from `cwd`, comes or goes; and when
     consent to what they bring is given or taken. Take it before reading them."""
     files = [foreign.path for foreign in foreign_files(cwd, environment)]
-    files += [str(path) for _, path in settings_files(cwd, environment)]
-    return tuple((path, _state(path)) for path in (*files, str(retinue_home(environment) / "trust.json")))
+    for _, path in settings_files(cwd, environment):
+        files.append(str(path))
+    files.append(str(retinue_home(environment) / "trust.json"))
+    return tuple((path, _state(path)) for path in files)
 
 
 def _state(path: str) -> tuple[int, ...] | None:

@@ -91,8 +91,11 @@ def _is_of(root: Path, log: Path, word: str) -> bool:
         return True
     finally:
         connection.close()
-    projects = [repository_root(Path(folder)) or Path(folder) for (folder,) in folders]
-    return next((project == root for project in projects if encode_folder(str(project)) == word), True)
+    for (folder,) in folders:
+        project = repository_root(Path(folder)) or Path(folder)
+        if encode_folder(str(project)) == word:
+            return project == root
+    return True
 
 
 def private_folder(path: Path) -> Path:

@@ -99,7 +99,9 @@ _MARKS = "RETINUE_RUN_"
 
 def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     """Return a sentence for each variable that begins like those of Retinue and has no effect, by its name."""
-    known = {variable for field in fields().values() for variable in field.variables} | OTHER_VARIABLES
+    known = set(OTHER_VARIABLES)
+    for field in fields().values():
+        known.update(field.variables)
     retired = {f"RETINUE_{_underscored(name)}": why for name, why in RETIRED.items()}
     told: dict[str, str] = {}
     for name in environment:

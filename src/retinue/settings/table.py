@@ -360,4 +360,7 @@ def find(name: str) -> Field | None:
     """The setting of that name, alias or attribute."""
     if name in spellings():
         return spellings()[name][0]
-    return next((field for field in fields().values() if field.attribute == name), None)
+    for field in fields().values():
+        if field.attribute == name:
+            return field
+    return None

@@ -117,10 +117,6 @@ _SERVER = Record(
 )
 
 
-def _after_edit(enabled: Any) -> Any:
-    return "main" if enabled else "off"
-
-
 # fmt: off
 class LanguageSettings(Values):
     lsp_servers: Mapping[str, Mapping[str, Any]] = setting(
@@ -143,7 +139,7 @@ class LanguageSettings(Values):
     )
     lsp_diagnostics_after_edit: Literal["off", "main", "all"] = setting(
         "main", Choice("off", "main", "all"), name="lsp.diagnosticsAfterEdit", section="language servers",
-        applies="next run", aliases=(Alias("lsp.hook.enabled", _after_edit, Flag()),),
+        applies="next run", aliases=(Alias("lsp.hook.enabled", {True: "main", False: "off"}.get, Flag()),),
         doc="Whose edits are followed by what language servers find wrong with the file: nobody's, those of agents "
         "that no other agent started, or those of all agents that may ask language servers.",
     )
@@ -208,7 +204,7 @@ class ServerSettings(Values):
     )
     mcp_claude_servers: bool = setting(
         True, Flag(), name="mcp.claudeServers", section="servers", applies="next run",
-        doc="Use the servers of your ~/.claude.json, too.",
+        doc="Also use the servers of your ~/.claude.json.",
     )
     tool_search_mode: Literal["auto", "always", "never"] = setting(
         "auto", Choice("auto", "always", "never"), name="toolSearch.mode", section="servers", applies="next run",
