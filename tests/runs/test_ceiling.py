@@ -143,7 +143,7 @@ def test_a_ceiling_that_cannot_be_read_lets_nothing_be_changed(data):
 
 def test_a_ceiling_is_read_as_it_was_said():
     made = Ceiling(denied=("Bash",), servers=("db",))
-    assert Ceiling.read(made.said()) == made
+    assert Ceiling.read(made.as_dict()) == made
 
 
 TOOLS = st.lists(

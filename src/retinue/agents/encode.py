@@ -357,7 +357,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
     "model.temperature": _said(lambda spec: spec.model.temperature),
     "max_turns": _said(lambda spec: spec.max_turns),
     "timeout_seconds": _timeout,
-    "budget": _said(lambda spec: spec.budget.said() or None if spec.budget else None),
+    "budget": _said(lambda spec: spec.budget.as_dict() or None if spec.budget else None),
     "prompt_mode": _said(lambda spec: spec.prompt_mode, "replace"),
     "initial_prompt": _said(lambda spec: spec.initial_prompt),
     "inherit_context": _said(lambda spec: spec.inherit_context),

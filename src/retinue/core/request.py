@@ -25,7 +25,7 @@ class Ceiling(Struct, frozen=True):
     servers: tuple[str, ...] | None = None
     """The only configured MCP servers it may use; None for all."""
 
-    def said(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return this ceiling as the log keeps it."""
         return {"readonly": self.readonly, "denied": self.denied, "servers": self.servers}
 

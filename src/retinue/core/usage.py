@@ -41,7 +41,7 @@ class Budget(Struct, frozen=True, kw_only=True):
             values[name] = None if value is None else _amount(value, f"{where}.{key}", name in ("usd", "seconds"))
         return cls(**values)
 
-    def said(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, float]:
         """Return the amounts that are limited, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 

@@ -67,13 +67,13 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "model": request.model,
         "thinking": request.thinking,
         "limits": dict(request.limits),
-        **({"budget": request.budget.said()} if request.budget is not None else {}),
+        **({"budget": request.budget.as_dict()} if request.budget is not None else {}),
         "pinned": sorted(request.pinned),
         "schema": request.schema,
         # Plan mode may end with a yes to the plan; what else made the run read-only stays.
         "permission_mode": "plan" if launch.mode == "plan" else request.permission_mode,
         "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
-        **({"ceiling": request.ceiling.said()} if request.parent_id is not None else {}),
+        **({"ceiling": request.ceiling.as_dict()} if request.parent_id is not None else {}),
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
@@ -126,7 +126,7 @@ def request_of(
         spec = msgspec.convert(first.spec, AgentSpec)
     except ValueError as error:
         raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
-    spent = {**(options.get("budget") or {}), **(budget.said() if budget is not None else {})}
+    spent = {**(options.get("budget") or {}), **(budget.as_dict() if budget is not None else {})}
     pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
     if limits is not None:
         pinned.add("limits")

@@ -59,7 +59,7 @@ def rights_of(me: RunNode, request: RunRequest) -> dict[str, Any]:
     # Patterns can only be checked while their run exists; without it the job may change nothing.
     if bounds_below(launch):
         ceiling = replace(ceiling, readonly=True)
-    return {"ceiling": ceiling.said(), "mode": launch.mode}
+    return {"ceiling": ceiling.as_dict(), "mode": launch.mode}
 
 
 def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
