@@ -7,7 +7,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from retinue.faces.tui import frame as keys
-from retinue.faces.tui.frame import DARK, LIGHT, THEMES, named, wants_motion
+from retinue.faces.tui.frame import DARK, LIGHT, THEMES, theme_for, wants_motion
 
 
 def _ratio(one: str, other: str) -> float:
@@ -44,7 +44,7 @@ def test_every_colour_can_be_read_on_every_ground(theme: Theme, colour: str) -> 
     ],
 )
 def test_the_theme_follows_the_terminal(choice: str, environment: dict[str, str], theme: Theme) -> None:
-    assert named(choice, environment) is theme
+    assert theme_for(choice, environment) is theme
 
 
 def test_motion_can_be_switched_off() -> None:

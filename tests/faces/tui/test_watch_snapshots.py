@@ -29,7 +29,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, 
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
-from retinue.faces.tui import frame as theme
+from retinue.faces.tui.frame import use_colours
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import Fleet, Look
 from retinue.faces.tui.board.viewer import Moment
@@ -73,7 +73,7 @@ class Still(App[None]):
         for each in theme.THEMES:
             self.register_theme(each)
         self.theme = self.look.name
-        theme.use(self.look)
+        use_colours(self.look)
 
 
 def busy() -> Story:

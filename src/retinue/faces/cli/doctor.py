@@ -32,7 +32,7 @@ from retinue.faces.cli.project import add_where, folder, write_values
 from retinue.faces.text import clean, plural
 from retinue.models.keys import environment as process_environment
 from retinue.models.providers import Providers
-from retinue.models.select import ModelSelection, select_model
+from retinue.models.select import select_model
 
 if TYPE_CHECKING:
     from retinue.settings.load import Loaded
@@ -272,6 +272,9 @@ def _short(path: Path) -> str:
 
 
 def models(installation: Installation) -> Iterator[Row]:
+    from retinue.http.transport import Transport
+    from retinue.models.build import build_model
+
     settings = installation.loaded.settings
     configured = list(Providers(settings, installation.environment).configured())
     for provider in configured:
@@ -291,23 +294,13 @@ def models(installation: Installation) -> Iterator[Row]:
         remedy = "Set a key, such as ANTHROPIC_API_KEY, or describe a server under `providers` in the settings."
         yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy
         return
-    problem = _cannot_build(chosen)
-    if problem is not None:
+    try:
+        build_model(chosen, Transport())
+    except RetinueError as problem:
+        # Such as a library of an extra that is not installed.
         yield "failure", "default", f"{chosen.info.full_name}: {problem.message}", problem.remedy or ""
     else:
         yield "ok", "default", f"{chosen.info.full_name}: {chosen.why}"
-
-
-def _cannot_build(chosen: ModelSelection) -> RetinueError | None:
-    """Return why the model cannot be used, such as a library of an extra that is not installed."""
-    from retinue.http.transport import Transport
-    from retinue.models.build import build_model
-
-    try:
-        build_model(chosen, Transport())
-    except RetinueError as error:
-        return error
-    return None
 
 
 def plugins(installation: Installation) -> Iterator[Row]:

@@ -147,7 +147,11 @@ def walls(installation: Installation) -> Iterator[Row]:
 
 def _coverage() -> Iterator[Row]:
     """Yield for each kind of shell what holds here, and what does not."""
-    if _reads_elsewhere():
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"x")
+        file.flush()
+        _, said = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
+    if "seen" in said:
         detail = "a command that nobody was asked about could read a file outside of the workspace"
         yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
     else:
@@ -165,14 +169,6 @@ def _coverage() -> Iterator[Row]:
         yield "warning", "not covered", f"{detail}; agents in worktrees cannot", _remedy()
     else:
         yield "ok", "workspaces", "in sandbox.mode workspace nothing can be left that git would run by itself"
-
-
-def _reads_elsewhere() -> bool:
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(b"x")
-        file.flush()
-        _, said = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
-    return "seen" in said
 
 
 def _attempts() -> dict[str, str]:

@@ -159,7 +159,12 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
         run.stopper(why)
 
     def hang_up() -> None:
-        _leave_terminal()
+        # What is still to be printed is discarded: a terminal that is gone takes nothing more.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if stream.isatty():
+                os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
         run.stopper("The terminal was closed.")
 
     numbers: dict[signal.Signals, Callable[[], None]] = {
@@ -181,15 +186,6 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-def _leave_terminal() -> None:
-    """Discard what is still to be printed: a terminal that is gone takes nothing more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        if stream.isatty():
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 # Documents
@@ -217,30 +213,16 @@ def result_document(run: Run, outcome: Outcome) -> str:
 def refusal(error: RetinueError, output: Output) -> str:
     """Return what stands on stdout instead of the result of a run that never started."""
     if output == "result":
-        return _refused_result(error)
+        from retinue.loop.result import refused
+
+        codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
+        other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
+        return _text(refused(codes.get(error.code, other), str(error)))
     if output == "events":
-        return refused_line(error)
-    return refused_summary(error)
-
-
-def refused_line(error: RetinueError) -> str:
-    """Return the last and only line of a stream of events."""
-    place = {"run_id": None, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
-    failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
-    return _text({"type": "outcome", **place, "ended": "refused", "failure": failure})
-
-
-def _refused_result(error: RetinueError) -> str:
-    """Return the object of `retinue run --json`."""
-    from retinue.loop.result import refused
-
-    codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
-    other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
-    return _text(refused(codes.get(error.code, other), str(error)))
-
-
-def refused_summary(error: RetinueError) -> str:
-    """Return the object of `retinue -p --output-format json` for a run that never started."""
+        # The last and only line of a stream of events.
+        place = {"run_id": None, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
+        failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
+        return _text({"type": "outcome", **place, "ended": "refused", "failure": failure})
     refusal = {"code": error.code, "message": error.message, "remedy": error.remedy}
     return _text({"type": "result", "run_id": None, "status": "refused", "is_error": True, "error": refusal})
 

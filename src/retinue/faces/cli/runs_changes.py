@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
@@ -179,7 +180,9 @@ def execute_undo(args: argparse.Namespace) -> int:
     forgotten = None
     # Looking makes nothing: a project in which nothing was changed has no ledger.
     if (folder / "checkpoints" / "ledger.db").is_file():
-        done, forgotten = _undo(folder, scope, args)
+        with closing(Undo(folder)) as undo:
+            done = undo.run(scope, force=args.force, dry_run=args.dry_run)
+            forgotten = undo.forgotten(scope.runs)
     if forgotten is not None and not done:
         raise StateError(
             f"Run {row.id} cannot be undone any more: its checkpoints were removed on {local_time(forgotten, _DAY)}.",
@@ -203,14 +206,6 @@ def _scope(reader: LogReader, row: RunRow, below: list[RunRow], turn: int | None
         if isinstance(event.body, TurnStarted) and event.body.turn == turn:
             return UndoScope(Who(row.id, row.agent), turn, runs, event.at)
     raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
-
-
-def _undo(folder: Path, scope: UndoScope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
-    undo = Undo(folder)
-    try:
-        return undo.run(scope, force=args.force, dry_run=args.dry_run), undo.forgotten(scope.runs)
-    finally:
-        undo.close()
 
 
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:

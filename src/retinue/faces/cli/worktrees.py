@@ -134,13 +134,17 @@ def execute_clean(args: argparse.Namespace) -> int:
         retinue worktrees clean
     """
     from retinue.capabilities.worktree.save import list_strangers, sweep
+    from retinue.log.query import LogReader
+    from retinue.runs.cleanup import end_leftovers
 
     state = project(args)
     if args.dry_run:
         _report_idle(state, as_json=args.json)
         return 0
     done: list[dict[str, Any]] = []
-    ended = _end_leftovers(state)
+    # Commands that outlived their agents must not write into a folder that is saved and removed.
+    with LogReader.open(state) as reader:
+        ended = end_leftovers(reader)
     if not args.json:
         print("".join(f"{note}\n" for note in ended), end="")
 
@@ -173,15 +177,6 @@ def _report_idle(state: Path, *, as_json: bool) -> None:
         print(f"{each.record.run[:8]}  would be saved and removed: {each.record.path}")
     if not idle:
         print("Nothing to clean.")
-
-
-def _end_leftovers(state: Path) -> tuple[str, ...]:
-    """End commands that outlived their agents: they must not write into a folder that is saved and removed."""
-    from retinue.log.query import LogReader
-    from retinue.runs.cleanup import end_leftovers
-
-    with LogReader.open(state) as reader:
-        return end_leftovers(reader)
 
 
 # Integrate

@@ -180,15 +180,12 @@ class RetinueApp(Frame):
         if self.focused is not self._prompt and len(self.screen_stack) == 1:
             self._prompt.focus()
         elif self.talk.interrupt():
-            self._take_back()
+            # What waited to be said goes back into the editor, before what is being typed there.
+            waiting = self.talk.unqueue()
+            if waiting:
+                self._prompt.put(waiting + optional("\n\n{}", self._prompt.text))
         elif isinstance(self.talk, Attached):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
-
-    def _take_back(self) -> None:
-        """Put what waited to be said back into the editor, before what is being typed there."""
-        waiting = self.talk.unqueue()
-        if waiting:
-            self._prompt.put(waiting + optional("\n\n{}", self._prompt.text))
 
     @work
     async def action_resend(self) -> None:
@@ -245,18 +242,15 @@ class RetinueApp(Frame):
         if self._inbox is not None:
             self._inbox.take(event)
         if isinstance(event.body, Warned) and event.body.code in _SAID_ONCE:
-            self._say_once(event, event.body.text)
+            # The same for all runs of an agent: shown once, however many there are.
+            if event.root_id == self.talk.main_id and event.body.text not in self._said:
+                self._said.add(event.body.text)
+                self._chat.push(event)
         elif event.run_id == self.talk.main_id:
             self.talk.observe(event)
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
-
-    def _say_once(self, event: Event, text: str) -> None:
-        """Show a warning that is the same for all runs of an agent once, however many there are."""
-        if event.root_id == self.talk.main_id and text not in self._said:
-            self._said.add(text)
-            self._chat.push(event)
 
     @work
     async def _fail(self, error: Exception) -> None:

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 from textual import work
 from textual.app import App
 from textual.binding import BindingType
-from textual.filter import LineFilter, Monochrome, NoColor
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import plural
-from retinue.faces.tui import frame as theme
 from retinue.faces.tui.board import marks
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.chat.folded import Folded
@@ -73,7 +72,7 @@ def wants_motion(environment: Mapping[str, str]) -> bool:
     return not environment.get("RETINUE_REDUCED_MOTION") and environment.get("TEXTUAL_ANIMATIONS") != "none"
 
 
-def named(choice: str, environment: Mapping[str, str]) -> Theme:
+def theme_for(choice: str, environment: Mapping[str, str]) -> Theme:
     """Return the theme `light` or `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
     its background, of which 7 and those above 8 are light."""
     light = choice == "light"
@@ -83,13 +82,7 @@ def named(choice: str, environment: Mapping[str, str]) -> Theme:
     return LIGHT if light else DARK
 
 
-def take_colours(filters: list[LineFilter]) -> None:
-    """Remove all colours, where Textual would leave shades of grey."""
-    filters[:] = [each for each in filters if not isinstance(each, Monochrome)]
-    filters.append(NoColor())
-
-
-def use(theme: Theme, *, colour: bool = True) -> None:
+def use_colours(theme: Theme, *, colour: bool = True) -> None:
     """Draw the lines of the board in the colours of the theme."""
     if not colour:
         marks.STYLES.update(accent="bold", success="", warning="bold", error="bold reverse", dim="dim")
@@ -294,11 +287,13 @@ class Frame(App[Leaving]):
     def __init__(self, retinue: Retinue, *, may_keep: bool = False) -> None:
         super().__init__()
         if self.no_color:
-            theme.take_colours(self._filters)
+            # Textual itself would leave shades of grey.
+            self._filters[:] = [each for each in self._filters if not isinstance(each, Monochrome)]
+            self._filters.append(NoColor())
         self.retinue = retinue
         self.project = retinue.supervisor.project
         settings = retinue.supervisor.settings
-        self.motion = theme.wants_motion(self.project.environment) and not settings.reduced_motion
+        self.motion = wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
         self.keys, self.key_problems = choose_keys(settings.keys, settings.abort_resend_key)
         self.facts: dict[str, Any] = {}
@@ -307,7 +302,7 @@ class Frame(App[Leaving]):
 
     def set_up(self) -> None:
         """Set up colours, keys and screens, once the app is on the terminal."""
-        for each in theme.THEMES:
+        for each in THEMES:
             self.register_theme(each)
         self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
@@ -317,8 +312,8 @@ class Frame(App[Leaving]):
             self._register_screen(name, entry)
 
     def use_theme(self, choice: str) -> None:
-        chosen = theme.named(choice, self.project.environment)
-        theme.use(chosen, colour=not self.no_color)
+        chosen = theme_for(choice, self.project.environment)
+        use_colours(chosen, colour=not self.no_color)
         self.theme = chosen.name
         for block in self.query(Folded):
             block.redraw()

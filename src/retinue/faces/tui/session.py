@@ -155,7 +155,11 @@ class Session:
                 self._final = not message.tool_calls and message.failure is None
             case TurnEnded():
                 if self.queue and self.run is not None:
-                    self._flush(self.run)
+                    # Said between two turns, in order. The run may end just now; then the rest stays in the queue
+                    # for the next attempt.
+                    while self.queue and self.run.steerer(self.queue[0]):
+                        self.queue.pop(0)
+                    self._changed()
                 elif self._final:
                     self._become("holding")
             case RunEnded():
@@ -224,13 +228,6 @@ class Session:
         if self._compact:
             self._compact = not self.run.controls.compact()
         self._become("working")
-
-    def _flush(self, run: RunHandle) -> None:
-        """Say what waits between two turns, in order. The run may end just now; then the rest
-        stays in the queue for the next attempt."""
-        while self.queue and run.steerer(self.queue[0]):
-            self.queue.pop(0)
-        self._changed()
 
     def _interrupted(self) -> bool:
         if self.run is None or self.run.outcome is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import starmap
 
 from retinue.core import events
 from retinue.core.delegation import LIVE_STATUSES, Status
@@ -41,28 +40,19 @@ _VERBS: dict[str, tuple[str, str]] = {
 
 def describe(tools: Iterable[str], text: str = "") -> str:
     """Return `reading 3 files, searching…`, the first line of the current text, or `thinking…`."""
-    counts = Counter(map(_find_verb, tools))
-    if counts:
-        return ", ".join(starmap(_phrase, counts.items())) + "…"
+    counts: Counter[str] = Counter()
+    for tool in tools:
+        known = [name for name in canonical(tool) if name in _VERBS]
+        counts[known[0] if known else tool] += 1
+    phrases = []
+    for tool, count in counts.items():
+        phrase, noun = _VERBS.get(tool, (f"using {tool}", ""))
+        if count > 1:
+            phrase += f" {count} {noun}" if noun else f" × {count}"
+        phrases.append(phrase)
+    if phrases:
+        return ", ".join(phrases) + "…"
     return clip(first_line(text), LONGEST) or "thinking…"
-
-
-def _find_verb(tool: str) -> str:
-    for name in canonical(tool):
-        if name in _VERBS:
-            return name
-    return tool
-
-
-def _phrase(tool: str, count: int) -> str:
-    if tool not in _VERBS:
-        phrase, many = f"using {tool}", f"using {tool} × {count}"
-    else:
-        phrase, noun = _VERBS[tool]
-        many = f"{phrase} {count} {noun}"
-    if count == 1:
-        return phrase
-    return many
 
 
 # How large the context of a model is, by its full name; None when that is not known.

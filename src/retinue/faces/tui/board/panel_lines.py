@@ -235,7 +235,11 @@ class Fleet:
 
     def rows(self, board: Board, now: float) -> list[RunCard]:
         """Return the agents that have begun: at work, or ended a moment ago."""
-        found = [card for card in board.recent(now) if card.began is not None and self._stays(card, now)]
+        found = []
+        for card in board.recent(now):
+            stays = card.live or now - (card.ended_at or 0.0) < LINGER_SECONDS
+            if card.began is not None and stays:
+                found.append(card)
         pinned = board.cards.get(self.pinned or "")
         if pinned is not None and pinned not in found:
             found.append(pinned)
@@ -281,9 +285,6 @@ class Fleet:
         self._row, self.selected = row, MAIN
         if row:
             self.selected = rows[row - 1].id
-
-    def _stays(self, card: RunCard, now: float) -> bool:
-        return card.live or now - (card.ended_at or 0.0) < LINGER_SECONDS
 
 
 def fleet_lines(

@@ -92,7 +92,9 @@ class RunStory:
                 self.entries += _ended(body)
             case events.Retrying():
                 self._quiet()
-                self.entries.append(Entry("notice", _trouble(body), bad=True))
+                trouble = retry_text(body.failure.message, body.delay, body.attempt)
+                trouble += optional(" What it had said: {}", body.partial)
+                self.entries.append(Entry("notice", trouble, bad=True))
             case events.InboxClosed() | events.Undone():
                 self.effects.append(event)
                 self.entries.append(Entry("notice", _notice(body)))
@@ -139,11 +141,6 @@ def _ended(body: events.RunEnded) -> list[Entry]:
     if outcome.failure is not None:
         text += f": {outcome.failure.message} {outcome.failure.remedy}".rstrip()
     return [Entry("notice", text, bad=not outcome.ok)]
-
-
-def _trouble(body: events.Retrying) -> str:
-    said = optional(" What it had said: {}", body.partial)
-    return f"{retry_text(body.failure.message, body.delay, body.attempt)}{said}"
 
 
 def _notice(body: events.Body) -> str:

@@ -224,16 +224,12 @@ class ChatLog(VerticalScroll, can_focus=False):
     async def _drain(self) -> None:
         try:
             while self._waiting:
-                await self._take_safely(self._next())
+                try:
+                    await self.take(self._next())
+                except Exception as error:  # noqa: BLE001 - a part that cannot be drawn must not hide what comes after it
+                    self.add(Notice(f"A part cannot be shown here ({type(error).__name__}: {error}).", "error"))
         finally:
             self._busy = False
-
-    async def _take_safely(self, event: Event) -> None:
-        """Take one event. A part that cannot be drawn must not hide what comes after it, nor itself."""
-        try:
-            await self.take(event)
-        except Exception as error:  # noqa: BLE001 - said below
-            self.add(Notice(f"A part cannot be shown here ({type(error).__name__}: {error}).", "error"))
 
     def _next(self) -> Event:
         """Return the next event; pieces of text that wait are taken together."""

@@ -63,11 +63,6 @@ def answers(item: InboxItem) -> list[Answer]:
     return [each for each in _ANSWERS if each[0] in taken]
 
 
-def spell_out(item: InboxItem) -> list[Answer]:
-    """Return the same, in whole words, for a dialog."""
-    return [(choice, key, _LONG[choice]) for choice, key, _ in answers(item)]
-
-
 def keys_line(item: InboxItem | None) -> str:
     """Return the keys that work now."""
     rest = "PgDn read on · v watch run · h all · Esc back"
@@ -294,7 +289,8 @@ class InboxScreen(Sheet[None]):
 
     async def _choose(self, item: InboxItem) -> None:
         if item.kind != "question":
-            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, spell_out(item)))
+            choices = [(choice, key, _LONG[choice]) for choice, key, _ in answers(item)]
+            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]
             chosen = await self.app.push_screen_wait(Pick(item.title, [*rows, (OTHER, "Other words…")]))
