@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from messy_files import messy
 
 from retinue.agents.convert import adds_rights, differences
-from retinue.agents.lint.fix import repaired
+from retinue.agents.lint.fix import repair_file
 from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
 from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse
@@ -176,7 +176,7 @@ def test_fixing_any_file_is_safe_stated_and_idempotent(dialect: DialectName, dat
     content = ("\ufeff" if data.draw(st.booleans()) else "").encode() + text.encode()
     path = HOMES.get(dialect, f".{dialect}/agents/a.md")
     before = LintSubject(parse(content, path=path), content)
-    after, changes = repaired(before, lint_subject)
+    after, changes = repair_file(before, lint_subject)
     assert after.data is not None
     assert (after.parsed.spec is None) is (before.parsed.spec is None)
     if before.parsed.spec is not None and after.parsed.spec is not None:
@@ -185,7 +185,7 @@ def test_fixing_any_file_is_safe_stated_and_idempotent(dialect: DialectName, dat
         if not any(change.what.startswith("renamed") for change in changes):
             assert differences(before.parsed.spec, after.parsed.spec) == ()
     assert (after.data == content) is (not changes)
-    assert repaired(after, lint_subject)[1] == ()
+    assert repair_file(after, lint_subject)[1] == ()
     _only_stated_lines(content, after.data, changes)
 
 

@@ -248,7 +248,7 @@ def test_model_names_that_are_slips(model: str, meant: str | None) -> None:
 def test_every_code_that_can_appear_is_in_the_table() -> None:
     package = Path(retinue.agents.__file__).parent
     source = "\n".join(path.read_text() for path in package.rglob("*.py"))
-    used = set(re.findall(r'(?:Problem|_problem|found|_finding)\(\s*"([a-z0-9-]+)"', source))
+    used = set(re.findall(r'(?:Problem|_problem|report|_finding)\(\s*"([a-z0-9-]+)"', source))
     used |= set(re.findall(r'code\s*=\s*"([a-z0-9-]+)"', source)) | {"case-clash", "bad-value"}
     assert used >= {"near-miss-key", "frontmatter-recovered", "unknown-tool", "shadowed"}
     assert used <= set(CODES)

@@ -74,7 +74,7 @@ def _read_folder(folder: Folder, known: _Known | None) -> _Known:
     for path, problem in scanned.files:
         before = old.get(path)
         if problem is not None:
-            files[path] = _refused(folder, path, problem, before)
+            files[path] = _refuse_file(folder, path, problem, before)
         elif before is not None and before.signature is not None and unchanged([(path, before.signature)]):
             files[path] = before
         else:
@@ -97,7 +97,7 @@ def _read(folder: Folder, path: str, before: _File | None) -> _File:
     now = time.time_ns()
     found = read_signed(path)
     if isinstance(found, Problem):
-        return _refused(folder, path, found, before)
+        return _refuse_file(folder, path, found, before)
     data, signature = found
     if before is not None and before.data == data:
         parsed = before.parsed
@@ -111,7 +111,7 @@ def _read(folder: Folder, path: str, before: _File | None) -> _File:
     return _File(signature, parsed)
 
 
-def _refused(folder: Folder, path: str, problem: Problem, before: _File | None) -> _File:
+def _refuse_file(folder: Folder, path: str, problem: Problem, before: _File | None) -> _File:
     # Never trusted the next time: what made the file unreadable may have passed.
     if before is not None and before.parsed.error == problem:
         return before

@@ -106,7 +106,7 @@ class Catalog(Struct, frozen=True):
 
     @classmethod
     def of(cls, readings: Iterable[FolderContents]) -> Catalog:
-        return _resolved(tuple(readings))
+        return _resolve_once(tuple(readings))
 
     @property
     def winners(self) -> tuple[LoadedAgent, ...]:
@@ -211,7 +211,7 @@ _LAST: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}
 _MAX_LAST = 64
 
 
-def _resolved(readings: tuple[FolderContents, ...]) -> Catalog:
+def _resolve_once(readings: tuple[FolderContents, ...]) -> Catalog:
     """Return the catalog of `readings`; the one made before, when they are the very same objects."""
     # A parent asks for its catalog before each launch; folders that did not change return the same objects.
     key = os.pathsep.join([reading.folder.path for reading in readings])

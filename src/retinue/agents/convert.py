@@ -181,11 +181,11 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     losses: list[Loss] = []
     spec = parsed.spec
     if to != parsed.dialect:
-        spec = _named(spec, table, losses)
-        spec = _fitted(spec, table, losses)
-        spec = _with_its_servers(spec, parsed.dialect, table, losses)
-    spec = _tools_renamed(spec, parsed.dialect, to, losses)
-    spec = _without_live_extras(spec, table, losses)
+        spec = _fit_name(spec, table, losses)
+        spec = _drop_unfit_fields(spec, table, losses)
+        spec = _add_servers(spec, parsed.dialect, table, losses)
+    spec = _rename_tools(spec, parsed.dialect, to, losses)
+    spec = _drop_live_extras(spec, table, losses)
     text = write_agent(spec, to)
     # Kimi's files name the file of their prompt instead of holding it.
     if not parsed.spec.prompt:
@@ -193,9 +193,9 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
             if key in parsed.spec.extra:
                 what = describe(parsed.spec.extra[key])
                 losses.append(Loss("prompt", what, "the prompt is in that file, which is not read"))
-    losses += _lost(spec, _read(spec, text, to), table)
+    losses += _find_losses(spec, _read(spec, text, to), table)
     if to != parsed.dialect:
-        losses += _only_ours(spec, table)
+        losses += _find_ignored(spec, table)
     return Conversion(spec.name, text, file_name(spec.name, to), to, tuple(losses))
 
 
@@ -207,7 +207,7 @@ def _read(spec: AgentSpec, text: str, to: DialectName) -> AgentSpec:
     return again.spec
 
 
-def _named(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+def _fit_name(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     name = spec.name
     for mark in table.forbidden_in_name:
         name = name.replace(mark, "-")
@@ -220,7 +220,7 @@ def _named(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     return replace(spec, name=name)
 
 
-def _with_its_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: list[Loss]) -> AgentSpec:
+def _add_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Return the spec with the servers that a profile of CodingCode has: none, written out."""
     # Elsewhere a file that names no servers has all of them, so leaving the key out would add rights.
     if origin != "codingcode" or spec.servers is not None or spec.tools.allow is not None:
@@ -231,8 +231,8 @@ def _with_its_servers(spec: AgentSpec, origin: DialectName, table: Dialect, loss
     return replace(spec, servers=())
 
 
-def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses: list[Loss]) -> AgentSpec:
-    def renamed(names: tuple[str, ...], field: str) -> tuple[str, ...]:
+def _rename_tools(spec: AgentSpec, origin: DialectName, to: DialectName, losses: list[Loss]) -> AgentSpec:
+    def rename(names: tuple[str, ...], field: str) -> tuple[str, ...]:
         found: dict[str, None] = {}
         for name in names:
             new = in_dialect(name, to)
@@ -246,11 +246,11 @@ def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses
         return tuple(found)
 
     tools = spec.tools
-    allow = None if tools.allow is None else renamed(tools.allow, "tools.allow")
-    return replace(spec, tools=replace(tools, allow=allow, deny=renamed(tools.deny, "tools.deny")))
+    allow = None if tools.allow is None else rename(tools.allow, "tools.allow")
+    return replace(spec, tools=replace(tools, allow=allow, deny=rename(tools.deny, "tools.deny")))
 
 
-def _fitted(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+def _drop_unfit_fields(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Return the spec without what would only confuse the dialect's own program."""
     # That is a list of models where it takes one, and other dialects' keys that do not limit.
     if spec.model.fallbacks and table.one_model:
@@ -275,7 +275,7 @@ def _limits(field: str, value: object) -> bool:
     return bool(value)
 
 
-def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+def _drop_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Return the spec without unused keys that would begin to add rights."""
     # Another dialect may know the key, or a plugin's file, where it is ignored, becomes the project's.
     live = []
@@ -298,7 +298,7 @@ def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) ->
     return rest
 
 
-def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
+def _find_losses(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
     for field in differences(spec, result):
         if field == "extra":
             for key, value in spec.extra.items():
@@ -314,7 +314,7 @@ def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
         yield Loss(field, describe(value_of(spec, field)), why)
 
 
-def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
+def _find_ignored(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
     """Yield what is written for Retinue alone."""
     written = statements(spec, table.name)
     own = {row.to for row in table.fields}

@@ -113,7 +113,7 @@ def _folders() -> dict[tuple[str, str], DialectName]:
     return found
 
 
-def _written() -> dict[DialectName, str]:
+def _list_written() -> dict[DialectName, str]:
     found: dict[DialectName, str] = {}
     for place in PROJECT:
         found.setdefault(place.dialect, place.below)
@@ -123,7 +123,7 @@ def _written() -> dict[DialectName, str]:
 
 
 _FOLDERS = _folders()
-WRITTEN = _written()
+WRITTEN = _list_written()
 """Where a project's agents of each dialect are written."""
 WRITABLE = tuple(WRITTEN)
 

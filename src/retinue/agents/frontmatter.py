@@ -125,7 +125,7 @@ def split(data: bytes) -> Split:
     first_end = text.find("\n")
     first = text if first_end < 0 else text[:first_end]
     if first.rstrip() != "---":
-        return Split(None, text.strip(), problems, _misplaced(text))
+        return Split(None, text.strip(), problems, _find_misplaced(text))
     position = first_end
     while position >= 0:
         position = text.find("\n---", position)
@@ -158,31 +158,31 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
 
         document = load_simple(block)
         if document is not None:
-            return _finished(document, "simple", ())
+            return _make_frontmatter(document, "simple", ())
     document = load_plain(block)
     if document is not None:
-        return _finished(document, "yaml", ())
+        return _make_frontmatter(document, "yaml", ())
     try:
-        return _finished(load_mapping(block), "yaml", ())
+        return _make_frontmatter(load_mapping(block), "yaml", ())
     except YamlError as error:
         trouble = error
     from retinue.agents.yaml_recover import load_lines, load_quoted
 
     try:
-        return _finished(load_quoted(block), "quoted", (_recovered(trouble, "quoted"),))
+        return _make_frontmatter(load_quoted(block), "quoted", (_report_recovery(trouble, "quoted"),))
     except YamlError:
         document = load_lines(block, known)
     if not document.items:
         return Frontmatter(error=_unreadable(trouble))
-    return _finished(document, "lines", (_recovered(trouble, "lines"),))
+    return _make_frontmatter(document, "lines", (_report_recovery(trouble, "lines"),))
 
 
-def _finished(document: YamlDocument, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
+def _make_frontmatter(document: YamlDocument, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
     items = document.items
     if len(items) > MAX_KEYS:
         return Frontmatter(error=_too_many(len(items)))
     if len({item.key for item in items}) != len(items):
-        problems = (*problems, *_repeated(items))
+        problems = (*problems, *_find_repeated(items))
     return Frontmatter(items, reading, problems)
 
 
@@ -205,7 +205,7 @@ def _open(data: bytes) -> tuple[str, tuple[Problem, ...], Problem | None]:
     return text.replace("\r\n", "\n").replace("\r", "\n"), problems, None
 
 
-def _repeated(items: list[Item]) -> Iterator[Problem]:
+def _find_repeated(items: list[Item]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for item in items:
         if item.key in seen:
@@ -222,7 +222,7 @@ def _repeated(items: list[Item]) -> Iterator[Problem]:
         seen.setdefault(item.key, item.line)
 
 
-def _recovered(trouble: YamlError, reading: Reading) -> Problem:
+def _report_recovery(trouble: YamlError, reading: Reading) -> Problem:
     how = "it was read line by line, which may have missed something"
     if reading == "quoted":
         how = "it was read with the one-line values in quotes"
@@ -238,7 +238,7 @@ def _unreadable(trouble: YamlError) -> Problem:
     return _error("frontmatter-unreadable", text, remedy, trouble.line + BLOCK_LINE, trouble.column + 1)
 
 
-def _misplaced(text: str) -> Problem | None:
+def _find_misplaced(text: str) -> Problem | None:
     if _MISPLACED.match(text):
         reason = "The frontmatter does not begin on the first line, so it does not count."
         remedy = "Remove everything before the first '---', and any indentation of it."

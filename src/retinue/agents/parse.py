@@ -75,12 +75,12 @@ def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source:
         parsed = _parse(data, path, DIALECTS[dialect], source, None)
     else:
         parsed = parse_at_home(data, path, by_place(path), source)
-    return sealed(parsed)
+    return seal_parsed(parsed)
 
 
 def parse_at_home(data: bytes, path: str, home: DialectName | None, source: Source) -> Parsed:
     """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like,
-    and without the hash of the spec: see `sealed`."""
+    and without the hash of the spec: see `seal_parsed`."""
     shared = home is None or home == "pi"
     return _parse(data, path, DIALECTS[refine(home, ())], source, home if shared else None, shared)
 
@@ -94,7 +94,7 @@ def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source
     return parse(data, path=name, dialect=dialect, source=source)
 
 
-def sealed(parsed: Parsed) -> Parsed:
+def seal_parsed(parsed: Parsed) -> Parsed:
     """`parsed` with the hash of its spec filled in."""
     if parsed.spec is not None:
         seal(parsed.spec)
@@ -298,4 +298,4 @@ def parse_skill(data: bytes, *, path: str) -> Parsed:
     folder, slash, _ = path.replace("\\", "/").rpartition("/")
     if slash and is_skill(path):
         path = f"{folder}.md"
-    return sealed(finish(SKILL, parts, matter, path, "project"))
+    return seal_parsed(finish(SKILL, parts, matter, path, "project"))

@@ -14,7 +14,7 @@ from retinue.agents.cache import FolderContents
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import Folder
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.parse import file_name, seal, sealed
+from retinue.agents.parse import file_name, seal, seal_parsed
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
 RECOVERED = "lines"
@@ -50,7 +50,7 @@ class LoadedAgent:
 
     @property
     def parsed(self) -> Parsed:
-        return sealed(self._parsed)
+        return seal_parsed(self._parsed)
 
     @property
     def spec(self) -> AgentSpec:
@@ -167,7 +167,7 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
                 entry = LoadedAgent(parsed, spec.name, source, winner.path, duplicate, plugin)
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
-    return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
+    return tuple(entries), tuple(_make_failed(parsed, index, winners, order) for index, parsed in broken)
 
 
 def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
@@ -196,7 +196,7 @@ def _scope(folder: Folder, path: str) -> str | None:
     return ":".join([folder.plugin, *below])
 
 
-def _failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], order: dict[str, int]) -> FailedFile:
+def _make_failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], order: dict[str, int]) -> FailedFile:
     # Only a broken file that is stronger than the winner has lost its name to it.
     problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
     name = claimed_name(parsed)

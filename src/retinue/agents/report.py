@@ -53,7 +53,7 @@ def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
         found = _KNOWN[key] = _brief(spec.path, _lines(spec))
     notes = list(found)
     if catalog is not None:
-        notes += _displaced(spec, catalog)
+        notes += _find_displaced(spec, catalog)
     return notes
 
 
@@ -73,7 +73,7 @@ def _brief(path: str, lines: list[_Line]) -> tuple[str, ...]:
 
 
 def _lines(spec: AgentSpec) -> list[_Line]:
-    linted = _linted(spec)
+    linted = _lint_file(spec)
     if linted is not None:
         return linted
     lines = []
@@ -83,7 +83,7 @@ def _lines(spec: AgentSpec) -> list[_Line]:
     return lines
 
 
-def _linted(spec: AgentSpec) -> list[_Line] | None:
+def _lint_file(spec: AgentSpec) -> list[_Line] | None:
     """Return what lint finds in the file; None where it is gone or has changed since it was read."""
     from retinue.agents.lint.checks import lint_subject
     from retinue.agents.lint.subject import LintSubject
@@ -109,7 +109,7 @@ def _linted(spec: AgentSpec) -> list[_Line] | None:
     return lines
 
 
-def _displaced(spec: AgentSpec, catalog: Catalog) -> list[str]:
+def _find_displaced(spec: AgentSpec, catalog: Catalog) -> list[str]:
     """Return notes on stronger files of the same name that do not count, because they could not be read."""
     notes = []
     for failed in catalog.failed:

@@ -50,7 +50,7 @@ def scan(folder: Folder) -> Scan:
             found.files.append((path, Problem("unreadable", "error", reason, "Check its permissions.")))
             found.folders = None
             continue
-        signature = signed(status)
+        signature = signature_of(status)
         if found.folders is not None:
             found.folders.append((path, signature))
         if just_written(signature, now):
@@ -79,7 +79,7 @@ def unchanged(signatures: list[tuple[str, Signature]]) -> bool:
     return True
 
 
-def signed(status: os.stat_result) -> Signature:
+def signature_of(status: os.stat_result) -> Signature:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
@@ -150,7 +150,7 @@ def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
         data = os.read(descriptor, size + 1)
         while len(data) < size and (more := os.read(descriptor, size)):
             data += more
-        return data, signed(status)
+        return data, signature_of(status)
     except OSError as error:
         return _unreadable(error)
     finally:

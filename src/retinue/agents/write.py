@@ -53,7 +53,7 @@ def spec_of(draft: AgentDraft) -> AgentSpec:
         description=description,
         prompt=draft.prompt.strip() or starter(name, description),
         tools=ToolPolicy(allow=_tools(draft.tools, draft.dialect, draft.readonly)),
-        model=ModelPolicy(name=_chosen(draft.model), thinking=_chosen(draft.thinking)),
+        model=ModelPolicy(name=_read_choice(draft.model), thinking=_read_choice(draft.thinking)),
         readonly=True if draft.readonly else None,
         dialect=draft.dialect,
     )
@@ -87,7 +87,7 @@ def _tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] |
     return tuple(found)
 
 
-def _chosen(value: str) -> str | None:
+def _read_choice(value: str) -> str | None:
     if value.strip() in _OPEN:
         return None
     return value.strip()

@@ -181,7 +181,7 @@ class _Reader:
             self.text = _Text(text)
             value = ""
         else:
-            value = _marked(text, first)
+            value = _read_marked(text, first)
         self.items.append(Item(key, value, number, 0, number))
         return value is not None
 
@@ -208,7 +208,7 @@ class _Reader:
         if first in _STARTS or first > "\xa0":
             item.value.append(plain(text))
             return ": " not in text and " #" not in text and text[-1] != ":"
-        item.value.append(_marked(text, first))
+        item.value.append(_read_marked(text, first))
         return item.value[-1] is not None
 
     def finished(self, lines: list[str]) -> YamlDocument | None:
@@ -250,17 +250,17 @@ class _Text:
         if lines:
             text = "\n".join(lines)
             if self.folded:
-                text = _BREAKS.sub(_folded, text) if "\n\n" in text else text.replace("\n", " ")
+                text = _BREAKS.sub(_fold_breaks, text) if "\n\n" in text else text.replace("\n", " ")
             item.value = text + self.kept
         item.end_line = max(item.line, number - 1)
 
 
-def _folded(found: re.Match[str]) -> str:
+def _fold_breaks(found: re.Match[str]) -> str:
     # A line break is a space; each empty line after it is a newline.
     return "\n" * (len(found[0]) - 1) or " "
 
 
-def _marked(text: str, first: str) -> Any:
+def _read_marked(text: str, first: str) -> Any:
     """Return a quoted text or a flow list of words; None if it is not a simple one."""
     if first == '"':
         if _QUOTED.fullmatch(text) is None:

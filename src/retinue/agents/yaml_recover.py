@@ -91,11 +91,11 @@ def load_simple(block: str) -> YamlDocument | None:
         text = match[2].strip()
         if text in ("|", ">", "|-", ">-") or text.startswith(("&", "!", "{")):
             return None
-        document.items.append(Item(match[1], None if text in _NOTHING else unquoted(text), number, 0, number))
+        document.items.append(Item(match[1], None if text in _NOTHING else unquote(text), number, 0, number))
     return document
 
 
-def unquoted(text: str) -> str:
+def unquote(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
@@ -181,4 +181,4 @@ def _segment_value(key: str, lines: list[str]) -> Any:
 def _text(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text[1:-1])
-    return unquoted(text)
+    return unquote(text)

@@ -74,14 +74,14 @@ class Codec:
         return history
 
     def extras(self, part: Any) -> str | None:
-        """Return what the provider attached to a part, as text that `_restored` understands."""
+        """Return what the provider attached to a part, as text that `_restore_parts` understands."""
         signed = getattr(part, "id", None) or getattr(part, "signature", None)
         if not signed and not getattr(part, "provider_details", None):
             return None
         whole: bytes = self._lib.ModelMessagesTypeAdapter.dump_json([self._lib.ModelResponse(parts=[part])])
         return whole.decode()
 
-    def _restored(self, kept: str | None) -> list[Any]:
+    def _restore_parts(self, kept: str | None) -> list[Any]:
         if not kept or not self.signed:
             return []
         try:
@@ -93,7 +93,7 @@ class Codec:
         lib, same = self._lib, own(message, self._info)
         parts: list[Any] = []
         for part in message.content:
-            restored = self._restored(part.signature) if same else []
+            restored = self._restore_parts(part.signature) if same else []
             if restored:
                 parts += restored
             elif isinstance(part, ToolCall):

@@ -74,7 +74,7 @@ def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor |
 
         model: Model = PydanticAIModel(info, info.id)
     else:
-        model = _wired(selection, transport)
+        model = _build_wired(selection, transport)
     gate = None if gate_for is None else gate_for(selection)
     if selection.attempts == 1 and gate is None:
         return model
@@ -89,7 +89,7 @@ def _class_for(api: Api) -> Callable[..., Model]:
     return cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
 
 
-def _wired(selection: ModelSelection, transport: Transport) -> Model:
+def _build_wired(selection: ModelSelection, transport: Transport) -> Model:
     provider, info = selection.provider, selection.info
     make = _class_for(provider.api_for(info.id))
     quirks: dict[str, Any] = dict(provider.quirks)

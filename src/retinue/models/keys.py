@@ -192,7 +192,7 @@ async def helped_key(helper: KeyHelper) -> str:
     running = _running.get(helper)
     if running is None or running.get_loop() is not asyncio.get_running_loop():
         running = _running[helper] = asyncio.ensure_future(_ask(helper))
-        running.add_done_callback(lambda done: _finished(helper, done))
+        running.add_done_callback(lambda done: _keep_key(helper, done))
     return await asyncio.shield(running)
 
 
@@ -201,7 +201,7 @@ def forget_key(helper: KeyHelper) -> None:
     _given.pop(helper, None)
 
 
-def _finished(helper: KeyHelper, done: asyncio.Future[str]) -> None:
+def _keep_key(helper: KeyHelper, done: asyncio.Future[str]) -> None:
     _running.pop(helper, None)
     if not done.cancelled() and done.exception() is None:
         _given[helper] = (time.monotonic(), done.result())
@@ -209,15 +209,15 @@ def _finished(helper: KeyHelper, done: asyncio.Future[str]) -> None:
 
 async def _ask(helper: KeyHelper) -> str:
     if helper.argv:
-        key = await _printed(helper.argv, helper.name)
+        key = await _run_helper(helper.argv, helper.name)
     else:
-        key = await _stored(helper)
+        key = await _read_keyring(helper)
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise KeyHelperError(f"{helper.name} printed no key: one word of plain characters is expected")
     return key
 
 
-async def _printed(argv: tuple[str, ...], name: str) -> str:
+async def _run_helper(argv: tuple[str, ...], name: str) -> str:
     """Return what a program prints, without the lines' ends."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -244,13 +244,13 @@ async def _printed(argv: tuple[str, ...], name: str) -> str:
     return out[:_MOST_BYTES].decode("utf-8", "replace").strip()
 
 
-async def _stored(helper: KeyHelper) -> str:
+async def _read_keyring(helper: KeyHelper) -> str:
     """Return the library `keyring` where it is installed, else the system's own program."""
     service, _, account = helper.keyring.partition("/")
     try:
         library = importlib.import_module("keyring")
     except ImportError:
-        return await _printed(_keyring_program(service, account), helper.name)
+        return await _run_helper(_keyring_program(service, account), helper.name)
     try:
         found = await asyncio.to_thread(library.get_password, service, account)
     except Exception as error:  # noqa: BLE001 - every backend of the library raises its own

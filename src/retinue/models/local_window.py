@@ -171,10 +171,10 @@ async def with_local_window(
 async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell) -> int | None:
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
-        found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
         if found is None:
             await _load(root, model, provider, transport, tell)
-            found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+            found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
         return found
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     if window := _whole(listed.get("max_model_len")):
@@ -200,7 +200,7 @@ async def _load(root: str, model: str, provider: Provider, transport: Transport,
         loading.cancel()
 
 
-def _loaded(answer: Mapping[str, Any], model: str) -> int | None:
+def _find_loaded(answer: Mapping[str, Any], model: str) -> int | None:
     for entry in answer.get("models") or ():
         if isinstance(entry, Mapping) and _same(str(entry.get("name") or entry.get("model") or ""), model):
             return _whole(entry.get("context_length"))

@@ -79,7 +79,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"There is no quirk '{key}'.", remedy=f"Known: {names}.")
             if value is None:
                 continue
-            wanted = _wanted(str(known[name]))
+            wanted = _wanted_type(str(known[name]))
             if not isinstance(value, wanted):
                 raise ConfigurationError(f"The quirk '{key}' cannot be {value!r}.", remedy=f"Use {_NAMES[wanted]}.")
             given[name] = value
@@ -89,7 +89,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
 _NAMES: dict[type, str] = {bool: "true or false", str: "a text", int: "a whole number", Mapping: "an object"}
 
 
-def _wanted(annotation: str) -> type:
+def _wanted_type(annotation: str) -> type:
     if annotation.startswith("Mapping"):
         return Mapping
     if annotation.startswith("int"):

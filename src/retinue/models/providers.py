@@ -241,7 +241,7 @@ class _Maker:
         )
         listed = []
         for item in self.entry.get("models", ()):
-            info = self._listed(made, item)
+            info = self._read_listed(made, item)
             if info.id:
                 listed.append(info)
         return made._replace(listed=tuple(listed))
@@ -332,10 +332,10 @@ class _Maker:
             return source
         if source:
             return None
-        written = self._named() or ""
+        written = self._named_variable() or ""
         return written.strip("${}") or next(iter(self.preset.keys), None)
 
-    def _named(self) -> str | None:
+    def _named_variable(self) -> str | None:
         """Return the variable that the entry names, if it may."""
         named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
         if self.origin.believed:
@@ -367,13 +367,13 @@ class _Maker:
             return f"'{self.name}' has no address: set {missing}"
         if host_of(self.base_url) is None:
             return f"'{self.name}' has an address that is not an http or https URL"
-        named = self._named()
+        named = self._named_variable()
         if has_key or not (named or (self.preset.needs_key and not custom)):
             return None
         wanted = [str(named).strip("${}")] if named else list(self.preset.keys)
         return f"'{self.name}' has no key: set {' or '.join(wanted)}"
 
-    def _listed(self, made: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
+    def _read_listed(self, made: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
         model = item if isinstance(item, str) else item.get("id", "")
         info = self.all.info(made, model)
         if isinstance(item, str):

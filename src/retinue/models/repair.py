@@ -146,7 +146,7 @@ class Repairs:
             if value in refused:
                 return False
             refused.add(value)
-            offered = _supported(refusal.said) or _USUAL
+            offered = _list_supported(refusal.said) or _USUAL
             other = nearest(offered - refused, value)
             if other is None:
                 return False
@@ -163,7 +163,7 @@ class Repairs:
     def _leave_out(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         for name in _OPTIONAL:
             present = name in body or name in (body.get("generationConfig") or {})
-            if not present or name in self._left_out or not _named(name, refusal):
+            if not present or name in self._left_out or not _objects_to(name, refusal):
                 continue
             if name in _STRUCTURAL:
                 self._shared.left_out.add(name)
@@ -191,18 +191,20 @@ def _about_value(place: tuple[str, ...], value: str, refusal: RequestRefusal) ->
     reasoning.effort (codex#6647); OpenRouter: "Reasoning is mandatory for this endpoint"."""
     said = refusal.said
     if refusal.param and _plain(refusal.param) == _plain(".".join(place)):
-        return "value" in said or bool(_supported(said)) or _quoted(value.lower(), said)
+        return "value" in said or bool(_list_supported(said)) or _is_quoted(value.lower(), said)
     if value == "none" and "reasoning is mandatory" in said:
         return True
     words = ("effort", "reasoning", "thinking")
-    return any(word in said for word in words) and _quoted(value.lower(), said) and bool(re.search(_OBJECTIONS, said))
+    return (
+        any(word in said for word in words) and _is_quoted(value.lower(), said) and bool(re.search(_OBJECTIONS, said))
+    )
 
 
-def _quoted(value: str, said: str) -> bool:
+def _is_quoted(value: str, said: str) -> bool:
     return re.search(rf"['\"`]{re.escape(value)}['\"`]", said) is not None
 
 
-def _supported(said: str) -> frozenset[str]:
+def _list_supported(said: str) -> frozenset[str]:
     """Return the values that a refusal lists: "Supported values are: 'low', 'medium', and 'high'."."""
     found = re.search(
         r"(?:supported values|supported efforts|one of|please use|expected|allowed values)(.{0,160})", said
@@ -212,7 +214,7 @@ def _supported(said: str) -> frozenset[str]:
     return frozenset(ORDER).intersection(re.findall(r"[a-z]+", found[1]))
 
 
-def _named(name: str, refusal: RequestRefusal) -> bool:
+def _objects_to(name: str, refusal: RequestRefusal) -> bool:
     """Return whether a refusal objects to a parameter. Words of plain English count only as the name of
     a field, or the talk of a model would cost it its thinking."""
     if refusal.param:

@@ -65,7 +65,7 @@ class Resolver:
         never becomes another version: it means exactly that, or is taken as it is."""
         head = query.strip().lower().partition("/")[0]
         if head in EMBEDDED and head not in self.providers.described:
-            return self._embedded(query.strip())
+            return self._find_embedded(query.strip())
         spellings = variants(query)
         for name in spellings:
             found = self._of_provider(name)
@@ -198,7 +198,7 @@ class Resolver:
             )
         return ResolvedName(info, provider, meant)
 
-    def _embedded(self, query: str) -> ResolvedName | None:
+    def _find_embedded(self, query: str) -> ResolvedName | None:
         name = query.lower()
         if name in ("offline", OFFLINE.full_name):
             return ResolvedName(OFFLINE, EMBEDDED["offline"])
@@ -209,14 +209,14 @@ class Resolver:
             if ":" not in wanted:
                 return None
             return ResolvedName(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
-        path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
+        path = _gguf(wanted) or (_gguf(self._named_file()) if _names(wanted, self._named_file()) else None)
         if path is not None:
             return local_model(path)
         if wanted.lower() in ("", LOCAL.id):
             return ResolvedName(LOCAL, EMBEDDED["local"])
         return None
 
-    def _named(self) -> str:
+    def _named_file(self) -> str:
         return self.providers.settings.local_model or self.providers.environment.get(LOCAL_VARIABLE, "").strip()
 
 

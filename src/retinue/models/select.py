@@ -101,17 +101,17 @@ class _Chooser:
             found = self.resolver.find(name)
             if found is not None:
                 self.later = names[place + 1 :]
-                selection = _selected(found, "file", f'the agent\'s file asks for "{name}"')
+                selection = _make_selection(found, "file", f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
                     selection = selection._replace(notes=(before, *selection.notes))
                     self.unmet.clear()
-                return self._said(selection, query)
+                return self._note_call(selection, query)
             reason = self.resolver.problem(name)
             self.unmet.append(f'"{name}"' + (f" ({reason})" if reason else ""))
         return None
 
-    def _said(self, selection: ModelSelection, query: str | None) -> ModelSelection:
+    def _note_call(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Choose the file's model over the call's, and say that the call asked for another."""
         if query is None or query in INHERITING:
             return selection
@@ -124,7 +124,7 @@ class _Chooser:
     def from_call(self, query: str | None) -> ModelSelection | None:
         if query is None or query in INHERITING:
             return None
-        return _selected(self.resolver.require(query), "call", f'"{query}" was asked for')
+        return _make_selection(self.resolver.require(query), "call", f'"{query}" was asked for')
 
     def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
@@ -132,21 +132,21 @@ class _Chooser:
         found = self.resolver.find(parent.full_name)
         if found is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        inherited = _selected(found, "parent", "inherited from the run it is started from")
+        inherited = _make_selection(found, "parent", "inherited from the run it is started from")
         return inherited._replace(notes=(), warnings=())
 
     def from_environment(self) -> ModelSelection | None:
         name = self.environment.get(VARIABLE, "").strip()
         if not name or name in INHERITING:
             return None
-        return _selected(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
+        return _make_selection(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
 
     def from_settings(self) -> ModelSelection | None:
         name = self.settings.model
         if not name or name in INHERITING:
             return None
         where = str(self.settings.origin("model"))
-        return _selected(
+        return _make_selection(
             self.resolver.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
         )
 
@@ -157,7 +157,7 @@ class _Chooser:
             info = await self._default_of(provider, transport)
             if info is not None:
                 why = f"no model is named, and {provider.key_source} is set"
-                return _selected(ResolvedName(info, provider), "key", why)
+                return _make_selection(ResolvedName(info, provider), "key", why)
         return None
 
     def _not_first_choice(self, provider: Provider) -> bool:
@@ -191,7 +191,7 @@ class _Chooser:
             return None
         provider, served = answer
         info = provider.listed[0] if provider.listed else self.providers.info(provider, served[0])
-        return _selected(
+        return _make_selection(
             ResolvedName(info, provider), "server", f"no model is named, and the server '{provider.id}' answers"
         )
 
@@ -203,7 +203,7 @@ class _Chooser:
         if not path.is_file():
             self.warnings.append(f"the local model {path} is not there")
             return None
-        return _selected(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
+        return _make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
     def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
@@ -215,7 +215,7 @@ class _Chooser:
             )
         warnings += selection.provider.notes
         if self.settings.scope_models and selection.provider.api != "embedded":
-            warnings += self._scoped(selection, query)
+            warnings += self._check_scope(selection, query)
         attempts = 1
         if self.settings.retry_enabled:
             attempts = self.settings.retry_max_attempts
@@ -237,8 +237,8 @@ class _Chooser:
                 reason = self.resolver.problem(name)
                 notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))
             elif found.info.full_name not in taken:
-                other = _selected(found, "settings", f"{selection.info.full_name} cannot answer")
-                if self.settings.scope_models and self._scoped(other, None):
+                other = _make_selection(found, "settings", f"{selection.info.full_name} cannot answer")
+                if self.settings.scope_models and self._check_scope(other, None):
                     notes.append(f"the fallback {found.info.full_name} is not among the enabled models")
                 elif found.info.prices is None and selection.info.prices is not None:
                     notes.append(f"the fallback {found.info.full_name} has no known price and is left out")
@@ -247,7 +247,7 @@ class _Chooser:
                     chosen.append(other._replace(attempts=selection.attempts))
         return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
-    def _scoped(self, selection: ModelSelection, query: str | None) -> list[str]:
+    def _check_scope(self, selection: ModelSelection, query: str | None) -> list[str]:
         from retinue.models.names import load_scope
 
         entries = self.settings.enabled_models or ()
@@ -275,7 +275,7 @@ def default_model(provider: str) -> str | None:
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 
 
-def _selected(found: ResolvedName, source: Source, why: str) -> ModelSelection:
+def _make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelection:
     return ModelSelection(
         info=found.info,
         provider=found.provider,

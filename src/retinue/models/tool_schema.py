@@ -107,7 +107,7 @@ class _Folding:
     def fold(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """Return one object; what stands beside the alternatives wins over them."""
         self._left -= 1
-        out = _resolved(schema, self._root)
+        out = _follow_reference(schema, self._root)
         alternatives = [(key, _list(out.pop(key, None))) for key in COMBINED]
         if depth > _REFERENCES:
             return out
@@ -166,7 +166,7 @@ def _choice(key: str, needs: list[list[str]]) -> str:
     return f"Give {count} of these sets of arguments: {sets}."
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+def _follow_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with the reference at its top followed; what stands beside it wins, and
     properties of both are kept."""
     for _ in range(_REFERENCES):

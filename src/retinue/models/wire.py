@@ -152,7 +152,7 @@ class WireModel:
             while response is not None:
                 data, events = await response.read(), Events()
                 if looks_like(data) != "events":
-                    await self._unstreamed(response, data, reader, draft)
+                    await self._read_whole(response, data, reader, draft)
                     data = b""
                 while data:
                     at_end = absorb(events.feed(data), reader, draft)
@@ -167,7 +167,7 @@ class WireModel:
                     if events.foreign and not draft.parts:
                         # Words that are no events come from another kind of server, and would again.
                         draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
-                response = await self._continued(request, response, reader, draft)
+                response = await self._continue_answer(request, response, reader, draft)
         except TransportError as error:
             draft.fail_unfinished(failures.from_transport(self._wire, error))
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
@@ -212,7 +212,7 @@ class WireModel:
             draft.fail(failure)
             return None
 
-    async def _continued(
+    async def _continue_answer(
         self, request: ModelRequest, response: Response, reader: StreamReader, draft: MessageDraft
     ) -> Response | None:
         """Return the response that goes on with an answer which its provider sends in several; None after
@@ -223,7 +223,7 @@ class WireModel:
             return None
         return await self._open(replace(request, options={**request.options, **fields}), draft)
 
-    async def _unstreamed(self, response: Response, data: bytes, reader: StreamReader, draft: MessageDraft) -> None:
+    async def _read_whole(self, response: Response, data: bytes, reader: StreamReader, draft: MessageDraft) -> None:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
         if looks_like(data) == "page":
             # A server that sends pages would send them again: no retry would help.

@@ -102,7 +102,7 @@ def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     known = set(OTHER_VARIABLES)
     for field in fields().values():
         known.update(field.variables)
-    retired = {f"RETINUE_{_underscored(name)}": why for name, why in RETIRED.items()}
+    retired = {f"RETINUE_{_to_variable(name)}": why for name, why in RETIRED.items()}
     told: dict[str, str] = {}
     for name in environment:
         if not name.startswith("RETINUE_") or name in known or name.startswith(_MARKS):
@@ -125,7 +125,7 @@ def _nearest_variable(name: str, known: Iterable[str]) -> str | None:
     return ours[near[0]] if near else None
 
 
-def _underscored(name: str) -> str:
+def _to_variable(name: str) -> str:
     """Return `web.maxResults` as `WEB_MAX_RESULTS`."""
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in name.replace(".", "_")).upper()
 

@@ -50,7 +50,7 @@ def save_settings(
     """Write `changes` (raw values by setting name; None removes the setting, `Append` adds to
     what this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
-    wanted = {name: _checked(name, raw, target) for name, raw in changes.items()}
+    wanted = {name: _check_value(name, raw, target) for name, raw in changes.items()}
 
     def edit(data: dict[str, Any]) -> None:
         for name, field in wanted.items():
@@ -139,7 +139,7 @@ def counts_in(target: Target, field: Field, value: Any) -> bool:
     return target == "user" or value is None or field.personal_when is None or not field.personal_when(value)
 
 
-def _checked(name: str, raw: Any, target: Target) -> Field:
+def _check_value(name: str, raw: Any, target: Target) -> Field:
     field = find(name)
     if field is None:
         raise UsageError(f"There is no setting '{name}'.", remedy="See all of them with: retinue settings list")

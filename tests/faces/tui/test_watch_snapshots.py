@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.theme import Theme
 
 from retinue.core.events import (
     AssistantEnded,
@@ -29,11 +30,11 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, 
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
-from retinue.faces.tui.frame import use_colours
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import Fleet, Look
 from retinue.faces.tui.board.viewer import Moment
 from retinue.faces.tui.chat.notification import NotificationBox
+from retinue.faces.tui.frame import DARK, LIGHT, THEMES, use_colours
 from retinue.faces.tui.panels import FleetPanel, LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
@@ -62,7 +63,7 @@ class Still(App[None]):
 
     CSS = "Screen { layout: vertical; }"
 
-    def __init__(self, look: theme.Theme = theme.DARK, board: Board | None = None) -> None:
+    def __init__(self, look: Theme = DARK, board: Board | None = None) -> None:
         super().__init__()
         self.look = look
         self.board = board or Board()
@@ -70,7 +71,7 @@ class Still(App[None]):
         self.retinue = SimpleNamespace(supervisor=SimpleNamespace(settings=Settings()))
 
     def on_mount(self) -> None:
-        for each in theme.THEMES:
+        for each in THEMES:
             self.register_theme(each)
         self.theme = self.look.name
         use_colours(self.look)
@@ -130,7 +131,7 @@ def test_the_live_widget_and_the_fleet(snap_compare, size) -> None:
 
 
 def test_the_live_widget_and_the_fleet_in_light(snap_compare) -> None:
-    assert snap_compare(Watching(busy(), look=theme.LIGHT), terminal_size=(80, 24))
+    assert snap_compare(Watching(busy(), look=LIGHT), terminal_size=(80, 24))
 
 
 def test_the_live_widget_in_a_narrow_terminal(snap_compare) -> None:
@@ -212,7 +213,7 @@ def test_the_viewer(snap_compare, monkeypatch, view, size) -> None:
 
 
 def test_the_viewer_of_an_ended_run_in_light(snap_compare, monkeypatch) -> None:
-    assert snap_compare(viewing(monkeypatch, ended=True, look=theme.LIGHT), press=["end"], terminal_size=(80, 24))
+    assert snap_compare(viewing(monkeypatch, ended=True, look=LIGHT), press=["end"], terminal_size=(80, 24))
 
 
 def test_the_viewer_with_a_search(snap_compare, monkeypatch) -> None:

@@ -139,10 +139,10 @@ def _only(value: Any) -> Any:
         raise BadValueError(error.why, error.remedy, instead=ToolRules(only=error.instead.allow)) from None
 
 
-def _joined(left: ToolRules, right: ToolRules) -> ToolRules:
+def _join_rules(left: ToolRules, right: ToolRules) -> ToolRules:
     only = both_allow(left.only, right.only)
     return ToolRules((*left.deny, *right.deny), only, (*left.rules, *right.rules))
 
 
-RULES = FieldKind("map of tools to allow, ask or deny, or to patterns of calls", "", _permissions, combine=_joined)
-ONLY = FieldKind("list of tool names", "", _only, combine=_joined)
+RULES = FieldKind("map of tools to allow, ask or deny, or to patterns of calls", "", _permissions, combine=_join_rules)
+ONLY = FieldKind("list of tool names", "", _only, combine=_join_rules)

@@ -163,7 +163,7 @@ class ToolChoice(NamedTuple):
     selectors: tuple[str, ...] = ()
 
 
-def chosen(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool = True) -> ToolChoice:
+def choose_tools(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool = True) -> ToolChoice:
     """Return what `names` mean: `*` or `all` anywhere is every tool, `none` alone is no tool. Unless
     `only`, names that are not mentioned are allowed too."""
     lowered = {name.lower() for name in names}
@@ -187,19 +187,19 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
     if value is None:
         return NO_VALUE
     if value is False:
-        return chosen(())
+        return choose_tools(())
     if isinstance(value, dict):
         return _from_map(value)
     try:
-        return chosen(read_names(value, spaces=spaces))
+        return choose_tools(read_names(value, spaces=spaces))
     except BadNamesError as error:
-        raise BadValueError(error.why, error.remedy, instead=chosen(error.readable)) from None
+        raise BadValueError(error.why, error.remedy, instead=choose_tools(error.readable)) from None
 
 
 @lru_cache(maxsize=1024)
 def _same_words(text: str) -> ToolChoice:
     # Many files say exactly the same: one reading serves all of them.
-    return chosen(split_names(text))
+    return choose_tools(split_names(text))
 
 
 def _from_map(value: dict[str, Any]) -> ToolChoice:
@@ -218,9 +218,9 @@ def _from_map(value: dict[str, Any]) -> ToolChoice:
         if word not in _OFF:
             strange = strange or f"'{name}' is neither true nor false; read as false"
     if strange:
-        instead = chosen(tuple(on), tuple(off))
+        instead = choose_tools(tuple(on), tuple(off))
         raise BadValueError(strange, "Write true or false for each tool.", instead=instead)
-    choice = chosen(tuple(on), tuple(off), only=bool(on) or not off or "*" in off)
+    choice = choose_tools(tuple(on), tuple(off), only=bool(on) or not off or "*" in off)
     check_denied(off, instead=choice)
     return choice
 
@@ -286,7 +286,7 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
     for name in left.names:
         if name in other or not other.isdisjoint(canonical(name)):
             kept.append(name)
-    return chosen(tuple(kept), refused)
+    return choose_tools(tuple(kept), refused)
 
 
 TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)

@@ -66,7 +66,7 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
             draft.extra[key] = item.value
             continue
         target, kind, value = match.field.to, match.field.kind, item.value
-        if (match.how != "own" or source == "plugin") and not _accepted(draft, item, match, source, first_line):
+        if (match.how != "own" or source == "plugin") and not _accepts_key(draft, item, match, source, first_line):
             continue
         if kind.textual and type(value) is not str:
             value = _as_text(item)
@@ -162,7 +162,7 @@ def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: 
         draft.problems.append(unreadable(item, target, why, "Keep one of the two.", "bad-value", first_line))
 
 
-def _accepted(draft: SpecDraft, item: Item, match: Match, source: Source, first_line: int) -> bool:
+def _accepts_key(draft: SpecDraft, item: Item, match: Match, source: Source, first_line: int) -> bool:
     """Return whether a key counts that is not spelt as the dialect does, or is in a plugin; report it either way."""
     row = match.field
     if source == "plugin" and row.to in NOT_IN_PLUGINS:

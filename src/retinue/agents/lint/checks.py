@@ -54,7 +54,7 @@ def check_bytes(subject: LintSubject) -> Iterator[CheckResult]:
     if subject.text.bom:
         repair = Repair("removed the byte order mark", lambda text: replace(text, bom=False))
         reason = "The file begins with a byte order mark."
-        yield subject.found("byte-order-mark", reason, line=1, column=1, repair=repair)
+        yield subject.report("byte-order-mark", reason, line=1, column=1, repair=repair)
     yield from _line_ends(subject)
 
 
@@ -72,7 +72,7 @@ def _line_ends(subject: LintSubject) -> Iterator[CheckResult]:
     names = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
     listed = ", ".join(f"{count} {names[end]}" for end, count in counts.most_common())
     repair = Repair(f"made every line end in {names[usual]}", lambda text: text.with_eol(usual))
-    yield subject.found("mixed-line-endings", f"Line endings are mixed: {listed}.", line=odd, column=1, repair=repair)
+    yield subject.report("mixed-line-endings", f"Line endings are mixed: {listed}.", line=odd, column=1, repair=repair)
 
 
 ALIASES = ("inherit", "default", "auto", "fast", "sonnet", "opus", "haiku", "fable", "opusplan", "best")
@@ -147,16 +147,16 @@ def check_values(subject: LintSubject) -> Iterator[CheckResult]:
     yield from _models(subject, spec)
     if spec.color is not None and spec.color.lower() not in COLORS and not _HEX.fullmatch(spec.color):
         reason = f"'{spec.color}' is neither a known colour nor #RRGGBB."
-        yield subject.found("invalid-color", reason, key=_key(subject, "color"))
+        yield subject.report("invalid-color", reason, key=_key(subject, "color"))
     thinking = spec.model.thinking
     if thinking is not None and thinking not in _LEVELS and not thinking.isdecimal():
         reason = f"'{thinking}' is no thinking level."
-        yield subject.found("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
+        yield subject.report("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
     if spec.output_schema is not None:
         yield from _schema(subject, spec.output_schema)
     if spec.permission_mode == "bypassPermissions":
         reason = "The agent asks to do everything without being asked."
-        yield subject.found("bypass-mode", reason, key=_key(subject, "permission_mode"))
+        yield subject.report("bypass-mode", reason, key=_key(subject, "permission_mode"))
     yield from _body(subject, spec)
 
 
@@ -170,7 +170,7 @@ def _schema(subject: LintSubject, schema: Mapping[str, Any]) -> Iterator[CheckRe
         why = getattr(error, "message", "") or str(error)
         reason = f"The output schema cannot be used: {' '.join(why.split())}"
         remedy = "Give a JSON Schema whose references point into itself."
-        yield subject.found("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
+        yield subject.report("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
 
 
 def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
@@ -179,23 +179,23 @@ def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     try:
         check_name(spec.name.replace("/", "-") if subject.table.name_rule == "path" else spec.name)
     except UsageError as error:
-        yield subject.found("unsafe-name", error.message, key=key)
+        yield subject.report("unsafe-name", error.message, key=key)
         return
     if subject.parsed.dialect == "gemini" and not _GEMINI_SLUG.fullmatch(spec.name):
         reason = f"Gemini CLI itself refuses the name '{spec.name}'."
-        yield subject.found("name-form", reason, key=key, severity="warning")
+        yield subject.report("name-form", reason, key=key, severity="warning")
     elif subject.parsed.dialect == "claude" and not _SLUG.fullmatch(spec.name):
-        yield subject.found("name-form", f"'{spec.name}' is not in the usual form.", key=key)
+        yield subject.report("name-form", f"'{spec.name}' is not in the usual form.", key=key)
 
 
 def _description(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if not subject.parsed.description:
         reason = "There is no description, so nobody knows when to use the agent."
         line, column = subject.place(_key(subject, "description") or "")
-        yield subject.found("missing-description", reason, line=line or 1, column=column or 1, severity="warning")
+        yield subject.report("missing-description", reason, line=line or 1, column=column or 1, severity="warning")
     elif len(spec.description) > MAX_DESCRIPTION:
         reason = f"The description has {len(spec.description):,} characters."
-        yield subject.found("long-description", reason, key=_key(subject, "description"))
+        yield subject.report("long-description", reason, key=_key(subject, "description"))
 
 
 def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
@@ -206,15 +206,15 @@ def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
         several = alternatives(model)
         if several:
             remedy = f"Write [{', '.join(several)}]."
-            yield subject.found("several-models", f"'{model}' names several models.", remedy, key=key)
+            yield subject.report("several-models", f"'{model}' names several models.", remedy, key=key)
         elif not is_known(model):
             meant = suggest(model)
             reason = f"No model '{model}' is known."
             if meant is None:
-                yield subject.found("unknown-model", reason, key=key)
+                yield subject.report("unknown-model", reason, key=key)
             else:
                 remedy = f"Did you mean '{meant}'?"
-                yield subject.found("unknown-model", reason, remedy, key=key, severity="warning")
+                yield subject.report("unknown-model", reason, remedy, key=key, severity="warning")
 
 
 def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
@@ -223,10 +223,10 @@ def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
         return
     last = max(len(subject.text.lines), 1)
     if not spec.prompt.strip():
-        yield subject.found("empty-body", "There is nothing below the frontmatter.", line=last, column=1)
+        yield subject.report("empty-body", "There is nothing below the frontmatter.", line=last, column=1)
     elif not has_instructions(spec.prompt):
         line = min((subject.text.close or 0) + 2, last)
-        yield subject.found("no-instructions", "The body gives no instructions.", line=line, column=1)
+        yield subject.report("no-instructions", "The body gives no instructions.", line=line, column=1)
 
 
 def _key(subject: LintSubject, field: str) -> str | None:

@@ -38,7 +38,7 @@ def quoting_repair(subject: LintSubject) -> Repair | None:
             first, last = item.line + 1, item.end_line + 1
             while last > first and not text.lines[last].strip():
                 last -= 1
-            text = text.replace_lines(first, last, _rewritten(text, item, first))
+            text = text.replace_lines(first, last, _rewrite_item(text, item, first))
         return text
 
     return Repair(f"put the value of {keys} in quotes", apply)
@@ -52,7 +52,7 @@ def _is_yaml(text: FileLines, item: Item) -> bool:
         return False
 
 
-def _rewritten(text: FileLines, item: Item, first: int) -> tuple[str, ...]:
+def _rewrite_item(text: FileLines, item: Item, first: int) -> tuple[str, ...]:
     if not isinstance(item.value, str):
         return tuple(entry(item.key, item.value))
     head, colon, rest = bare(text.lines[first]).partition(":")
@@ -65,7 +65,7 @@ _MOST = 100
 """Repairs in one file. Each removes a problem, so this is only a guard against the absurd."""
 
 
-def repaired(
+def repair_file(
     subject: LintSubject, checks: Callable[[LintSubject], Iterable[CheckResult]]
 ) -> tuple[LintSubject, tuple[AppliedRepair, ...]]:
     """Return the file after every repair that is safe, and what was done."""
@@ -83,7 +83,7 @@ def repaired(
     return subject, tuple(changes)
 
 
-def judged(subject: LintSubject, found: CheckResult) -> Finding:
+def judge_finding(subject: LintSubject, found: CheckResult) -> Finding:
     """Return the finding, with the truth about whether it can be fixed."""
     if found.repair is None or attempt(subject, found.repair) is None:
         return found.finding

@@ -100,7 +100,7 @@ def check_unused_keys(subject: LintSubject) -> Iterator[CheckResult]:
             continue
         reason = f"'{key}' has no effect: {row.field.note}."
         remedy = f"Leave it for {subject.table.title}, and do not rely on it here."
-        yield subject.found("unused-key", reason, remedy, key=key, severity="warning" if row.field.misses else "info")
+        yield subject.report("unused-key", reason, remedy, key=key, severity="warning" if row.field.misses else "info")
 
 
 def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
@@ -112,13 +112,13 @@ def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
         return None
     repair = None
     if meant not in subject.parsed.fates:
-        repair = _renamed(subject, key, meant)
+        repair = _rename_key(subject, key, meant)
     reason = f"There is no key '{key}'; it is ignored."
-    return subject.found("near-miss-key", reason, f"Did you mean '{meant}'?", key=key, repair=repair)
+    return subject.report("near-miss-key", reason, f"Did you mean '{meant}'?", key=key, repair=repair)
 
 
 def _unknown(subject: LintSubject, key: str) -> CheckResult:
-    return subject.found("unknown-key", f"'{key}' is not a key that {subject.table.title} has.", key=key)
+    return subject.report("unknown-key", f"'{key}' is not a key that {subject.table.title} has.", key=key)
 
 
 def _plain(subject: LintSubject, problem: Problem) -> CheckResult:
@@ -147,7 +147,7 @@ def _near_miss(subject: LintSubject, key: str, found: CheckResult) -> CheckResul
     own = subject.own_key(field)
     if own is None and match is not None and match.how == "foreign":
         reason = f"Retinue honours '{key}', but {subject.table.title} itself does not know it."
-        return subject.found("honoured-elsewhere", reason, key=key, severity="info")
+        return subject.report("honoured-elsewhere", reason, key=key, severity="info")
     meant = own or (match.field.key if match is not None else None)
     if meant is None or meant == key or meant in subject.parsed.fates:
         return found
@@ -155,7 +155,7 @@ def _near_miss(subject: LintSubject, key: str, found: CheckResult) -> CheckResul
     if subject.parsed.fates[key].fate != "ignored":
         reason = f"'{key}' is not a key of {subject.table.title}; it was read as '{meant}'."
         finding = replace(finding, reason=reason, remedy=f"Write '{meant}'.")
-    return CheckResult(finding, _renamed(subject, key, meant))
+    return CheckResult(finding, _rename_key(subject, key, meant))
 
 
 def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
@@ -168,18 +168,18 @@ def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
         reason = f"'{key}' is a key of {dialect.title}; here it has no effect."
         if own is None:
             remedy = "Remove it, or convert the file: retinue agents convert --to retinue"
-            return subject.found("foreign-key", reason, remedy, key=key, severity="info")
+            return subject.report("foreign-key", reason, remedy, key=key, severity="info")
         if own in subject.parsed.fates:
-            return subject.found("foreign-key", reason, f"'{own}' says it here.", key=key, severity="info")
+            return subject.report("foreign-key", reason, f"'{own}' says it here.", key=key, severity="info")
         if by_place(subject.parsed.file) is None:
             remedy = f"Write '{own}', or move the file where {dialect.title} keeps its agents."
-            return subject.found("foreign-key", reason, remedy, key=key, severity="info")
-        repair = _renamed(subject, key, own)
-        return subject.found("foreign-key", reason, f"Write '{own}'.", key=key, repair=repair)
+            return subject.report("foreign-key", reason, remedy, key=key, severity="info")
+        repair = _rename_key(subject, key, own)
+        return subject.report("foreign-key", reason, f"Write '{own}'.", key=key, repair=repair)
     return None
 
 
-def _renamed(subject: LintSubject, key: str, meant: str) -> Repair:
+def _rename_key(subject: LintSubject, key: str, meant: str) -> Repair:
     match = subject.table.match(meant)
     field = None
     if match is not None:

@@ -18,7 +18,7 @@ from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.edit import write_atomically
 from retinue.agents.folders import PluginFolder, by_place
 from retinue.agents.lint.checks import lint_subject
-from retinue.agents.lint.fix import judged, repaired
+from retinue.agents.lint.fix import judge_finding, repair_file
 from retinue.agents.lint.subject import CODES, AppliedRepair, CheckResult, Finding, LintSubject
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.precedence import is_profile
@@ -52,7 +52,7 @@ def lint_paths(
     """Files as they are named; folders with everything below that looks like an agent. Findings
     name files as they were given. `check` is one more check, of what only the caller can know.
     Raise UsageError for a path that does not exist."""
-    given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
+    given = {os.path.abspath(path): str(path) for path in _expand_paths(paths)}  # noqa: PTH100 (links are not resolved)
     subjects = [_subject(path) for path in given]
     done = _report(subjects, given if fix else (), check_names, check)
     findings = tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings)
@@ -96,17 +96,17 @@ def _report(
     checked: list[LintSubject] = []
     for subject in subjects:
         if subject.parsed.file in fixable:
-            after, made = repaired(subject, lint_subject)
+            after, made = repair_file(subject, lint_subject)
             trouble = ""
             if made:
                 trouble = _write(subject, after)
             if trouble:
-                findings[subject.found("not-writable", trouble).finding] = None
+                findings[subject.report("not-writable", trouble).finding] = None
             else:
                 subject = after
                 changes += made
         checked.append(subject)
-        findings.update(dict.fromkeys(judged(subject, found) for found in lint_subject(subject)))
+        findings.update(dict.fromkeys(judge_finding(subject, found) for found in lint_subject(subject)))
         findings.update(dict.fromkeys(found.finding for found in check(subject)))
     findings.update(dict.fromkeys(together(checked)))
     return LintReport(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
@@ -141,7 +141,7 @@ def _data(path: str) -> bytes | None:
     return data
 
 
-def _expanded(paths: Iterable[Path | str]) -> list[Path]:
+def _expand_paths(paths: Iterable[Path | str]) -> list[Path]:
     found: dict[str, Path] = {}
     for given in paths:
         path = Path(given)
@@ -256,7 +256,7 @@ def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str
         code = "case-clash"
         reason = f"'{name}' and '{theirs}' ({other.parsed.file}) differ only in capital letters."
     key = next(iter(subject.keys_for("name")), None)
-    return subject.found(code, reason, key=key).finding
+    return subject.report(code, reason, key=key).finding
 
 
 def _finding(code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None) -> Finding:

@@ -230,7 +230,7 @@ class LintSubject:
         """Return how this dialect itself spells the key of a field; None if it has none."""
         return next((row.key for row in self.table.fields if row.to == field and field), None)
 
-    def found(
+    def report(
         self,
         code: str,
         reason: str,

@@ -54,24 +54,24 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
         if canonical(name) and is_foreign(base, subject.parsed.dialect):
             own = ", ".join(in_dialect(base, subject.parsed.dialect))
             reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
-            yield subject.found("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
+            yield subject.report("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
         if canonical(name) or is_servers(name) or name == "*" or base in NOT_TOOLS:
             continue
         if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
             # `server_tool`: which servers there are is known only at run time.
             continue
         if base.lower() in ELSEWHERE:
-            yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
+            yield subject.report("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
             continue
         effect = "it denies nothing" if denies else "it gives the agent nothing"
         meant = None
         if count < _MOST_SUGGESTIONS:
-            meant = _meant(base, subject)
+            meant = _guess_tool(base, subject)
         remedy = "Correct the name, or write mcp__SERVER__TOOL for a server's."
         if meant:
             remedy = f"Did you mean '{meant}'?"
         bare_server = subject.parsed.dialect == "copilot" and meant is None
-        yield subject.found(
+        yield subject.report(
             "unknown-tool",
             f"There is no tool '{base}'; {effect}.",
             remedy,
@@ -81,7 +81,7 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
         )
 
 
-def _meant(name: str, subject: LintSubject) -> str | None:
+def _guess_tool(name: str, subject: LintSubject) -> str | None:
     # Names of two or three letters resemble too many others to be suggested.
     found = nearest(name, [alias for alias in ALIASES if len(alias) > 3])
     if found is None:
@@ -94,18 +94,18 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     key = next(iter(subject.keys_for("tools.allow")), None)
     if tools.allow and not tools.selectors and not any(canonical(name) or is_servers(name) for name in tools.allow):
         reason = f"None of these tools exists: {', '.join(tools.allow[:5])}. The agent would be refused."
-        yield subject.found("tools-resolve-to-nothing", reason, key=key)
+        yield subject.report("tools-resolve-to-nothing", reason, key=key)
     denied: set[str] = set()
     for name in tools.deny:
         if "(" not in name:
             denied.update(canonical(name))
     if "*" in tools.deny or (tools.allow and denied and not tools.selectors and _all_in(tools.allow, denied)):
         deny_key = next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
-        yield subject.found("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
+        yield subject.report("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
         return
     for name in tools.allow or ():
         if name in tools.deny or (canonical(name) and set(canonical(name)) <= denied):
-            yield subject.found("allowed-and-denied", f"'{name}' is allowed and denied.", key=key, word=name)
+            yield subject.report("allowed-and-denied", f"'{name}' is allowed and denied.", key=key, word=name)
 
 
 def _all_in(names: tuple[str, ...], denied: set[str]) -> bool:
@@ -131,16 +131,16 @@ def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
                 effects |= set(TOOLS[tool])
         if "execute" in effects:
             if spec.readonly:
-                yield subject.found("readonly-shell", f"'{name}' runs in a sandbox here.", key=key, word=name)
+                yield subject.report("readonly-shell", f"'{name}' runs in a sandbox here.", key=key, word=name)
         elif "write" in effects:
             writing.append(name)
     if spec.readonly:
         for name in writing:
             reason = f"The agent is read-only, but lists '{name}', which writes."
-            yield subject.found("readonly-write-tool", reason, key=key, word=name)
+            yield subject.report("readonly-write-tool", reason, key=key, word=name)
     elif writing and spec.readonly is None and _SAYS_READ_ONLY.search(spec.description):
         reason = f"The description says read-only, but the agent has {', '.join(writing)}."
-        yield subject.found("says-read-only", reason, key=key)
+        yield subject.report("says-read-only", reason, key=key)
 
 
 def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
@@ -162,6 +162,6 @@ def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
         return text.replace_lines(entry.first, entry.last, (f"tools: {flow(names)}",))
 
     repair = Repair("wrote 'tools' as a list", apply)
-    yield subject.found(
+    yield subject.report(
         "comma-tools", "CodingCode itself would give this agent every tool.", key="tools", repair=repair
     )

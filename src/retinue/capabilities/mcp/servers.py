@@ -161,7 +161,7 @@ class ServerLint:
         for name in ServerScope(spec, None).missing(known):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             key = _key(subject, "required_servers")
-            yield subject.found("server-not-configured", reason, _ADD, key=key, word=name, severity="error")
+            yield subject.report("server-not-configured", reason, _ADD, key=key, word=name, severity="error")
         for server in spec.servers or ():
             yield from self._named(subject, server, configured, self._project)
 
@@ -181,7 +181,7 @@ class ServerLint:
 
                 meant = nearest(server.name, configured.servers)
                 remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
-                yield subject.found("server-not-configured", reason, remedy, key=key, word=server.name)
+                yield subject.report("server-not-configured", reason, remedy, key=key, word=server.name)
             return
         why = config.problem
         if why is None and config.transport == "stdio":
@@ -191,11 +191,11 @@ class ServerLint:
                 why = str(error)
         if why is not None:
             reason = f"The MCP server '{server.name}' ({config.origin}) cannot be used: {why}."
-            yield subject.found("server-unusable", reason, key=key, word=server.name)
+            yield subject.report("server-unusable", reason, key=key, word=server.name)
         elif not config.inline and not is_trusted(config, project):
             reason = f"The MCP server '{server.name}' does not start: {config.origin} is not trusted."
             remedy = f"Consent with: retinue trust add {config.origin}"
-            yield subject.found("server-unusable", reason, remedy, key=key, word=server.name, severity="info")
+            yield subject.report("server-unusable", reason, remedy, key=key, word=server.name, severity="info")
 
 
 def _key(subject: LintSubject, field: str) -> str | None:

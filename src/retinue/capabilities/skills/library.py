@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from retinue.agents.scan import Signature, just_written, signed
+from retinue.agents.scan import Signature, just_written, signature_of
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
 from retinue.tools.safe_dir import SafeDir, files, is_safe, read
 
@@ -235,7 +235,7 @@ class _Search:
 
     def sign(self, path: str, found: os.stat_result) -> bool:
         """Note the signature of a path. Return whether it is as it was the last time."""
-        signature = signed(found)
+        signature = signature_of(found)
         self.signatures.append((path, signature))
         # Another write within the same tick of the clock would leave the same signature.
         if just_written(signature, self.now):

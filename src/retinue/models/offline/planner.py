@@ -110,9 +110,9 @@ def _reason(one: Ranked, findings: Findings) -> str:
             words.append(term.word)
     said = []
     if words:
-        said.append(f"its path has {_listed(words)}")
+        said.append(f"its path has {_join_words(words)}")
     if names:
-        said.append(f"it defines {_listed(list(names)[:3])}")
+        said.append(f"it defines {_join_words(list(names)[:3])}")
     return f" ({'; '.join(said)})" if said else ""
 
 
@@ -176,7 +176,7 @@ def _words(term: Term) -> str:
     return f"{term.word} ({', '.join(others)})" if others else term.word
 
 
-def _listed(items: list[str]) -> str:
+def _join_words(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
