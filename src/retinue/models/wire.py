@@ -164,9 +164,7 @@ class WireModel:
                     data = await response.read()
                 else:
                     absorb_rest(events, reader, draft)
-                    if events.foreign and not draft.parts:
-                        # Words that are no events come from another kind of server, and would again.
-                        draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
+                    self._check_events(events, draft)
                 response = await self._continue_answer(request, response, reader, draft)
         except TransportError as error:
             draft.fail_unfinished(failures.from_transport(self._wire, error))
@@ -182,6 +180,11 @@ class WireModel:
             self._uncounted_said = True
             yield Noted("model-usage", f"{self._info.full_name} sent no usage: tokens and cost are not known.")
         yield finished
+
+    def _check_events(self, events: Events, draft: MessageDraft) -> None:
+        """Fail on words that are no events: they come from another kind of server, and would again."""
+        if events.foreign and not draft.parts:
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
 
     async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
         """Return a response that succeeded, or None with the failure in the draft. A parameter that
