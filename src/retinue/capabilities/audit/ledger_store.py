@@ -1,8 +1,8 @@
 """Who changed which file: one small SQLite file per project, shared by all its processes.
 
 A row is one path changed by one run, with what was there before and after, by content id. It
-is written before a tool replaces a file, and right after a command ended; so whoever meets a
-file that is not as it was can be told whose doing that is, and undo knows the way back.
+is written before a tool replaces a file, and right after a command ended; so a
+run that finds a file changed can be told which run changed it, and undo knows the way back.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from retinue.settings.places import private_folder
 
 NOBODY = "Retinue <retinue@localhost>"
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
-"""So that content is stored and given back byte by byte, and no filter program of anyone runs."""
+"""Makes git store and return content byte by byte, without running any filter program."""
 _CONFIG = (
     *("core.bare=false", "core.fileMode=true", "core.symlinks=true", "core.autocrlf=false"),
     *("core.looseCompression=1", "core.fsync=none", "core.preloadIndex=true", "index.threads=true"),

@@ -67,9 +67,9 @@ def _trigger(reason: str) -> str:
 class RunHooks:
     """The hooks of one run, from before it is recorded until it has ended."""
 
-    def __init__(self, launch: Launch, place: RunPlace, project: Project, *, own: bool = True) -> None:
+    def __init__(self, launch: Launch, ids: RunPlace, project: Project, *, own: bool = True) -> None:
         self.launch = launch
-        self._place = place
+        self._ids = ids
         self._project = project
         self.preface: list[str] = []
         """What hooks want the model to know before its first prompt."""
@@ -128,7 +128,7 @@ class RunHooks:
             project=project.cwd,
             environment=project.environment,
             transport=lambda: project.transport,
-            owner=self._place.run_id,
+            owner=self._ids.run_id,
             passed=project.settings.settings.sandbox_pass_environment,
         )
         return HookBus(
@@ -136,19 +136,19 @@ class RunHooks:
             around,
             self._who(),
             fail_open=project.settings.settings.hooks_fail_open,
-            outputs=project.state / "outputs" / self._place.run_id,
+            outputs=project.state / "outputs" / self._ids.run_id,
             report=lambda failure: self._warn("hook_failed", failure),
         )
 
     def _who(self) -> dict[str, Any]:
         """Return the fields of every payload: the run, its parent, and its transcript."""
-        request, place = self.launch.request, self._place
+        request, ids = self.launch.request, self._ids
         return {
-            "session_id": place.root_id,
-            "run_id": place.run_id,
-            "agent_id": place.run_id,
+            "session_id": ids.root_id,
+            "run_id": ids.run_id,
+            "agent_id": ids.run_id,
             "agent_type": request.spec.name,
-            "parent_id": place.parent_id,
+            "parent_id": ids.parent_id,
             "depth": request.depth,
             "transcript_path": self.launch.transcript or "",
             "cwd": str(request.cwd),
@@ -161,7 +161,7 @@ class RunHooks:
             self._early.append(Warned(code, text))
             return
         try:
-            self._project.log.append(self._place, Warned(code, text))
+            self._project.log.append(self._ids, Warned(code, text))
         except StateError:
             # The run cannot be recorded any more, so its outcome says it.
             self.notes.append(text)
@@ -190,7 +190,7 @@ class RunHooks:
         happened. Raise PromptBlockedError."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
-        earlier = self._project.log.reader.ordered(self._place.run_id, ("run.started",))
+        earlier = self._project.log.reader.ordered(self._ids.run_id, ("run.started",))
         last = None
         for _, event in earlier:
             if isinstance(event.body, RunStarted):
@@ -345,7 +345,7 @@ class RunHooks:
             "background_tasks": [],
             "session_crons": [],
             "profile": request.spec.name,
-            "childSessionId": self._place.run_id,
+            "childSessionId": self._ids.run_id,
         }
         return await self.fire(self._end, request.spec.name, fields)
 
@@ -371,23 +371,23 @@ async def admit(admission: Admission) -> None:
 
 
 async def _ask_to_spawn(hooks: RunHooks, admission: Admission) -> None:
-    launch, place, parent = admission.launch, admission.place, admission.parent
+    launch, ids, parent = admission.launch, admission.place, admission.parent
     request = launch.request
     spawner: Hooks | None = None
     if parent is not None:
         spawner = parent.hooks
     if spawner is None:
         # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
-        spawner = RunHooks(launch, place, admission.project, own=False)
+        spawner = RunHooks(launch, ids, admission.project, own=False)
     if not spawner.listens("SubagentSpawn"):
         return
     fields = {
         "subagent_type": request.spec.name,
-        "subagent_id": place.run_id,
+        "subagent_id": ids.run_id,
         "prompt": request.task,
         "model": launch.model_name,
         "profile": request.spec.name,
-        "parentSessionId": place.parent_id,
+        "parentSessionId": ids.parent_id,
     }
     result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
     if parent is None and isinstance(spawner, RunHooks):

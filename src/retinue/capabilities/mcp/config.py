@@ -183,7 +183,7 @@ class _Filler:
 
 
 def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, ...]]:
-    """`command` is a program, or (as opencode writes it) a program with its arguments."""
+    """Return the program and its arguments. `command` may hold both, as opencode writes it."""
     said: Any = raw.get("command")
     given = raw.get("args") or []
     if not isinstance(given, list):
@@ -250,7 +250,7 @@ def _whole(value: Any, key: str, default: int) -> int:
 
 
 def _seconds(raw: Mapping[str, Any], *keys: str) -> float | None:
-    """Milliseconds from 1000 on, as other systems write them; seconds below."""
+    """Return a number of seconds. Numbers from 1000 on are milliseconds, as other systems write them."""
     for key in keys:
         value = raw.get(key)
         if value is None:

@@ -1,6 +1,6 @@
 """One connection per server configuration, shared by every run of the process.
 
-A server is started by the first use, whoever comes meanwhile waits for the same start, and it is
+A server is started by the first use; others that come meanwhile wait for the same start. It is
 closed some time after the last run that holds it has ended. One that crashes is started again by
 the next use, later and later if it keeps crashing. How many calls it gets at once is bounded.
 """

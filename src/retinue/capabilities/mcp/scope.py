@@ -6,7 +6,7 @@ be read is a problem in the result and hides nothing else.
 
 Without a list of tools an agent has every server's; with one, those it names (`mcp__server`,
 `mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file defines
-itself (`mcpServers`) gives all its tools on top of the list, unless the list names some of them. pi: a
+itself (`mcpServers`) adds all its tools to the list, unless the list names some of them. pi: a
 list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:` selectors are
 about servers, which together are the extension `mcp`. CodingCode: an agent has the servers that its
 file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file that names
@@ -279,7 +279,7 @@ class ServerScope:
         return self._named is not None
 
     def _lists_tools_of(self, server: str) -> bool:
-        """Return whether the list names tools of a server one by one: then these are all it gives."""
+        """Return whether the list names tools of a server one by one: then it has no others."""
         if self._spec.dialect in _LISTS_BUILTINS:
             return False
         return any(_touches(pattern, server) for pattern in self._patterns)

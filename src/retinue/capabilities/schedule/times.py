@@ -187,7 +187,7 @@ def when_of(job: ScheduledJob) -> When:
 
 
 def plan(job: ScheduledJob, now: float) -> NextSlot | None:
-    """None when nothing is due."""
+    """Return what to do about the slot of a job that is due; None when nothing is due."""
     if not job.enabled or job.next_at is None or job.next_at > now:
         return None
     when = when_of(job)

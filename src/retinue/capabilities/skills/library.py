@@ -80,7 +80,7 @@ class _Known(NamedTuple):
     signatures: list[tuple[str, Signature]] | None
     skills: tuple[Skill, ...]
     titles: dict[str, str]
-    """Names that frontmatter gives, to the names of folders."""
+    """Names in frontmatter, mapped to the names of their folders."""
     refused: tuple[tuple[str, str], ...] = ()
 
 

@@ -44,7 +44,7 @@ def skill_roots(
     return _roots(cwd, *homes, tuple(extra), tuple(plugins))
 
 
-# Every launch asks.
+# Every launch asks for the roots.
 @lru_cache(maxsize=64)
 def _roots(
     cwd: Path, house: Path, own: Path, pi: Path, extra: tuple[str, ...], plugins: tuple[tuple[str, Path], ...]
@@ -119,7 +119,7 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
         argument_hint=_text(said.get("argument-hint")),
         arguments=_names(said.get("arguments")),
         allowed_tools=_tools(said.get("allowed-tools")),
-        # A loose file that says nothing about itself is loaded only by whoever knows it.
+        # A loose file without a description is loaded only where a file or a person names it.
         model_invocable=not _flag(said.get("disable-model-invocation"), False)
         and (folder is not None or bool(description)),
         user_invocable=_flag(said.get("user-invocable"), True),

@@ -69,7 +69,7 @@ class BranchQueue:
     @classmethod
     @contextlib.contextmanager
     def open(cls, state: Path) -> Iterator[BranchQueue]:
-        """Only one process integrates at a time. Raise StateError while another one does."""
+        """Open the queue for changes. Raise StateError while another process integrates."""
         path = private_folder(state) / "integrate.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -133,8 +133,8 @@ _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": 
 
 
 class SavedWork(Struct, frozen=True):
-    """`branch` holds the work, None if there is none. `kept` is the directory that stayed, and
-    why is among the `notes`; without it nothing is left."""
+    """What became of a worktree. `branch` holds the work, if there was any. `kept` is the directory that stayed, for a
+    reason among the `notes`; None when it was removed."""
 
     branch: str | None = None
     kept: Path | None = None
@@ -146,9 +146,9 @@ class SavedWork(Struct, frozen=True):
 def finish(
     state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
 ) -> SavedWork | None:
-    """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after
-    saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
-    now. What another process has taken up is never touched."""
+    """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after saving. Return None when
+    `run` has no worktree; with `leftover` also when a process has it, or takes it up just now. What another process
+    has taken up is never touched."""
     with hold_lock(state, run, wait=not leftover) as mine:
         if not mine:
             return None
