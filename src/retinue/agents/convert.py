@@ -39,7 +39,7 @@ Choice = bool | tuple[str, ...] | None
 
 
 def adds_rights(old: AgentSpec, new: AgentSpec) -> bool:
-    """True when `new` may do anything that `old` may not. In doubt the answer is True."""
+    """Return whether `new` may do anything that `old` may not. In doubt the answer is True."""
     return (
         _more_tools(old.tools, new.tools)
         or _LICENCE[new.permission_mode] > _LICENCE[old.permission_mode]

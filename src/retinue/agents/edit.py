@@ -111,7 +111,7 @@ class FileLines(Struct, frozen=True):
 
 
 def ending(line: str) -> str:
-    """The line break at the end of `line`, or an empty string."""
+    """Return the line break at the end of `line`, or an empty string."""
     return line[len(bare(line)) :]
 
 

@@ -29,7 +29,7 @@ _SIMPLE_KEY_LIMIT = 1000
 
 
 def is_plain(text: str) -> bool:
-    """True when `text` needs no quotes as the value of a key, for any reader."""
+    """Return whether `text` needs no quotes as the value of a key, for any reader."""
     if not text or text != text.strip() or not text.isprintable():
         return False
     if not _PLAIN_START.match(text) or text.lower() in _WORDS:
@@ -38,12 +38,12 @@ def is_plain(text: str) -> bool:
 
 
 def is_plain_in_list(text: str) -> bool:
-    """True when `text` needs no quotes inside `[a, b]`."""
+    """Return whether `text` needs no quotes inside `[a, b]`."""
     return is_plain(text) and not any(mark in text for mark in ",[]{}:?")
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes, on one line; half a surrogate pair becomes U+FFFD, for no file
+    """Return `text` in double quotes, on one line; half a surrogate pair becomes U+FFFD, for no file
     can hold it."""
     return '"' + "".join(_escape(char) for char in text) + '"'
 
@@ -92,7 +92,7 @@ def _flow(value: Any, leaf: Callable[[Any], str]) -> str:
 
 
 def entry(key: Any, value: Any, indent: int = 0) -> list[str]:
-    """`key: value` as lines without endings, collections in block form."""
+    """Return `key: value` as lines without endings, collections in block form."""
     pad = " " * indent
     name = scalar(key, in_list=True)
     if len(name) > _SIMPLE_KEY_LIMIT:
@@ -175,7 +175,7 @@ SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents"
 
 
 def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
-    """`a, b` where that is read as the same names, else a list."""
+    """Return `a, b` where that is read as the same names, else a list."""
     listed = list(values)
     if DIALECTS[dialect].lists_names or not values:
         return listed

@@ -56,7 +56,7 @@ def spec_hash(spec: AgentSpec) -> str:
 
 
 def seal(spec: AgentSpec) -> AgentSpec:
-    """`spec` with its hash. A catalog of a thousand files leaves the hashing to the caller that takes
+    """Return `spec` with its hash. A catalog of a thousand files leaves the hashing to the caller that takes
     one of them; the value is the same whenever it is computed."""
     if not spec.hash:
         msgspec.structs.force_setattr(spec, "hash", spec_hash(spec))
@@ -86,7 +86,7 @@ def parse_at_home(data: bytes, path: str, home: DialectName | None, source: Sour
 
 
 def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
-    """`parse` of the file's content. What cannot be read is an error in the result."""
+    """Return `parse` of the file's content. What cannot be read is an error in the result."""
     name = str(path)
     data = read_bytes(name)
     if isinstance(data, Problem):
@@ -95,7 +95,7 @@ def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source
 
 
 def seal_parsed(parsed: Parsed) -> Parsed:
-    """`parsed` with the hash of its spec filled in."""
+    """Return `parsed` with the hash of its spec filled in."""
     if parsed.spec is not None:
         seal(parsed.spec)
     return parsed
@@ -258,7 +258,7 @@ def file_name(path: str, suffixes: tuple[str, ...]) -> str:
 
 
 def path_name(path: str, stem: str) -> str:
-    """`core/reviewer` for `.opencode/agent/core/reviewer.md`."""
+    """Return `core/reviewer` for `.opencode/agent/core/reviewer.md`."""
     folders = path.replace("\\", "/").split("/")[:-1]
     for index in range(len(folders) - 1, -1, -1):
         if folders[index] in ("agent", "agents"):

@@ -208,7 +208,7 @@ def _make_failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], or
 
 
 def claimed_name(parsed: Parsed) -> str | None:
-    """The name a broken file would have had, if that much is certain."""
+    """Return the name a broken file would have had, if that much is certain."""
     if parsed.name is not None:
         return parsed.name
     if parsed.reading == "none" and DIALECTS[parsed.dialect].name_rule == "file":

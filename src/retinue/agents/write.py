@@ -145,7 +145,7 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
 
 
 def rows(table: Dialect) -> Iterator[FieldRow]:
-    """Every row that says something about a field of the spec: the dialect's own first, then
+    """Yield every row that says something about a field of the spec: the dialect's own first, then
     those that Retinue honours everywhere because they limit."""
     for row in (*table.fields, *table.foreign):
         if table.simple and row.kind is ENABLED:

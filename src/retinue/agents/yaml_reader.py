@@ -125,7 +125,7 @@ class _Builder:
 
     @staticmethod
     def merge(value: Any, line: int, end_line: int) -> list[Item]:
-        """`<<: *base`: the keys of base, which the mapping's own keys override."""
+        """Return for `<<: *base` the keys of base, which the mapping's own keys override."""
         found: dict[str, Item] = {}
         for source in value if isinstance(value, list) else [value]:
             if not isinstance(source, dict):
@@ -135,7 +135,7 @@ class _Builder:
         return list(found.values())
 
     def value(self, event: Any) -> tuple[Any, Any]:
-        """A nested value and the mark of its end."""
+        """Return a nested value and the mark of its end."""
         if isinstance(event, AliasEvent):
             return self.alias(event), event.end_mark
         top: Any = self.open(event)

@@ -30,7 +30,7 @@ _ESCAPED = re.compile(r'\\[nt"\\]')
 
 
 def load_quoted(block: str) -> YamlDocument:
-    """`block` after quoting the one-line values that do not parse alone. A bracket that stays
+    """Return `block` after quoting the one-line values that do not parse alone. A bracket that stays
     open may go on in the next lines, so it is quoted only if that does not help. Raises
     YamlError."""
     try:
@@ -64,7 +64,7 @@ def _load_quoted(block: str, *, brackets: bool) -> YamlDocument:
 
 
 def load_lines(block: str, known: Callable[[str], bool]) -> YamlDocument:
-    """Whatever keys can be found. Never raises; the document may be empty, and is if there are
+    """Return the keys that can be found. Never raises; the document may be empty, and is if there are
     too many to be frontmatter at all."""
     indent = len(block) - len(block.lstrip(" \t"))
     text = textwrap.dedent(block) if indent and not block.startswith("\n") else block

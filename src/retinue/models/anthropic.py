@@ -254,7 +254,7 @@ def _may_bind(body: dict[str, Any]) -> bool:
 
 
 def _may_think(turns: list[dict[str, Any]]) -> bool:
-    """A budget is refused in the middle of tool use that began without thinking."""
+    """Return whether a budget is accepted: not in the middle of tool use that began without thinking."""
     if not turns or not any(block["type"] == "tool_result" for block in turns[-1]["content"]):
         return True
     for turn in reversed(turns):

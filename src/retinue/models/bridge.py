@@ -248,7 +248,7 @@ class PydanticAIModel:
             yield part
 
     async def _whole(self, asked: Mapping[str, Any], draft: MessageDraft) -> None:
-        """For models that cannot stream."""
+        """Ask a model that cannot stream."""
         try:
             _Reader(draft).finish(await self._direct.model_request(self._model, **asked), self._codec)
         except Exception as error:  # noqa: BLE001 - as above

@@ -115,7 +115,7 @@ class CallDraft:
         self._given = ""
 
     def take(self, piece: object) -> None:
-        """The next piece of the arguments' text."""
+        """Add the next piece of the arguments' text."""
         if not isinstance(piece, str):
             raise TypeError("arguments of a tool call must be text")
         self.pieces.append(piece)
@@ -308,7 +308,7 @@ def _is_free(prices: Prices | None) -> bool:
 def replace_usage(
     usage: Usage, *, input: object = None, output: object = None, cache_read: object = None, cache_write: object = None
 ) -> Usage:
-    """The usage with the counts that are whole numbers; None and nonsense change nothing."""
+    """Return the usage with the counts that are whole numbers; None and nonsense change nothing."""
     return Usage(
         _number(input, usage.input),
         _number(output, usage.output),

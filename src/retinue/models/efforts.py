@@ -131,7 +131,7 @@ def anthropic_budget(level: Level, max_tokens: int, most: int) -> tuple[int, int
 
 # ------------------------------------------------------------------ Gemini
 def gemini_config(model: str, level: Level) -> dict[str, Any]:
-    """`thinkingConfig`: a level since Gemini 3, a budget before."""
+    """Return `thinkingConfig`: a level since Gemini 3, a budget before."""
     version = version_of(model, "gemini") or (3, 0)
     if version >= (3, 0):
         step = {"off": "low", "minimal": "low", "xhigh": "high", "max": "high"}.get(level, level)

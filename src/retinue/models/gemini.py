@@ -183,7 +183,7 @@ class GeminiModel(WireModel):
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
     def continuation(self, reader: StreamReader, draft: MessageDraft) -> dict[str, Any] | None:
-        """The same request with the token of an answer that reached the limit of one response and
+        """Return the same request with the token of an answer that reached the limit of one response and
         goes on (ai.google.dev "Long decode")."""
         assert isinstance(reader, GeminiReader)
         token = reader.take_token()

@@ -82,7 +82,7 @@ def named_variables(entry: Mapping[str, Any]) -> list[str]:
 
 
 def without_keys(given: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
-    """`given` for a program that we start: without keys, but for those that the user passes on."""
+    """Return `given` for a program that we start: without keys, but for those that the user passes on."""
     found = {}
     for name, value in given.items():
         if name not in _names or name in passed:

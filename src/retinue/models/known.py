@@ -46,7 +46,7 @@ def table_source() -> str:
 
 
 def known_models(provider: str) -> Iterator[ModelInfo]:
-    """The models of a provider, the newest of a family first. Empty for unknown providers."""
+    """Yield the models of a provider, the newest of a family first. Empty for unknown providers."""
     for model, row in _rows(provider).items():
         yield _info(provider, model, row)
 
@@ -73,7 +73,7 @@ def describe_model(provider: str, model: str) -> ModelInfo:
 
 
 def wants_responses(model: str) -> bool:
-    """True for a model that thinks and uses tools together only through the Responses API."""
+    """Return True for a model that thinks and uses tools together only through the Responses API."""
     found = _find("openai", model)
     return bool(found and found[1].get("responses"))
 
@@ -96,7 +96,7 @@ def describe_bridged(provider: str, name: str) -> ModelInfo:
 
 
 def takes_responses(model: str) -> bool:
-    """True for every thinking model of OpenAI's: from GPT-5.2 on Chat Completions refuses efforts
+    """Return True for every thinking model of OpenAI's: from GPT-5.2 on Chat Completions refuses efforts
     beside tools, and from 5.6 tools as such (pipecat#4043, litellm#34569); the Responses API takes
     them all."""
     name = model.rpartition("/")[2].lower()
@@ -106,7 +106,7 @@ def takes_responses(model: str) -> bool:
 
 
 def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> ModelInfo:
-    """`info` as the `models` setting (or a provider's own list) corrects it."""
+    """Return `info` as the `models` setting (or a provider's own list) corrects it."""
     if not override:
         return info
     prices = override.get("prices")

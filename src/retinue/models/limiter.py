@@ -83,13 +83,13 @@ class LimiterGate:
             return await self._limiter.wait(self)
 
     def began(self) -> None:
-        """The first part of the answer is here."""
+        """Note that the first part of the answer is here."""
         if self.out and not self.begun:
             self.begun = True
             self._limiter.answered(self)
 
     def held(self) -> float:
-        """For how many seconds no request of this account is admitted."""
+        """Return for how many seconds no request of this account is admitted."""
         return self._limiter.state().held_seconds
 
     async def after(self, failure: Failure | None) -> None:

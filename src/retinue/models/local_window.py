@@ -63,7 +63,7 @@ async def served_models(
 async def first_that_answers(
     providers: list[Provider], transport: Transport | None = None
 ) -> tuple[Provider, tuple[str, ...]] | None:
-    """All are asked at once; the first in the given order that has a model to offer wins."""
+    """Ask all at once; return the first, in the given order, that has a model to offer."""
     answers = await asyncio.gather(*(served_models(provider, transport) for provider in providers))
     for provider, models in zip(providers, answers, strict=True):
         if models or (models is not None and provider.listed):
@@ -227,7 +227,7 @@ def _whole(value: Any) -> int | None:
 async def _get(
     url: str, provider: Provider, transport: Transport, seconds: float = WINDOW_SECONDS, body: Any = None
 ) -> Mapping[str, Any]:
-    """The JSON object at an address; an empty one when there is none."""
+    """Return the JSON object at an address; an empty one when there is none."""
     import orjson
 
     from retinue.http.transport import TransportError

@@ -36,7 +36,7 @@ _DATE = re.compile(r"\d{8}")
 
 
 def find_model(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
-    """The model `query` means, or None. Of equal matches the first one given wins."""
+    """Return the model that `query` means, or None. Of equal matches the first one given wins."""
     query = query.strip()
     if not any(character.isalnum() for character in query):
         return None
@@ -54,7 +54,7 @@ def find_model(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
 
 
 def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
-    """`provider/id` to the letter, capitals aside."""
+    """Return the model whose `provider/id` is the query to the letter, capitals aside."""
     wanted = query.lower()
     for info in available:
         if info.full_name.lower() == wanted:
@@ -63,7 +63,7 @@ def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
 
 
 def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The highest version whose id has `family` as a word; the plainest id of that version."""
+    """Return the highest version whose id has `family` as a word; the plainest id of that version."""
     members = [info for info in available if family in _SPLIT.split(same_name(info.id))]
     return max(members, key=lambda info: (version(info.id), -len(info.id)), default=None)
 
@@ -78,7 +78,7 @@ def version(model: str) -> tuple[int, ...]:
 
 
 def same_model(query: str, model: str) -> bool:
-    """True when `query`, though not equal, can only mean the id `model`: every word of it is a
+    """Return whether `query`, though not equal, can only mean the id `model`: every word of it is a
     word of the id, and the version is the same. `sonnet-4.5` is `claude-sonnet-4-5`; `gpt-4` is
     not `gpt-4o`, nor `claude-sonnet-6` any older Sonnet."""
     words, own = _words(query), _words(model)
@@ -86,7 +86,7 @@ def same_model(query: str, model: str) -> bool:
 
 
 def has_version(query: str) -> bool:
-    """True when a name pins something: it then must not be taken for another version."""
+    """Return whether a name pins something: it then must not be taken for another version."""
     return any(character.isdigit() for character in query)
 
 
@@ -181,12 +181,12 @@ class ModelScope(Struct, frozen=True):
         return not self.allowed or info.full_name.lower() in {name.lower() for name in self.allowed}
 
     def refusal(self, query: str) -> OutOfScopeError:
-        """For a caller that chose a model outside the list."""
+        """Return the error for a caller that chose a model outside the list."""
         listed = "\n".join(f"  {name}" for name in self.allowed)
         return OutOfScopeError(f'Model not in scope: "{query}".', remedy=f"Allowed models:\n{listed}")
 
     def warning(self, info: ModelInfo, source: str) -> str:
-        """For a model that a file or a parent brought: it runs, and this is said."""
+        """Return the warning for a model that a file or a parent brought: it runs all the same."""
         return f"{info.full_name} ({source}) is not among the enabled models: {', '.join(self.allowed)}"
 
 

@@ -32,7 +32,7 @@ class ThinkTags:
         self.done = False
 
     def off(self) -> None:
-        """The server sends thinking in a field of its own: tags are only words."""
+        """Stop looking for tags: the server sends thinking in a field of its own."""
         if not self._held and not self._inside:
             self.done = True
 
@@ -292,7 +292,7 @@ def _output(usage: Any) -> Any:
 
 
 def _google_signature(piece: Any) -> str | None:
-    """The thought signature in Gemini's OpenAI-compatible answers."""
+    """Return the thought signature in Gemini's OpenAI-compatible answers."""
     extra = piece.get("extra_content") or {}
     signature = (extra.get("google") or {}).get("thought_signature")
     if isinstance(signature, str):

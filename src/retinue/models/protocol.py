@@ -163,7 +163,7 @@ def short_id(id: str, length: int) -> str:
 
 
 def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
-    """The parts a model can take: no empty text, and words in place of images it cannot see and
+    """Return the parts a model can take: no empty text, and words in place of images it cannot see and
     of documents it cannot read."""
     kept: list[Content] = []
     for part in parts:
@@ -208,7 +208,7 @@ LONG_WRITE_FACTOR = 2.0
 
 
 def priced(usage: Usage, prices: Prices | None, long_writes: int = 0) -> Usage:
-    """The usage of one request with its cost; None for a model without prices, so that unknown
+    """Return the usage of one request with its cost; None for a model without prices, so that unknown
     is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached
     input without a price of its own counts as plain input: never an underestimate. `long_writes`
     of the tokens written are kept for an hour and cost more."""

@@ -247,7 +247,7 @@ class _Maker:
         return made._replace(listed=tuple(listed))
 
     def _address(self) -> tuple[str, bool]:
-        """The address, and whether the environment's secrets may go there."""
+        """Return the address, and whether the environment's secrets may go there."""
         for variable in self.preset.urls:
             url = self.all.environment.get(variable, "").strip()
             if url:

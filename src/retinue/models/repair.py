@@ -107,7 +107,7 @@ class Repairs:
         self.said: list[str] = []
 
     def learn(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """True if the next attempt will differ."""
+        """Return whether the next attempt will differ."""
         return self._rename(body, refusal.said) or self._step(body, refusal) or self._leave_out(body, refusal)
 
     def apply(self, body: dict[str, Any]) -> dict[str, Any]:

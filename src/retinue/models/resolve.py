@@ -61,7 +61,7 @@ class Resolver:
         self.providers = providers
 
     def find(self, query: str) -> ResolvedName | None:
-        """The model a name means, or None. `provider/model` with a provider that is configured
+        """Return the model a name means, or None. `provider/model` with a provider that is configured
         never becomes another version: it means exactly that, or is taken as it is."""
         head = query.strip().lower().partition("/")[0]
         if head in EMBEDDED and head not in self.providers.described:
@@ -221,7 +221,7 @@ class Resolver:
 
 
 def local_model(path: Path) -> ResolvedName:
-    """A GGUF file as a model; its real window is known once it is loaded."""
+    """Return a GGUF file as a model; its real window is known once it is loaded."""
     return ResolvedName(replace(LOCAL, id=path.stem, name=path.name), EMBEDDED["local"], path=path)
 
 

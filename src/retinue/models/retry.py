@@ -136,7 +136,7 @@ def _epoch(text: str, now: float) -> float | None:
 
 
 def duration(text: str) -> float | None:
-    """`34s`, `1m30s`, `20ms`, `6m0.5s` or plain seconds."""
+    """Return the seconds of `34s`, `1m30s`, `20ms`, `6m0.5s` or plain seconds."""
     total, number, unit = 0.0, "", ""
     for character in text.strip() + "\0":
         if character.isdigit() or character == "." or character == "\0":

@@ -43,7 +43,7 @@ class PortableSchema(NamedTuple):
     lost: str = ""
 
     def described(self, description: str) -> str:
-        """`description` with what is lost."""
+        """Return `description` with what is lost."""
         if not self.lost:
             return description
         return f"{description}\n{self.lost}".strip()

@@ -332,7 +332,7 @@ def _plain(value: Any) -> Any:
 
 
 def absorb(payloads: list[bytes], reader: StreamReader, draft: MessageDraft) -> bool:
-    """True when nothing more is to be waited for."""
+    """Merge events into the draft; return True when nothing more is to be waited for."""
     for payload in payloads:
         if payload == b"[DONE]":
             draft.stop = draft.stop or "end"

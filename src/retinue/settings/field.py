@@ -165,7 +165,7 @@ class Values:
 
     @classmethod
     def table(cls) -> Iterator[Field]:
-        """Every declared setting, in the order of the table."""
+        """Yield every declared setting, in the order of the table."""
         for part in cls.__mro__:
             for field in vars(part).values():
                 if isinstance(field, Field):
@@ -176,7 +176,7 @@ class Values:
         return found
 
     def replace(self, **values: Any) -> Self:
-        """A copy with some values changed, as flags do."""
+        """Return a copy with some values changed, as flags do."""
         own = dict(self.__dict__)
         origins = own.pop("_origins")
         flags = {key: Origin("flag", key) for key in values}

@@ -172,7 +172,7 @@ _CODINGCODE = {
 
 
 def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFile, ...]:
-    """Every file of another program that counts from `cwd`, weakest first, whether it exists or not."""
+    """Return every file of another program that counts from `cwd`, weakest first, whether it exists or not."""
     pi, own = str(pi_home(environment)), str(home(environment))
     levels = project_levels(os.path.abspath(cwd))  # noqa: PTH100
     codingcode = _nearest([level for level in levels if level != own] or levels, ".codingcode/config.yaml")

@@ -29,7 +29,7 @@ class Kind(Protocol):
     """What is accepted, to stand after "it must be"."""
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
-        """The value as the program uses it, or DROPPED after a complaint."""
+        """Return the value as the program uses it, or DROPPED after a complaint."""
         ...
 
 

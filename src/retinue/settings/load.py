@@ -32,7 +32,7 @@ _NO = frozenset({"false", "0", "no", "off"})
 
 
 def raw_value(field: Field, text: str) -> Any:
-    """`text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
+    """Return `text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
     word = text.strip().lower()
     if isinstance(field.kind, Flag):
         if word in _YES:
@@ -134,7 +134,7 @@ class Loaded:
         return tuple(str(problem) for problem in self.problems)
 
     def get(self, name: str) -> Any:
-        """The value of a setting by its name, an alias or its attribute. KeyError if there is none."""
+        """Return the value of a setting by its name, an alias or its attribute. Raise KeyError if there is none."""
         return getattr(self.settings, _field(name).attribute)
 
     def explain(self, name: str) -> Explanation:
@@ -149,7 +149,7 @@ class Loaded:
 def load_settings(
     cwd: Path | str, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """The settings as seen from `cwd`. `flags` are values of the command line by setting name."""
+    """Return the settings as seen from `cwd`. `flags` are values of the command line by setting name."""
     env = os.environ if environment is None else environment
     problems: list[SettingsProblem] = []
     unknown: dict[str, None] = {}
@@ -173,7 +173,7 @@ def load_settings(
 
 
 def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
-    """The files that count from `cwd`, weakest first, whether they exist or not."""
+    """Return the files that count from `cwd`, weakest first, whether they exist or not."""
     user = _absolute(retinue_home(environment)) / FILE
     folder = project_folder(cwd, environment)
     if folder == user.parent:
@@ -182,7 +182,7 @@ def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Lay
 
 
 def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
-    """The `.retinue` folder of the project: the nearest upward with a settings file, not above
+    """Return the `.retinue` folder of the project: the nearest upward with a settings file, not above
     the repository's root and never the user's own; `cwd`'s when there is none."""
     own = str(_absolute(retinue_home(environment)))
     levels = project_levels(str(_absolute(cwd)))
@@ -213,7 +213,7 @@ def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem]
 def _read_foreign(
     foreign: ForeignFile, problems: list[SettingsProblem], unused: list[SettingsProblem]
 ) -> Iterator[Read]:
-    """The layer of another program's file, if there is one. A switch that two of its settings stand
+    """Yield the layer of another program's file, if there is one. A switch that two of its settings stand
     for is on only when both say so."""
     file, where = foreign.read(), foreign.path
     if file.problem is not None:
@@ -239,7 +239,7 @@ def _read_foreign(
 
 
 def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: list[SettingsProblem]) -> None:
-    """Puts a value into its layer, if it is good."""
+    """Put a value into its layer, if it is good."""
     name = alias.name if alias is not None else field.name
 
     def complain(at: str, accepts: str) -> None:

@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
-    """The user's home, overridable through HOME as everywhere."""
+    """Return the user's home, overridable through HOME as everywhere."""
     env = os.environ if environment is None else environment
     return Path(env["HOME"]) if env.get("HOME") else Path.home()
 
@@ -33,7 +33,7 @@ def pi_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def repository_root(start: Path) -> Path | None:
-    """The nearest folder upward that holds `.git` (a folder, or a file in a worktree)."""
+    """Return the nearest folder upward that holds `.git` (a folder, or a file in a worktree)."""
     for folder in (start, *start.parents):
         if (folder / ".git").exists():
             return folder
@@ -41,7 +41,7 @@ def repository_root(start: Path) -> Path | None:
 
 
 def project_levels(cwd: str) -> list[str]:
-    """The folder itself and those above it up to the repository's root; itself alone where there is
+    """Return the folder itself and those above it up to the repository's root; itself alone where there is
     no repository. As texts: this is asked at every start, and paths cost ten times as much."""
     found = [cwd]
     while not os.path.exists(os.path.join(found[-1], ".git")):  # noqa: PTH110, PTH118
@@ -53,7 +53,7 @@ def project_levels(cwd: str) -> list[str]:
 
 
 def encode_folder(path: str) -> str:
-    """A path as one file name: `/home/u/p` becomes `home-u-p`, as pi writes it."""
+    """Return a path as one file name: `/home/u/p` becomes `home-u-p`, as pi writes it."""
     text = path.replace("\\", "/")
     if len(text) > 1 and text[1] == ":" and text[0].isalpha():
         text = text[2:]
@@ -77,7 +77,7 @@ def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Pat
 
 
 def _is_of(root: Path, log: Path, word: str) -> bool:
-    """Whether a log of before is that of the project `root`: of all that share the name `word`, the
+    """Return whether a log of before is that of the project `root`: of all that share the name `word`, the
     one whose runs came first has it."""
     import sqlite3
 

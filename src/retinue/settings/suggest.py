@@ -131,7 +131,7 @@ def _to_variable(name: str) -> str:
 
 
 def nearest_name(name: str) -> str | None:
-    """The setting or group of settings that `name` was probably meant to be."""
+    """Return the setting or group of settings that `name` was probably meant to be."""
     from difflib import get_close_matches
 
     known = {_fold(each): each for each in (*groups(), *spellings())}

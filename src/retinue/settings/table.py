@@ -336,13 +336,13 @@ class Settings(
 
 @cache
 def fields() -> Mapping[str, Field]:
-    """Every setting by its name in files, in the order of the table."""
+    """Return every setting by its name in files, in the order of the table."""
     return {field.name: field for field in Settings.table()}
 
 
 @cache
 def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
-    """Every accepted name in files: the settings' own, and their aliases."""
+    """Return every accepted name in files: the settings' own, and their aliases."""
     found: dict[str, tuple[Field, Alias | None]] = {name: (field, None) for name, field in fields().items()}
     for field in fields().values():
         found.update({alias.name: (field, alias) for alias in field.aliases})
@@ -351,13 +351,13 @@ def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
 
 @cache
 def groups() -> frozenset[str]:
-    """The objects that settings stand in: `retry` and `lsp.hook` of `retry.enabled`, `lsp.hook.enabled`."""
+    """Return the objects that settings stand in: `retry` and `lsp.hook` of `retry.enabled`, `lsp.hook.enabled`."""
     inner = {name.rpartition(".")[0] for name in spellings() if "." in name}
     return frozenset(inner | {name.partition(".")[0] for name in inner})
 
 
 def find(name: str) -> Field | None:
-    """The setting of that name, alias or attribute."""
+    """Return the setting of that name, alias or attribute."""
     if name in spellings():
         return spellings()[name][0]
     for field in fields().values():

@@ -135,7 +135,7 @@ def replace_file(path: Path, text: bytes, *, new_mode: int = 0o666) -> None:
 
 
 def counts_in(target: Target, field: Field, value: Any) -> bool:
-    """Whether this value of a setting has an effect in that file."""
+    """Return whether this value of a setting has an effect in that file."""
     return target == "user" or value is None or field.personal_when is None or not field.personal_when(value)
 
 
@@ -159,7 +159,7 @@ def _check_value(name: str, raw: Any, target: Target) -> Field:
 
 
 def _longer(data: dict[str, Any], field: Field, entry: str) -> list[Any]:
-    """The list that the file has, with `entry`."""
+    """Return the list that the file has, with `entry`."""
     found: Any = data.get(field.name)
     if found is None:
         found = data

@@ -73,7 +73,7 @@ def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
 
 
 def describe(value: Any) -> str:
-    """`value` in an error message: short, and plain about its type."""
+    """Return `value` for an error message: short, and plain about its type."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):

@@ -27,7 +27,7 @@ ENOUGH_LETTERS = 12
 
 
 def has_instructions(body: str) -> bool:
-    """False for a body that is empty or only headings, rules, comments and placeholders."""
+    """Return whether a body is more than headings, rules, comments and placeholders."""
     if len(body) > 20_000:
         return True
     rest = _PLACEHOLDER.sub("", _HEADING.sub("", _without_comments(body)))
@@ -88,7 +88,7 @@ _CHOICES = re.compile(r"\s*\|\s*|\s*,\s*")
 
 
 def is_known(model: str) -> bool:
-    """True for an alias, any `provider/model`, and the families whose names begin like this."""
+    """Return True for an alias, any `provider/model`, and the families whose names begin like this."""
     name = model.strip().strip("'\"").casefold()
     if name in ALIASES or name.startswith("@") or "/" in name.strip("/"):
         return True
@@ -118,7 +118,7 @@ def suggest(model: str) -> str | None:
 
 
 def alternatives(model: str) -> tuple[str, ...]:
-    """`a | b` names two models, which only a list may do."""
+    """Return the models of `a | b`: a text that names two, which only a list may do."""
     if "|" in model:
         return tuple(part for part in _CHOICES.split(model) if part)
     return ()
@@ -237,6 +237,6 @@ CHECKS = (check_problems, check_bytes, check_unknown_keys, check_unused_keys, ch
 
 
 def lint_subject(subject: LintSubject) -> Iterator[CheckResult]:
-    """What every check finds in one file."""
+    """Yield what every check finds in one file."""
     for check in CHECKS:
         yield from check(subject)

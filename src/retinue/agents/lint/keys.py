@@ -70,7 +70,7 @@ _UNKNOWN = "unknown key"
 
 
 def check_problems(subject: LintSubject) -> Iterator[CheckResult]:
-    """What the reader has to say, with the repairs that are known for it."""
+    """Yield what the reader reports, with the repairs that are known for it."""
     for problem in subject.parsed.problems:
         found = _plain(subject, problem)
         if problem.code == "near-miss-key" and problem.key is not None:

@@ -195,7 +195,7 @@ _FOLDERS = ("agents", "agent")
 
 
 def check_catalog(catalog: Catalog) -> Iterator[Finding]:
-    """Which file replaces which, as precedence has it."""
+    """Yield findings on which file replaces which, by precedence."""
     entries = {entry.path: entry for entry in catalog.entries}
     for entry in catalog.entries:
         winner = entries.get(entry.shadowed_by or "")

@@ -88,7 +88,7 @@ def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
 
 
 def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
-    """`file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
+    """Return `file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
     below `base` are named from there."""
     lines: list[str] = []
     for found in findings:
@@ -132,7 +132,7 @@ def count_by_severity(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def near(path: str, base: Path | None) -> str:
-    """`path` from `base` on, if it lies below."""
+    """Return `path` from `base` on, if it lies below."""
     pure = PurePath(path)
     if base is not None and pure.is_relative_to(base):
         return str(pure.relative_to(base))

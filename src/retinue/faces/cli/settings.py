@@ -210,7 +210,7 @@ def configure_set(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Which file is changed, and what is printed afterwards."""
+    """Add the options for which file is changed, and what is printed afterwards."""
     target = parser.add_mutually_exclusive_group()
     target.add_argument("--user", dest="target", action="store_const", const="user", help="RETINUE_HOME/settings.json")
     target.add_argument("--local", dest="target", action="store_const", const="local", help="settings.local.json")

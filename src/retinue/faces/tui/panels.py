@@ -229,14 +229,14 @@ class FleetPanel(LinesPanel):
                 self._pass_on(event)
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted is for the editor."""
+        """Hand what is pasted to the editor."""
         event.stop()
         self._leave(None)
         if self._editor is not None:
             self._editor.post_message(events.Paste(event.text))
 
     def on_blur(self) -> None:
-        """Whoever took the focus has the keys."""
+        """Leave the keys to the widget that took the focus."""
         self.fleet.leave()
 
     def on_focus(self) -> None:

@@ -67,7 +67,7 @@ class Engine:
             return self._server
 
     def stop(self) -> None:
-        """Frees the weights once the last request has ended."""
+        """Free the weights once the last request has ended."""
         self.threads.shutdown(wait=False, cancel_futures=True)
         self._server = None
 
@@ -87,7 +87,7 @@ def acquire(path: Path, window: int, template: str) -> Engine:
 
 
 def release(engine: Engine) -> None:
-    """Leaves the engine loaded: the next run of the same file starts at once."""
+    """Leave the engine loaded: the next run of the same file starts at once."""
     with _guard:
         engine.users -= 1
 

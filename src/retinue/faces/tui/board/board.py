@@ -61,7 +61,7 @@ class Board:
         return card
 
     def mark_lost(self, run_id: str, at: float) -> None:
-        """The process of a run is gone."""
+        """Mark a run whose process is gone."""
         card = self.cards.get(run_id)
         if card is not None and card.live:
             card.mark_lost(at)

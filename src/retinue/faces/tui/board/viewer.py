@@ -204,7 +204,7 @@ class Viewer:
             self._look_at(after % len(self.matches))
 
     def find(self, lines: Sequence[Row]) -> None:
-        """Where the query is in the lines as they are now."""
+        """Find the lines that the query is in, as they are now."""
         wanted = self.query.casefold()
         found = []
         for at, line in enumerate(lines):
@@ -221,7 +221,7 @@ class Viewer:
         self._tops[self.view] = min(max(top, 0), self._last)
 
     def _look_at(self, match: int) -> None:
-        """The match a third from the top: one sees what surrounds it."""
+        """Show a match a third from the top, so that one sees what surrounds it."""
         self.match, self.follow = match, False
         line = self.matches[match]
         if not self.top <= line < self.top + self.height:

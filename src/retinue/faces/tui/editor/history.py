@@ -104,7 +104,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _shorten(path: Path) -> None:
-    """The newest entries, up to half of what is allowed."""
+    """Return the newest entries, up to half of what is allowed."""
     fresh = path.with_suffix(f".{os.getpid()}.new")
     kept: list[str] = []
     size = 0
