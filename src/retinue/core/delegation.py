@@ -43,7 +43,8 @@ MOVES: dict[State, frozenset[State]] = {
     "running": frozenset({"waiting", "ended", "interrupted"}),
     "waiting": frozenset({"running", "ended", "interrupted"}),
     "interrupted": frozenset({"queued", "starting", "running", "ended"}),
-    "ended": frozenset({"queued", "starting", "running"}),  # only a resume reopens an ended run
+    # Only a resume reopens an ended run.
+    "ended": frozenset({"queued", "starting", "running"}),
 }
 
 LIVE: frozenset[State] = frozenset({"queued", "starting", "running", "waiting"})

@@ -216,7 +216,8 @@ class Ear:
                 return False
             self._version = version
             return self._reader.has_commands(self._owner)
-        except StateError:  # the next write to the log reports the cause better
+        except StateError:
+            # The next write to the log reports the cause better.
             return False
 
 
@@ -249,4 +250,5 @@ def annotate(folder: Path, run_id: str, body: Undone, redact: TextRedactor | Non
     except sqlite3.Error as error:
         raise trouble(error, log_file(folder)) from error
     finally:
-        connection.close()  # an open transaction is rolled back with it
+        # An open transaction is rolled back with it.
+        connection.close()

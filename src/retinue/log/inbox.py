@@ -202,7 +202,8 @@ def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 return give(connection, item, given)
-            finally:  # a refusal may have found that the item has expired
+            finally:
+                # A refusal may have found that the item has expired.
                 connection.execute("COMMIT")
         finally:
             connection.close()
@@ -217,7 +218,8 @@ def give(connection: sqlite3.Connection, item: InboxItem, given: InboxAnswer) ->
     if row is None:
         raise UnknownItemError(f"There is no item '{item.id}' in the inbox.", remedy="See: retinue inbox list --all")
     before = _item(row)
-    if _lapsed(row, given.at):  # no process was running to notice
+    # It may have expired while no process was running to notice.
+    if _lapsed(row, given.at):
         before = settle(connection, item.id, "expired", InboxAnswer(before.default, by="expiry", at=row[3]))
     if before.state != "waiting":
         raise AnsweredError(f"Not taken: {how_closed(before)}.", remedy=_AGAIN[before.state])

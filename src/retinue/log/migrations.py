@@ -228,7 +228,8 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migrat
 def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
     """The number of steps the file has had. Raise StateError for a file that is not ours or
     that a newer Retinue wrote: reading it by guess could hide what is in it."""
-    has_tables = _has_tables(connection)  # first: a process that creates the log meanwhile sets both at once
+    # First: a process that creates the log meanwhile sets both at once.
+    has_tables = _has_tables(connection)
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     foreign = application != APPLICATION_ID if version else has_tables

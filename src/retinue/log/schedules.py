@@ -181,7 +181,12 @@ def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     columns = "id, pid, started, host, boot, space, heartbeat"
     alive = {row[0] for row in reader.select(f"SELECT {columns} FROM owners") if Owner(*row).alive(here)}  # noqa: S608
     known = {job.id: job for job in jobs(reader)}
-    return [Orphan(known[row[0]], row[1], row[2], row[3]) for row in rows if row[0] in known and row[3] not in alive]
+    found: list[Orphan] = []
+    for job_id, slot, run_id, owner in rows:
+        # A live owner may still be about to start the run.
+        if job_id in known and owner not in alive:
+            found.append(Orphan(known[job_id], slot, run_id, owner))
+    return found
 
 
 def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:

@@ -118,7 +118,8 @@ class Log:
         if self._writer.failure is not None:
             self._hand_over(force=True)
         elif self._pending and not self._handing_over:
-            self._hand_over_soon()  # those who flush in the same round share a batch
+            # Those who flush in the same round share a batch.
+            self._hand_over_soon()
         number = self._submitted + bool(self._pending)
         waiter = (number, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
@@ -312,7 +313,8 @@ class Log:
         if self._loop is not None and not self._loop.is_closed():
             try:
                 self._loop.call_soon_threadsafe(do, *args)
-            except RuntimeError:  # the loop was just closed: no task is waiting
+            except RuntimeError:
+                # The loop was just closed: no task is waiting.
                 return
 
     def _shut(self) -> None:
@@ -323,7 +325,8 @@ class Log:
                 subscription.close()
         if self._reader is not None:
             self._reader.close()
-            self._reader = None  # a question after the end opens the file again
+            # A question after the end opens the file again.
+            self._reader = None
         self._writer.stop()
 
     def _at_exit(self) -> None:

@@ -109,7 +109,8 @@ class Lines:
         self._pending: OpenCalls | None = None
 
     def take(self, event: Event) -> list[bytes]:
-        match event.body:  # what comes most often comes first
+        # What comes most often comes first.
+        match event.body:
             case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() as body:
                 if self._pending is not None:
                     self._pending.take(body)
@@ -139,7 +140,8 @@ class Lines:
     def _user(self, event: Event, message: UserMessage) -> list[bytes]:
         first, self._task = self._task, None
         if first is not None and message.origin == "task" and message.text == first:
-            return []  # the prompt is there since the run was created
+            # The prompt is there since the run was created.
+            return []
         content = message.text if all(isinstance(part, Text) for part in message.content) else _parts(message.content)
         return [*self._settle(event), self._line(event, "user", {"role": "user", "content": content})]
 
@@ -346,7 +348,8 @@ def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
 def _open_without_links(path: Path) -> int:
     """Open an absolute path for appending, folder by folder, so that none can be swapped for a link
     meanwhile; make the folders that are missing."""
-    if os.open not in os.supports_dir_fd:  # Windows: nothing there holds a folder open
+    # Windows: nothing there holds a folder open.
+    if os.open not in os.supports_dir_fd:
         private_folder(path.parent)
         return os.open(path, _APPENDING, 0o600)
     above = os.open(path.anchor, _FOLDER)

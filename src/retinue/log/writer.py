@@ -141,12 +141,20 @@ class Changes(Struct):
     def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
         """Write all of it, inside the transaction that the caller began."""
         insert(connection, "events", _EVENT, rows)
-        created = [start + changing(self.touched[run_id], owner) for run_id, start in self.created.items()]
+        created: list[tuple[object, ...]] = []
+        moved: list[tuple[object, ...]] = []
+        counted: list[tuple[object, ...]] = []
+        for run_id in self.changed:
+            tally = self.touched[run_id]
+            if run_id in self.created:
+                created.append(self.created[run_id] + changing(tally, owner))
+            elif tally.moved:
+                moved.append((*changing(tally, owner), run_id))
+            else:
+                counted.append((*counts(tally), run_id))
         insert(connection, "runs", (*IDENTITY, *CHANGING), created)
-        changed = [(run_id, self.touched[run_id]) for run_id in self.changed if run_id not in self.created]
-        moved = [(*changing(tally, owner), run_id) for run_id, tally in changed if tally.moved]
         update(connection, "runs", CHANGING, moved)
-        update(connection, "runs", COUNTS, [(*counts(tally), run_id) for run_id, tally in changed if not tally.moved])
+        update(connection, "runs", COUNTS, counted)
         if self.obsolete:
             connection.executemany(_DELETE_TEXT, self.obsolete)
         texts = []
@@ -269,8 +277,12 @@ class Writer:
         self._delivered(batches)
 
     def _write(self, batches: list[Batch]) -> list[Event]:
-        rows = [row for batch in batches for row in batch.prepare(self._redact)]
-        events = [event for batch in batches for event in batch.events]
+        rows: list[Row] = []
+        events: list[Event] = []
+        for batch in batches:
+            rows += batch.prepare(self._redact)
+            # Only now: what was redacted has replaced its event.
+            events += batch.events
         changes = Changes(self.tallies)
         for event in events:
             changes.take(event)

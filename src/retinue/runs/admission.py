@@ -47,7 +47,8 @@ async def admission(
         check_open()
         for admit in project.capabilities.each("admit"):
             await admit(admitted)
-        check_open()  # the program may have begun to end while a hook was asked
+        # The program may have begun to end while a hook was asked.
+        check_open()
         yield admitted
     except BaseException:
         for discard in project.capabilities.each("discard"):

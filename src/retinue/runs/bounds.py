@@ -153,19 +153,24 @@ def ceiling_of(request: RunRequest, parent: BindingRun | None) -> Ceiling:
 
 def startable_types(spec: AgentSpec) -> tuple[str, ...] | None:
     """Return the agents that a file names as those it may start, or None when it names none."""
-    listed = [spec.subagents] if isinstance(spec.subagents, tuple) else []
-    patterns = [
-        pattern
-        for name, pattern in map(split_entry, spec.tools.allow or ())
-        if pattern and STARTING.intersection(canonical(name))
-    ]
-    if patterns:
-        listed.append(tuple(each.strip() for pattern in patterns for each in pattern.split(",") if each.strip()))
-    if not listed:
-        return None
-    first, *others = listed
-    known = [{name.casefold() for name in names} for names in others]
-    return tuple(name for name in first if all(name.casefold() in names for names in known))
+    in_tools = _types_in_tools(spec)
+    if not isinstance(spec.subagents, tuple):
+        return in_tools
+    if in_tools is None:
+        return spec.subagents
+    # A file that names agents in both places means those that stand in both.
+    known = set(map(str.casefold, in_tools))
+    return tuple(name for name in spec.subagents if name.casefold() in known)
+
+
+def _types_in_tools(spec: AgentSpec) -> tuple[str, ...] | None:
+    """Return the agents that stand in parentheses behind a tool which starts agents, such as `Agent(a, b)`."""
+    found: list[str] | None = None
+    for name, pattern in map(split_entry, spec.tools.allow or ()):
+        if pattern and STARTING.intersection(canonical(name)):
+            found = found or []
+            found += filter(None, map(str.strip, pattern.split(",")))
+    return None if found is None else tuple(found)
 
 
 def _names(spec: AgentSpec, agent: str) -> bool:

@@ -194,7 +194,8 @@ class Account:
 
     def verdict(self) -> Verdict | None:
         if not self._pots and self._deadline == math.inf:
-            return None  # nothing limits it
+            # Nothing limits it.
+            return None
         if self._unpriced and not self._allow_unpriced and "usd" in self._pots:
             why = "the model has no known price, or its server sent no usage"
             told = f"What the last answer cost is not known ({why}), so the cost budget cannot be kept. "
@@ -242,9 +243,12 @@ class Account:
         return None
 
     def _spent_text(self, kind: Kind) -> str:
-        pot = next(
-            (each for each in (self._pots[kind], *self._pots[kind].above()) if not each.unspent), self._pots[kind]
-        )
+        pot = self._pots[kind]
+        for above in pot.above():
+            # The pot to name is the one that is empty: it may be that of a run above.
+            if not pot.unspent:
+                break
+            pot = above if not above.unspent else pot
         note = "" if not pot.unspent else "; the rest is set aside for agents at work"
         return f"The budget is spent: {_shown(kind, pot.spent)} of {_shown(kind, pot.limit)} {_WORDS[kind]}{note}."
 
@@ -345,11 +349,10 @@ def of_settings(settings: Settings) -> Budget:
 
 def check_readable(loaded: Loaded) -> None:
     """Raise ConfigurationError for a limit in the settings that does not hold: it must not become no limit."""
-    wrong = [
-        str(problem)
-        for problem in loaded.problems
-        if _is_limit(problem.field) and not problem.message.startswith("has no effect")
-    ]
+    wrong: list[str] = []
+    for problem in loaded.problems:
+        if _is_limit(problem.field) and not problem.message.startswith("has no effect"):
+            wrong.append(str(problem))
     if wrong:
         raise ConfigurationError(
             f"A limit cannot be applied, and nothing runs without it: {'; '.join(dict.fromkeys(wrong))}.",

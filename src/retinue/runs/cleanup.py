@@ -56,7 +56,7 @@ def _of_dead_runs(reader: LogReader) -> dict[int, tuple[str, str]]:
     from retinue.tools.proctree import describe, processes_by_run
 
     seen = processes_by_run()
-    over = {run_id for run_id in {each for runs in seen.values() for each in runs} if _is_over(reader, run_id)}
+    over = {run_id for run_id in set().union(*seen.values()) if _is_over(reader, run_id)}
     found: dict[int, tuple[str, str]] = {}
     for pid, runs in seen.items():
         dead = sorted(runs & over)

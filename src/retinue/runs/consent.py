@@ -45,7 +45,9 @@ def with_consent(remedy: str, setting: str, project: Project) -> str:
     """What to do about something that is missing, where a setting without consent may be why."""
     from retinue.guard.trust_subjects import untrusted
 
-    return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(project.settings) if setting in text)]))
+    lines = [remedy] if remedy else []
+    lines += [text for text in untrusted(project.settings) if setting in text]
+    return "\n  ".join(lines)
 
 
 def has_git_consent(project: Project, folder: Path) -> bool:

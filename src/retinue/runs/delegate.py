@@ -82,7 +82,9 @@ class Delegate:
         if isinstance(found, Refusal):
             return self._stashed(found, whole)
         options = merge(found.spec, whole, self._supervisor.settings)
-        notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
+        notes = tuple(f"ignored: {each}" for each in options.ignored)
+        if found.note:
+            notes = (found.note, *notes)
         request = await self._request(found.spec, whole, options)
         try:
             unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
@@ -209,7 +211,8 @@ class Delegate:
             return
         try:
             self._supervisor.project.log.append(self._me.handle.place, ResultRead(child.id))
-        except StateError:  # this run is over or cannot be recorded: it has not read anything
+        except StateError:
+            # This run is over or cannot be recorded: it has not read anything.
             return
         if isinstance(child, RunNode):
             self._supervisor.room(self._me).consumed(child)
@@ -303,7 +306,8 @@ class Delegate:
                 f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
             )
             return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=message)
-        if not settings.subagents_enabled:  # since this run was offered the tool
+        # Someone may have switched them off since this run was offered the tool.
+        if not settings.subagents_enabled:
             return Refusal(code="SUBAGENTS_DISABLED", message=SWITCHED_OFF)
         if not call.prompt.strip():
             return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")

@@ -64,7 +64,8 @@ async def execute(node: RunNode, project: Project, past: Conversation | None = N
         raise
     except StateError as error:
         _cut_off(node, error)
-    except Exception as error:  # a defect of ours must still give the run an ending
+    except Exception as error:
+        # A defect of ours must still give the run an ending.
         failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
         await finish(node, project, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
@@ -83,7 +84,8 @@ async def finish(node: RunNode, project: Project, outcome: Outcome) -> None:
         await close(node)
     whole = _complete(outcome, node)
     if project.redactor.suspects(dump(whole)):
-        whole = project.redactor.data(whole)  # so no parent hears a secret
+        # So no parent hears a secret.
+        whole = project.redactor.data(whole)
     ended = RunEnded(whole)
     try:
         project.log.append(node.handle.place, ended)
@@ -184,9 +186,11 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
     handle, settings = node.handle, project.settings.settings
     capabilities, resumed = project.capabilities, past is not None
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
-    wrap = _wrap(node, project, resumed=resumed)  # first: the walls of a context ask the run's guard
+    # First: the walls of a context ask the run's guard.
+    wrap = _wrap(node, project, resumed=resumed)
     context = _context(node, project)
-    launch = handle.launch  # what wraps the tools may have added notes to it
+    # What wraps the tools may have added notes to it.
+    launch = handle.launch
     request, tools = launch.request, wrap(launch.tools)
     for connect in capabilities.each("connect"):
         connect(node, tools, wrap, resumed=resumed)
@@ -239,7 +243,8 @@ def _late_tools(
         plan = node.plan_mode = PlanMode(node, project, context, wrap, tools)
         sources.append(lambda: plan.tools)
     if not sources:
-        return tuple  # asked in every turn of every run: for most of them it must cost nothing
+        # Asked in every turn of every run: for most of them it must cost nothing.
+        return tuple
     return lambda: tuple(tool for source in sources for tool in source())
 
 

@@ -101,7 +101,8 @@ def _past(history: QuoteHistory, agent: str) -> list[RunRow]:
 
 
 def _median(rows: Sequence[RunRow], model: ModelInfo) -> Estimate:
-    from statistics import median  # it imports much that no other part of a run needs
+    # It imports much that no other part of a run needs.
+    from statistics import median
 
     costs = [_cost(row, model) for row in rows]
     known = [cost for cost in costs if cost is not None]

@@ -145,7 +145,8 @@ class RunHandle:
         """The run could not be recorded any more: whoever waits must know why."""
         if not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # seen: it is raised to those who wait, not at exit
+            # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
+            self._ended.exception()
 
 
 def handle_for(supervisor: RunController, place: RunPlace, launch: Launch) -> RunHandle:

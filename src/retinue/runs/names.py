@@ -78,10 +78,12 @@ def _find(supervisor: Supervisor, main: RunNode | str | None, name: str) -> RunN
     """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
     before one that does not, and the newest before the others."""
     main_id = main.id if isinstance(main, RunNode) else main
-    named = [
-        each for each in reversed(list(supervisor.members.values())) if each.name == name and _is_below(each, main_id)
-    ]
-    found = next((each for each in named if each.live), named[0] if named else None)
+    found: RunNode | None = None
+    for each in reversed(supervisor.members.values()):
+        if each.name == name and _is_below(each, main_id):
+            if each.live:
+                return each
+            found = found or each
     if found is not None or main_id is None:
         return found
     reader = supervisor.project.log.reader

@@ -258,7 +258,9 @@ class Notifications:
     def _send(self) -> None:
         self._rest()
         deliveries, self._held = tuple(self._held), []
-        arrived = [self._expected.pop(key) for delivery in deliveries for key in delivery.runs]
+        arrived: list[_Expected] = []
+        for delivery in deliveries:
+            arrived += map(self._expected.pop, delivery.runs)
         unread = tuple((expected.child, expected.attempt) for expected in arrived if expected.due)
         try:
             if unread:

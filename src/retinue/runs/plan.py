@@ -229,7 +229,8 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
         )
     if thinking is None and parent is not None:
         thinking = parent.thinking
-        request = replace(request, thinking=thinking)  # recorded with the run, which may go on without its parent
+        # Recorded with the run, which may go on without its parent.
+        request = replace(request, thinking=thinking)
     return Launch(
         request=request,
         model=build_model(selection, project.transport, gate_for=gate_for),

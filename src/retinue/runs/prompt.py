@@ -62,7 +62,8 @@ def _today() -> str:
 def _branch(git: Path) -> str | None:
     """The current branch, "" when HEAD is detached, None when this is no usable repository."""
     try:
-        if git.is_file():  # a worktree or submodule: the file names the real folder
+        # A worktree or submodule: the file names the real folder.
+        if git.is_file():
             pointer = git.read_text("utf-8").strip()
             if not pointer.startswith("gitdir:"):
                 return None

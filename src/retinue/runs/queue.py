@@ -112,7 +112,8 @@ async def attend(
             await _slot(controls, place)
         if controls.stopping:
             await _never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
-        elif waits and not cwd.is_dir():  # it may have waited for long
+        elif waits and not cwd.is_dir():
+            # It may have waited for long.
             gone = f"The working directory {cwd} does not exist any more."
             await _never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
         else:

@@ -55,7 +55,8 @@ class Commands:
         if not self._supervisor.busy:
             return
         if self._ear is None:
-            from retinue.log.commands import Ear  # a short run ends before anyone looks
+            # Loaded late: a short run ends before anyone looks.
+            from retinue.log.commands import Ear
 
             log = self._supervisor.project.log
             self._ear = Ear(log.reader, log.owner)
@@ -64,13 +65,15 @@ class Commands:
             self._serving.add_done_callback(self._served)
         self._looks += 1
         if self._looks % SETTINGS_EVERY == 0:
-            self._supervisor.notice_settings()  # such as how many may work at once
+            # What another process has set holds here too, such as how many may work at once.
+            self._supervisor.notice_settings()
         self.watch()
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving = None
         if not task.cancelled():
-            task.exception()  # a log that cannot be written is reported by those who write runs
+            # A log that cannot be written is reported by those who write runs.
+            task.exception()
 
     async def _serve(self, ear: Ear) -> None:
         from retinue.log.commands import answer, take
@@ -148,7 +151,8 @@ class Sweeper:
     def _sweep(self) -> None:
         self._timer = None
         before = self._supervisor.clock.now() - KEEP_SECONDS
-        for node in reversed(list(self._supervisor.members.values())):  # children before their parents
+        # Children before their parents.
+        for node in reversed(list(self._supervisor.members.values())):
             if node.finished is not None and node.finished <= before and _is_done_with(node):
                 self._supervisor.forget(node)
         if any(not node.live for node in self._supervisor.members.values()):

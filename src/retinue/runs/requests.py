@@ -103,7 +103,8 @@ def task_message(task: str, folder: Path, *, readable: bool, limit: int = LONGES
     try:
         path.write_text(own, encoding="utf-8", errors="replace")
     except OSError:
-        return task  # nothing is lost: it is only longer
+        # Nothing is lost: it is only longer.
+        return task
     left = len(own) - _HEAD - _END
     return (
         f"{context}{mark}Your task has {len(own):,} characters and is in {path}. Read that file whole before you "

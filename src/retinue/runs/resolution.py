@@ -102,7 +102,8 @@ def resolve_type(
     if entry is not None and vocabulary != "claude":
         return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
     broken = catalog.why_broken(name) if entry is None and name else None
-    if broken is not None:  # never another agent instead, which may have more rights
+    # Never another agent instead, which may have more rights.
+    if broken is not None:
         return Refusal(code=RefusedAgentError.code, message=f'The file of "{name}" could not be loaded: {broken}')
     if vocabulary != "claude" or strict:
         return _refuse(_unknown(name, vocabulary), catalog, allowed)

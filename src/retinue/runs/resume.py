@@ -138,9 +138,13 @@ def past(reader: LogReader, row: RunRow) -> Past:
 
 def names_below(reader: LogReader, parent_id: str) -> list[str]:
     """What the children of a run are called."""
-    firsts = (reader.events(row.id, limit=1) for row in reader.list_runs(parent_id=parent_id))
-    tags = (tag_of(event.body) for some in firsts for event in some if isinstance(event.body, RunCreated))
-    return [tag.name for tag in tags if tag.name]
+    names: list[str] = []
+    for row in reader.list_runs(parent_id=parent_id):
+        for event in reader.events(row.id, limit=1):
+            name = tag_of(event.body).name if isinstance(event.body, RunCreated) else None
+            if name:
+                names.append(name)
+    return names
 
 
 def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> Past | None:
@@ -151,7 +155,11 @@ def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) ->
     alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
     if len(alike) == 1:
         return past(reader, alike[0])
-    return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
+    for row in rows:
+        found = past(reader, row)
+        if found.tag.name == wanted:
+            return found
+    return None
 
 
 def find_named(reader: LogReader, name: str) -> RunRow | None:
@@ -185,12 +193,16 @@ def children(reader: LogReader, parent_id: str, limit: int, without: Collection[
 def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode]) -> list[ChildView]:
     """The children of a run that have ended, or were interrupted, since it last heard of them.
     Those that still run are left out: their end is brought when it comes."""
-    rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]
-    rows = [row for row in rows if row.id not in members or not members[row.id].live]
-    if not rows:
-        return []
-    ears = _Ears(reader, parent_id)
-    return [past(reader, row).view() for row in rows if not ears.heard(row)]
+    ears: _Ears | None = None
+    views: list[ChildView] = []
+    for row in reversed(reader.list_runs(parent_id=parent_id)):
+        # The log may have the end of a run that this process is still about to report.
+        reported = row.id not in members or not members[row.id].live
+        if row.state not in LIVE and reported:
+            ears = ears or _Ears(reader, parent_id)
+            if not ears.heard(row):
+                views.append(past(reader, row).view())
+    return views
 
 
 def post(views: list[ChildView], *, show_cost: bool = False) -> str:
@@ -228,7 +240,8 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
     approved = options.get("permission_mode") == "plan" and launch.mode != "plan"
     had = {*started.tools, _SEARCH}
     if approved:
-        had.update(map(label, launch.tools))  # a person gave it the others
+        # A person gave it the others.
+        had.update(map(label, launch.tools))
     tools = tuple(tool for tool in launch.tools if label(tool) in had)
     if row.parent_id is not None:
         for limit in project.capabilities.each("limit_resumed"):

@@ -85,8 +85,7 @@ class Supervisor:
         return scheduler(self)
 
     def reload_settings(self, *, persisted: bool = True) -> None:
-        """After someone changed a setting: what applies live, applies. `persisted` says whether
-        it could be written to a file."""
+        """Apply what someone changed in the settings. `persisted` says whether it could be written to a file."""
         self.project.__dict__.pop("settings", None)
         self.queue.limit = self.settings.max_concurrent
         if "bridge" in self.__dict__:
@@ -111,9 +110,8 @@ class Supervisor:
         run_id: str | None = None,
         queued: bool = True,
     ) -> RunNode:
-        """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it
-        must not start; nothing is recorded then. A `run_id` that is given must be new; what is
-        not `queued` starts at once, however many are at work."""
+        """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it must not start; nothing
+        is recorded then. A `run_id` must be new; what is not `queued` starts at once, however many are at work."""
         self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
@@ -161,22 +159,21 @@ class Supervisor:
         call_id: str | None = None,
         join: JoinMode | None = None,
     ) -> RunNode:
-        """Take up an ended or interrupted run with the same definition, tools, depth and folder
-        it had, and its model unless `model` names another; its limits and its budget apply again,
-        but for those that `limits` and `budget` name. It hears first how children of it ended of
-        which it does not know. Raise StateError while it is running, here or elsewhere."""
+        """Take up an ended or interrupted run with the definition, tools, depth and folder it had, and its model unless
+        `model` names another. Its limits and budget apply again, but for what `limits` and `budget` name. It hears
+        first how its children ended, if it does not know. Raise StateError while it is running, here or elsewhere."""
         self.notice_settings()
         log = self.project.log
         await log.flush()
         row = log.reader.run(id_or_prefix)
         await self._settled(row.id)
-        if parent is None and row.parent_id in self.members:  # a person's doing: its parent hears of the end
+        # A person's doing: its parent hears of the end.
+        if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
         request = with_approved_mode(request_of(row, past, prompt, limits, model, budget), log.reader, row.id)
-        left = (
-            self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
-        )  # before it is ours, and live
+        # Before the run is ours: of a live run nothing is ended.
+        left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
         try:
             above = parent.handle.launch if parent else None
@@ -195,8 +192,9 @@ class Supervisor:
         handle = handle_for(self, row.place, launch)
         node = self._rejoin(row, handle, past, below, parent, account, background, call_id)
         node.hooks = admitted.hooks
-        for child in (self.members[view.id] for view in news if view.id in self.members):
-            child.announced = True
+        for view in news:
+            if view.id in self.members:
+                self.members[view.id].announced = True
         if node.id in self._rooms:
             self._rooms[node.id].reopened()
         return self._begin(node, join, past, post(news, show_cost=self.settings.show_cost))
@@ -356,7 +354,8 @@ class Supervisor:
             tag = replace(tag, background=background, call_id=call_id or tag.call_id)
             node = self._node(handle, parent, tag, account)
             node.remember(past, below)
-            for name in names_below(self.project.log.reader, row.id):  # they stay with whom they were given to
+            # Names stay with the runs that they were given to.
+            for name in names_below(self.project.log.reader, row.id):
                 self._names.add(name)
         if parent is not None and node not in parent.children:
             node.parent = parent
@@ -379,14 +378,17 @@ class Supervisor:
         self._heap.runs(len(self._tasks))
         node.account.close()
         if not task.cancelled():
-            task.exception()  # a defect has already become the run's outcome
-        if node.live:  # cancelled before its first step
+            # A defect has already become the run's outcome.
+            task.exception()
+        # Cancelled before its first step.
+        if node.live:
             node.lost()
             node.handle.break_off(StateError(f"Run {node.id} was cut off before it had started."))
         above = node.handle.place.parent_id
         if node.parent is not None and node.background:
             self.room(node.parent).ended(node)
-        elif node.parent is None and above is not None:  # started by a run of another process
+        elif node.parent is None and above is not None:
+            # Started by a run of another process.
             self._missed(above)
         self._sweeper.watch()
 

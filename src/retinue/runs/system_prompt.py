@@ -281,7 +281,8 @@ def prompt_above(request: RunRequest, project: Project, parent: Launch | None) -
         return None
     spec, system = request.spec, parent.system
     if parent.inherited and parent.request.spec.name == spec.name:
-        system = system[: parent.inherited]  # a twin of a twin: nothing is said twice
+        # A twin of a twin: nothing is said twice.
+        system = system[: parent.inherited]
     if not spec.omit_instructions or spec.prompt_mode != "append":
         return system
     told, _ = _instructions(parent.request.cwd, project)
@@ -316,7 +317,8 @@ def restored(reader: LogReader, created: RunCreated | None, parent_id: str | Non
     base = restored(reader, above, first.parent_id if first is not None else None)
     if base is None:
         return None
-    inherits = found["inherits"]  # logs before 0.2 say only that it does: all of it
+    # Logs before 0.2 say only that it does: all of it.
+    inherits = found["inherits"]
     return (base if inherits is True else base[:inherits]) + text
 
 
