@@ -83,7 +83,10 @@ class InboxService:
         the run waits for it as well. Raise StateError when the log cannot be written."""
         mark = fingerprint([item.kind, item.title if item.kind == "quote" else subject(item)])
         if self._same(asker, mark) is None:
-            old = await self._left_over(asker, mark) if asker.leftovers else None
+            old = None
+            if asker.leftovers:
+                now = self._clock.now()
+                old = await self._log.transact(lambda connection: adopt(connection, asker.place.run_id, mark, now))
             if old is not None and old.answer is not None:
                 return await self._late(replace(item, id=old.id), old.answer, asker, call_id, granted)
             if old is None and not self.reachable:
@@ -147,10 +150,6 @@ class InboxService:
             if asked.mark == mark and asked.asker is asker and not asked.done.done():
                 return asked
         return None
-
-    async def _left_over(self, asker: Asker, mark: str) -> InboxItem | None:
-        now = self._clock.now()
-        return await self._log.transact(lambda connection: adopt(connection, asker.place.run_id, mark, now))
 
     async def _late(
         self,
@@ -233,8 +232,9 @@ class InboxService:
             for approver in self.approvers:
                 asked.errands.append(asyncio.create_task(self._consult(approver, asked)))
             if item.expires_at is not None:
+                left = max(item.expires_at - self._clock.now(), 0.0)
                 timer = self._clock.call_later(
-                    max(item.expires_at - self._clock.now(), 0.0), lambda: self._expire(asked)
+                    left, lambda: asked.errands.append(asyncio.create_task(self._expire_item(asked)))
                 )
             self._watch()
             result = await asked.done
@@ -295,9 +295,6 @@ class InboxService:
         asked = self._asked.get(result.id)
         if asked is not None and not asked.done.done():
             asked.done.set_result(result)
-
-    def _expire(self, asked: Asked) -> None:
-        asked.errands.append(asyncio.create_task(self._expire_item(asked)))
 
     async def _expire_item(self, asked: Asked) -> None:
         item = asked.item

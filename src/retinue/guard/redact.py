@@ -283,31 +283,22 @@ def contains_secret(text: str) -> bool:
 
 
 FRAMES_KEPT = 5
-
-
 _FRAME_LENGTH = 100
-
 _MORE = "[Additional stack frames truncated]"
-
 _FRAME = re.compile(r"^(?:\s+at |(?:Error|TypeError|ReferenceError):)")
-
 _TRACEBACK = "Traceback (most recent call last):"
-
 _PYTHON_FRAME = re.compile(r'^(\s+)File "[^"\n]+", line \d+')
-
 _FRAME_PATH = re.compile(r"^(\s{1,64})at [^\n()]{0,400}\([^\n()]{1,1000}\)", re.MULTILINE)
-
 _HOMES = re.compile(r"(?<![\w.~-])(?:/home|/Users)/[\w.-]+|(?<!\w)[A-Za-z]:\\Users\\[\w.-]+|(?<!\w)G:\\[\w.-]+")
 
 
 def sanitise(
     text: str, environment: Mapping[str, str] | None = None, redact: Callable[[str], str] | None = None
 ) -> str:
-    """Secrets first, then the places of stack frames, home folders, and all but five stack frames:
-    in this order, because a path can be part of a secret and never the other way round."""
+    """Return the text without secrets, then without the files of stack frames, home folders, and all but five frames.
+    In this order, because a path can be part of a secret and never the other way round."""
     environment = process_environment() if environment is None else environment
     text = (redact or Redactor(environment))(text)
-    # A path may be part of a secret, never the other way round.
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
     return _shorten_tracebacks(_shorten_frames(_without_homes(text, environment)))
 

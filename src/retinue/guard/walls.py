@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 _GIT_BLIND = r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)"
-
-_ENDED = "The run has ended and its walls are gone: resume the run to start programs in it."
 
 ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 """Where a repository keeps its copies of hidden files, if it has any: they would show them."""
@@ -283,18 +281,8 @@ class RunWalls:
         self._earlier.clear()
         self._boxes.clear()
         # These three know the run's context, which holds these walls: the circle would keep both.
-        self._permissions = _no_permissions
-        self._make_policy = _no_policy
-        self._objects = _no_objects
+        self._permissions = self._make_policy = self._objects = _refuse_ended
 
 
-def _no_permissions() -> Permissions:
-    raise RuntimeError(_ENDED)
-
-
-def _no_policy(clearance: Clearance) -> SandboxPolicy | None:
-    raise RuntimeError(_ENDED)
-
-
-def _no_objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
-    raise RuntimeError(_ENDED)
+def _refuse_ended(*_: object) -> NoReturn:
+    raise RuntimeError("The run has ended and its walls are gone: resume the run to start programs in it.")

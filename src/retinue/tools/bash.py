@@ -247,7 +247,9 @@ def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped
         code = 128 - code
     elif code > 0:
         # Models take silence for success: every other code is spelled out.
-        notes.append(f"[exit code {code}{_shell_signal(code)}]")
+        # A shell reports a child that died by signal N as 128 + N.
+        died = f", {_signal(code - 128)}" if 128 < code < 160 else ""
+        notes.append(f"[exit code {code}{died}]")
     if timing.took >= LONG_SECONDS and not ended.timed_out:
         notes.append(f"[took {timing.took:.0f} s]")
     if ended.stopped:
@@ -267,8 +269,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _shell_signal(code: int) -> str:
-    """Shells report a child's death by signal N as 128 + N."""
-    return f", {_signal(code - 128)}" if 128 < code < 160 else ""

@@ -166,7 +166,7 @@ async def matching_lines(
     shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
     bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
     wanted = [*shape, *bounds, *query.flags()]
-    # Windows.
+    # Windows has no names for open files.
     if not BY_DESCRIPTOR:
         await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
         return _parse(bytes(printed), start, limit)

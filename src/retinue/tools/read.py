@@ -115,10 +115,9 @@ class _Builder:
     def __init__(self, found: LineWindow, limit: int) -> None:
         self.found = found
         self.limit = limit
-        # Of the line being read.
+        # Number, beginning and length of the line being read: only its beginning is kept, because it may be huge.
         self.number = 1
         self.part = bytearray()
-        # Of the line being read.
         self.length = 0
 
     def feed(self, chunk: bytes) -> None:

@@ -101,8 +101,8 @@ async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[Serve
     await session.sync()
     if not session.looks_at_workspaces:
         return await _one_by_one(asking, session)
-    # Servers hold back the answer while there is nothing new. That we claim to know of an earlier
-    # report which they never made is something to correct at once.
+    # A server may keep this request open while nothing has changed since the reports that we name. A report that it
+    # never made is one to replace at once.
     earlier = [{"uri": path.as_uri(), "value": "none"} for path in session.sources[:1]]
     try:
         report = await session.ask("workspace/diagnostic", {"previousResultIds": earlier}, asking.seconds)

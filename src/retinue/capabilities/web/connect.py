@@ -154,7 +154,6 @@ Connect = Callable[[Pin, ssl.SSLContext | None], Awaitable[PageConnection]]
 async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection:
     """Connect to the first of the pinned addresses that answers. Raise OSError or FetchError."""
     address = pin.target.address
-    # Exempted hosts are mostly on the user's own network, where a proxy does not reach.
     proxy = None if pin.allowed else proxy_for(address)
     problem: OSError | None = None
     for ip in pin.addresses:

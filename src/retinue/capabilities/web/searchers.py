@@ -252,7 +252,7 @@ def _choose_provider(providers: Providers, wanted: str | None) -> tuple[Provider
     has a key."""
     if wanted:
         name, _, model = wanted.partition("/")
-        # The search of OpenAI is a tool of its Responses API only.
+        # The request made here is one of the Responses API.
         if name == "openai":
             name = "openai-responses"
         provider = providers.get(name)

@@ -247,7 +247,8 @@ class _Judgement:
             return self._allow_covered(call, (rule,), "")
         if quiet:
             return self._decision("allow", call, "It changes nothing.", "mode")
-        if self._mode == "acceptEdits" and _edits_inside(call):
+        edits = call.writes and call.effects <= {"read", "write"} and bool(call.paths)
+        if self._mode == "acceptEdits" and edits and all(map(call.folders.inside, call.paths)):
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
         return self._question(call, f"No rule allows {call.tool}.", None)
 
@@ -323,11 +324,6 @@ def _facts(call: JudgedCall) -> Mapping[str, Any]:
     if call.hosts:
         return {"hosts": list(call.hosts)}
     return {}
-
-
-def _edits_inside(call: JudgedCall) -> bool:
-    edits = call.writes and call.effects <= {"read", "write"}
-    return edits and bool(call.paths) and all(map(call.folders.inside, call.paths))
 
 
 _FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})

@@ -20,16 +20,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from retinue.core.permission import Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
-
-if TYPE_CHECKING:
-    from retinue.core.spec import PermissionMode
-
 
 LONGEST = 8_000
 _ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}

@@ -215,7 +215,6 @@ def namespaces_work() -> bool:
 def masks_work() -> bool:
     """Return whether files can be hidden from a program that is free otherwise. Start one, once."""
     import tempfile
-    from pathlib import Path
 
     if machine() is None:
         return False
@@ -257,15 +256,11 @@ def namespaces_available() -> bool:
 def try_out(namespaces: Namespaces, script: str, **variables: str) -> tuple[int, str]:
     """Run a script for sh in a read-only box: its exit code (-1 if it could not be started) and
     what it said."""
-
     return run_inside(SandboxPolicy(namespaces=namespaces), script, **variables)
 
 
 def run_inside(policy: SandboxPolicy, script: str, *words: str, **variables: str) -> tuple[int, str]:
     """Run a script for sh, with words as $1 and so on, inside a policy."""
-    import subprocess
-    from pathlib import Path
-
     from retinue.guard.sandbox.box import Box
 
     box = Box(policy, "probe")

@@ -259,7 +259,7 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
     placed: dict[str, str] = {}
     for target, (source, kind) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
         # Parents come first, so the nearest mount around a path has been decided.
-        around = _enclosing(target, placed)
+        around = next((placed[parent] for parent in _above(target) if parent in placed), "")
         early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
         needed = early or (kind != "shown" and around != "cover")
         if kind == "ro" and around not in ("rw", "pin"):
@@ -269,14 +269,6 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
             placed[target] = kind
             mounts.append((source, target, f"early {kind}" if early else kind))
     return mounts
-
-
-def _enclosing(path: str, kinds: dict[str, str]) -> str:
-    """Return the kind of the nearest mount around a path."""
-    for parent in _above(path):
-        if parent in kinds:
-            return kinds[parent]
-    return ""
 
 
 def _above(path: str) -> list[str]:
