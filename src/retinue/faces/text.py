@@ -149,7 +149,10 @@ def short_path(path: str, cwd: str) -> str:
 
 def reads_text(turn: TurnEffects, cwd: str) -> str:
     """Return the files that a turn has read, the first ten of them by name."""
-    reads = [short_path(path, cwd) for call in turn.calls for path in call.reads]
+    reads = []
+    for call in turn.calls:
+        for path in call.reads:
+            reads.append(short_path(path, cwd))
     text = ", ".join(reads[:_MOST_READS])
     if len(reads) > _MOST_READS:
         text += f" and {len(reads) - _MOST_READS} more"

@@ -121,8 +121,13 @@ def walls(installation: Installation) -> Iterator[Row]:
         return
     yield "ok", "start", f"a confined program starts, in {took:.0f} ms with everything around it"
     results = _attempts()
-    tried = [name for name in results if name in _MEANING]
-    opened = [_MEANING[name] for name in tried if results[name] == "open"]
+    tried = []
+    opened = []
+    for name, result in results.items():
+        if name in _MEANING:
+            tried.append(name)
+            if result == "open":
+                opened.append(_MEANING[name])
     if opened:
         detail = f"a confined program could {', '.join(opened)}"
         yield "failure", "walls", detail, "Set sandbox.mode to off and report this."

@@ -102,7 +102,11 @@ def _agents(folders: tuple[Path, ...]) -> list[str]:
 
 
 def _skills(folders: tuple[Path, ...]) -> list[str]:
-    return sorted(path.parent.name for folder in folders for path in folder.rglob("SKILL.md"))
+    names = []
+    for place in folders:
+        for path in place.rglob("SKILL.md"):
+            names.append(path.parent.name)
+    return sorted(names)
 
 
 def configure_check(parser: argparse.ArgumentParser) -> None:

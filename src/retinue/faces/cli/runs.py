@@ -61,7 +61,9 @@ def execute_list(args: argparse.Namespace) -> int:
     unknown: dict[str, list[str]] = {}
     living: dict[str, list[str]] = {}
     if args.all:
-        everyone = [row for _, found in everywhere(retinue_home(), read) for row in found]
+        everyone: list[RunRow] = []
+        for _, found in everywhere(retinue_home(), read):
+            everyone += found
         rows = sorted(everyone, key=lambda row: row.created_at, reverse=True)[: args.limit or None]
     else:
         with LogReader.open(project(args)) as reader:

@@ -134,9 +134,9 @@ class Board:
     def _lingers(self, card: RunCard, now: float) -> bool:
         if card.live or card.ended_at is None:
             return False
-        turns, seconds = (
-            (LINGER_TURNS, LINGER_SECONDS) if card.succeeded else (LINGER_TURNS_FAILED, LINGER_SECONDS_FAILED)
-        )
+        turns, seconds = LINGER_TURNS, LINGER_SECONDS
+        if not card.succeeded:
+            turns, seconds = LINGER_TURNS_FAILED, LINGER_SECONDS_FAILED
         return self.turns - card.ended_turn < turns and now - card.ended_at < seconds
 
 

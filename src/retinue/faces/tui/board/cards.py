@@ -42,13 +42,18 @@ def describe(tools: Iterable[str], text: str = "") -> str:
     """Return `reading 3 files, searching…`, the first line of the current text, or `thinking…`."""
     counts: Counter[str] = Counter()
     for tool in tools:
-        known = [name for name in canonical(tool) if name in _VERBS]
-        counts[known[0] if known else tool] += 1
+        for name in canonical(tool):
+            if name in _VERBS:
+                tool = name
+                break
+        counts[tool] += 1
     phrases = []
     for tool, count in counts.items():
         phrase, noun = _VERBS.get(tool, (f"using {tool}", ""))
-        if count > 1:
-            phrase += f" {count} {noun}" if noun else f" × {count}"
+        if count > 1 and noun:
+            phrase += f" {count} {noun}"
+        elif count > 1:
+            phrase += f" × {count}"
         phrases.append(phrase)
     if phrases:
         return ", ".join(phrases) + "…"

@@ -49,8 +49,13 @@ def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]
     cards = board.shown(now, background_only=look.mode == "background")
     if not cards:
         return []
-    queued = [card for card in cards if card.status == "queued"]
-    rows = [card for card in cards if card.status != "queued"]
+    queued: list[RunCard] = []
+    rows: list[RunCard] = []
+    for card in cards:
+        if card.status == "queued":
+            queued.append(card)
+        else:
+            rows.append(card)
     room = look.most - 1 - bool(queued)
     rich = look.display == "rich" or (
         look.display == "auto" and look.width >= RICH_WIDTH and _height(rows, rich=True) <= room
