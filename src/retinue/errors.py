@@ -14,7 +14,7 @@
     ├── AnsweredError                someone else has answered already              exit 1
     └── LaunchError                  a run could not be started                     exit 1
         ├── DisabledAgentError       the agent is switched off
-        ├── RefusedAgentError        a key that restricts the agent cannot be read  exit 2
+        ├── RefusedAgentError        a key that restricts the agent cannot be used  exit 2
         ├── OverBudgetError          nothing is left to start an agent with
         ├── SpawnDeniedError         a hook does not let the agent start
         └── PromptBlockedError       a hook does not let the prompt through
@@ -104,7 +104,7 @@ class DisabledAgentError(LaunchError):
 
 
 class RefusedAgentError(LaunchError):
-    code = "AGENT_REFUSED"
+    code = "INVALID_INPUT"
     exit_code = 2
 
 

@@ -69,6 +69,22 @@ def test_tools_that_cannot_be_read_refuse_the_launch_and_say_why(project: Projec
     assert ".claude/agents/odd.md:" in error["message"]
 
 
+@pytest.mark.parametrize("head", ["tools: 5", 'tools: "~"', "isolation: worktre"])
+def test_a_refused_file_has_one_code_and_one_exit_code_in_every_form_of_output(
+    project: Project, serve: Any, head: str
+) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    agent(project, ".claude/agents/odd.md", f"name: odd\ndescription: d\n{head}")
+    document = project.retinue("run", "odd", "go", "--json")
+    line = project.retinue("run", "odd", "go", "--mode", "json")
+    summary = project.retinue("-p", "go", "--agent", "odd", "--output-format", "json")
+    assert [document.returncode, line.returncode, summary.returncode] == [2, 2, 2]
+    assert json.loads(document.stdout)["details"]["error"]["code"] == "INVALID_INPUT"
+    assert json.loads(line.stdout)["failure"]["kind"] == "INVALID_INPUT"
+    assert json.loads(summary.stdout)["error"]["code"] == "INVALID_INPUT"
+    assert server.requests == []
+
+
 @pytest.mark.parametrize(
     ("path", "text", "line"),
     [
@@ -257,6 +273,23 @@ def test_agents_that_a_coordinator_names_are_bound_by_its_permission_map(
     assert project.retinue("run", "boss", "go").returncode == 0
     assert any("CHILD" in json.dumps(each.body["messages"][0]) for each in server.requests)
     assert not (project.cwd / "made.txt").exists()
+
+
+def test_a_child_that_loses_tools_to_the_file_above_it_is_noted_and_the_parent_is_told(
+    project: Project, serve: Any
+) -> None:
+    def answer(request: Request) -> Reply:
+        if "CHILD" in json.dumps(request.body["messages"][0]) or request.turn:
+            return Reply(text="done")
+        arguments = {"prompt": "CHILD", "description": "d", "subagent_type": "general-purpose"}
+        return Reply(calls=[("Agent", arguments | {"run_in_background": False})])
+
+    server = serve(answer)
+    agent(project, ".claude/agents/boss.md", "name: boss\ndescription: d\ntools: Agent\ndisallowedTools: Write, Bash")
+    assert project.retinue("run", "boss", "go").returncode == 0
+    assert "write, bash are withheld: denied by the file of an agent above it" in json.dumps(
+        server.requests[-1].results
+    )
 
 
 SEVEN = {"read", "bash", "edit", "write", "grep", "find", "ls"}

@@ -68,8 +68,8 @@ def test_I08_unknown_names_warn_once_each_and_known_ones_not():
     assert list(selection.tools) == ["read"]
     assert selection.unrecognised == ("made_up", "other")
     assert selection.notes == (
-        'tools-error:tool "made_up" requested by agent "scout" is not a known built-in',
-        'tools-error:tool "other" requested by agent "scout" is not a known built-in',
+        'There is no tool "made_up", which the agent "scout" asks for: correct the name',
+        'There is no tool "other", which the agent "scout" asks for: correct the name',
     )
     assert select_tools(ToolPolicy(allow=("read", "Grep")), available()).notes == ()
 
@@ -157,10 +157,13 @@ def test_readonly_refuses_when_it_leaves_nothing_of_the_list():
 
 def test_a_child_never_has_a_tool_that_a_file_above_it_denies():
     above = ("Bash", "w*", "Edit")
-    assert names(ToolPolicy(), denied_above=above) == ["read", "grep", "find", "ls"]
+    everything = select_tools(ToolPolicy(), available(), denied_above=above)
+    assert list(everything.tools) == ["read", "grep", "find", "ls"]
+    assert everything.notes == ("write, edit, bash are withheld: denied by the file of an agent above it",)
+    assert select_tools(ToolPolicy(deny=above), available(), denied_above=above).notes == ()
     selection = select_tools(ToolPolicy(allow=("read", "bash")), available(), denied_above=above)
     assert list(selection.tools) == ["read"]
-    assert selection.notes == ("bash is withheld: the file of an agent above it denies it",)
+    assert selection.notes == ("bash is withheld: denied by the file of an agent above it",)
     assert select_tools(ToolPolicy(allow=("bash",)), available(), denied_above=above).refusal is not None
 
 

@@ -19,7 +19,7 @@ from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.core.usage import Limits
-from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
+from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError, UnknownModelError
 from retinue.models.efforts import level_of
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.presets import Quirks
@@ -151,7 +151,7 @@ def _select(plan: LaunchPlan) -> None:
     selection = plan.select(plan.available)
     if selection.refusal is not None:
         where = f" in {plan.spec.path}" if plan.spec.path else ""
-        raise LaunchError(
+        raise RefusedAgentError(
             f"Agent '{plan.spec.name}' {selection.refusal}", remedy=f"Correct `tools`{where}, or leave the key out."
         )
     if plan.spec.source != "builtin":

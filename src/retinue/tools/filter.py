@@ -70,17 +70,17 @@ def select_tools(
     permitted: dict[str, Tool] = {}
     notes: list[str] = []
     withheld: list[str] = []
-    foreign: dict[str, list[str]] = {}
+    unlisted: dict[str, list[str]] = {}
     for name in asked.names:
         reason = rights.why_not(available[name].spec)
         if reason is None:
             permitted[name] = available[name]
-        elif name not in denied and not asked.listed and name not in TOOLS:
-            foreign.setdefault(reason, []).append(name)
+        elif name not in denied and not asked.listed and (name not in TOOLS or reason == _DENIED_ABOVE):
+            unlisted.setdefault(reason, []).append(name)
         elif name not in denied and (asked.listed or reason == _NO_SANDBOX):
             withheld.append(name)
             notes.append(f"{name} is withheld: {reason}")
-    for reason, names in foreign.items():
+    for reason, names in unlisted.items():
         notes.append(f"{_some(names)} withheld: {reason}")
     missing = asked.notes(agent, absent)
     missing += [f"{each} matched no extension in this session" for each in policy.selectors]
@@ -173,7 +173,8 @@ class _Asked:
 
     def notes(self, agent: str, absent: Mapping[str, str]) -> list[str]:
         by = f' requested by agent "{agent}"' if agent else ""
-        notes = [f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised]
+        asker = f', which the agent "{agent}" asks for' if agent else ""
+        notes = [f'There is no tool "{name}"{asker}: correct the name' for name in self.unrecognised]
         notes += [f"{name} is not available to subagents" for name in self.unavailable]
         missing: list[str] = []
         for name in self.unmatched:
@@ -186,6 +187,7 @@ class _Asked:
         return [*notes, *missing]
 
 
+_DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
 
 
@@ -198,7 +200,7 @@ class _Rights(Struct, frozen=True):
     def why_not(self, spec: ToolSpec) -> str | None:
         """Return why the run may not have a tool; None if it may."""
         if spec.name in self.denied_above:
-            return "the file of an agent above it denies it"
+            return _DENIED_ABOVE
         if "spawn" in spec.effects and not self.allow_spawn:
             return "this run may not start agents"
         if not self.readonly or spec.effects <= READ_ONLY or _starts_readonly(spec):

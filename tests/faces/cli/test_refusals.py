@@ -46,6 +46,41 @@ def test_B26_a_refusal_is_the_last_line_of_a_stream_of_events(project: Path, arg
     assert outcome["failure"]["message"] in done.stderr
 
 
+WRONG_OPTIONS = [
+    ["run", "Explore", "x", "--timeout", "-1"],
+    ["run", "Explore", "x", "--max-turns", "x"],
+    ["run", "Explore"],
+    ["run", "Explore", "x", "--nonsense"],
+    ["runs", "resume", "--timeout", "0"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_OPTIONS)
+def test_B26_an_option_that_cannot_be_read_is_refused_in_the_form_that_was_asked_for(
+    project: Path, arguments: list[str]
+) -> None:
+    done = retinue(project, *arguments, "--json")
+    error = json.loads(done.stdout)["details"]["error"]
+    assert (done.returncode, error["code"]) == (2, "INVALID_INPUT")
+    assert error["message"].split("Try: ")[0].strip() in done.stderr
+    for option in (["--mode", "json"], ["--mode=json"]):
+        done = retinue(project, *arguments, *option)
+        outcome = json.loads(done.stdout)
+        assert (done.returncode, outcome["type"], outcome["ended"]) == (2, "outcome", "refused")
+        assert (outcome["failure"]["kind"], outcome["failure"]["message"] in done.stderr) == ("USAGE", True)
+    assert retinue(project, *arguments).stdout == ""
+
+
+def test_B26_an_option_of_a_prompt_that_cannot_be_read_is_refused_in_its_output_format(project: Path) -> None:
+    done = retinue(project, "-p", "x", "--output-format", "json", "--timeout", "-1")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"], document["error"]["code"]) == (2, "refused", "USAGE")
+    done = retinue(project, "-p", "x", "--max-turns", "x", "--output-format=stream-json")
+    outcome = json.loads(done.stdout)
+    assert (done.returncode, outcome["type"], outcome["failure"]["kind"]) == (2, "outcome", "USAGE")
+    assert "--max-turns" in outcome["failure"]["message"]
+
+
 @pytest.mark.parametrize(
     "command", [["run", "Explore", "x"], ["agents", "list"], ["doctor"], ["-p", "x"], ["runs", "list"]]
 )

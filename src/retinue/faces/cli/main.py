@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 
-from retinue.errors import RetinueError
+from retinue.errors import RetinueError, UsageError
 
 # `typing` takes longer to import than everything else that `retinue --help` needs.
 TYPE_CHECKING = False
@@ -248,8 +248,6 @@ def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
     if word in ("", "-h", "--help"):
         print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")
         return 0 if word else 2
-    from retinue.errors import UsageError
-
     raise UsageError(f"'{path}' has no command '{word}'.", remedy=f"Choose one of: {', '.join(entry.commands)}")
 
 
@@ -266,5 +264,13 @@ def _execute(path: str, command: Command, argv: Sequence[str]) -> int:
     text = inspect.cleandoc(execute.__doc__) if name else module.__doc__
     parser = Parser(prog=path, description=text, epilog=EXIT_CODES)
     getattr(module, f"configure{ending}")(parser)
-    code: int = execute(parser.parse_args(argv))
+    try:
+        args = parser.parse_args(argv)
+    except UsageError as error:
+        if parser.get_default("documents"):
+            from retinue.faces.cli.run import print_refusal, requested_output
+
+            print_refusal(error, requested_output(argv))
+        raise
+    code: int = execute(args)
     return code

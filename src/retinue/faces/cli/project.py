@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"retinue: {message}\n  Try: {self.prog} --help\n")
+        raise UsageError(message, remedy=f"Try: {self.prog} --help")
 
 
 def count(value: str) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.project import add_cwd, amount, count, folder, positive, read_schema, read_task, say
+from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, read_schema, read_task, say
 from retinue.faces.text import harmless
 
 if TYPE_CHECKING:
@@ -62,6 +62,26 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
     parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
+    _refuse_in_documents(parser)
+
+
+def _refuse_in_documents(parser: argparse.ArgumentParser) -> None:
+    """Mark a command whose refusals are printed in the form that was asked for, as `print_refusal` does."""
+    parser.set_defaults(documents=True)
+
+
+def requested_output(argv: Sequence[str]) -> Output:
+    """Return the form of output that a command line asks for which cannot be read as a whole."""
+    reader = Parser(add_help=False)
+    reader.add_argument("--json", action="store_true")
+    reader.add_argument("--mode", nargs="?")
+    reader.add_argument("--output-format", nargs="?")
+    asked, _ = reader.parse_known_args(argv)
+    if asked.mode == "json" or asked.output_format == "stream-json":
+        return "events"
+    if asked.output_format == "json":
+        return "summary"
+    return "result" if asked.json else "text"
 
 
 def output_of(args: argparse.Namespace) -> Output:
@@ -133,14 +153,20 @@ def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> i
     try:
         return asyncio.run(work())
     except RetinueError as error:
-        if output != "text":
-            from retinue.faces.cli.foreground import refusal
-
-            print(refusal(error, output), flush=True)
+        print_refusal(error, output)
         raise
     except asyncio.CancelledError:
         say("retinue: stopped; see `retinue runs list`")
         return 130
+
+
+def print_refusal(error: RetinueError, output: Output) -> None:
+    """Print on stdout what a reader of JSON gets instead of a result; nothing for a person."""
+    if output == "text":
+        return
+    from retinue.faces.cli.foreground import refusal
+
+    print(refusal(error, output), flush=True)
 
 
 # Commands
@@ -208,6 +234,7 @@ def configure_prompt(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="json: one document; stream-json: every event as a line, the outcome last",
     )
+    _refuse_in_documents(parser)
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     parser.add_argument("--resume", metavar="ID", help="go on with an earlier run")
     add_run_options(parser)
