@@ -79,7 +79,7 @@ _FOUND = tuple((re.compile(each.name, re.DOTALL), each) for each in SETTINGS)
 
 
 def program_setting(name: str, value: str) -> GitSetting | None:
-    """The row for a setting, its name as git lists it, if with this value it can start a program or
+    """Return the row for a setting, its name as git lists it, if with this value it can start a program or
     lead git elsewhere."""
     section, _, rest = name.partition(".")
     below, dot, key = rest.rpartition(".")

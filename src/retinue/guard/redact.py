@@ -99,7 +99,7 @@ class RedactedStream:
         return 0
 
     def _before_block(self, held: str, cut: int) -> tuple[int, int]:
-        """The same for a key block, which has spaces: nothing of it before all of it is here."""
+        """Return the same for a key block, which has spaces: nothing of it before all of it is here."""
         block = _BLOCK.search(held)
         while block is not None and block.start() < cut:
             end = _BLOCK_END.search(held, block.end())

@@ -55,7 +55,7 @@ class SecretRule(Struct, frozen=True):
     shown: bytes = REDACTED
 
     def at(self, text: bytes, low: bytes, begin: int) -> tuple[int, int, bytes, int] | None:
-        """The span to hide if the rule matches at `begin`, with where the match ends."""
+        """Return the span to hide if the rule matches at `begin`, with where the match ends."""
         searched = low if self.folded else text
         match = compile_once(self.pattern).match(searched, begin)
         if match is None:
@@ -366,7 +366,7 @@ def _is_name(text: bytes, begin: int, end: int) -> bool:
 
 
 def _whole(text: bytes, mask: bytes, begin: int, end: int) -> tuple[int, int]:
-    """The word with the parts that dots join to it."""
+    """Return the word with the parts that dots join to it."""
     if begin and text[begin - 1] in b".:":
         begin = max(begin - _BEFORE_DOT, 0)
     for _ in range(2):

@@ -170,7 +170,7 @@ class Recording:
         return replay(self.bodies).messages
 
     def of(self, kind: type[B]) -> list[B]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [body for body in self.bodies if isinstance(body, kind)]
 
 

@@ -155,7 +155,7 @@ def _same_file(change: FileChange, context: ToolContext) -> bool:
 
 
 def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
-    """The text of the file after its hunks, and whether it can be run."""
+    """Return the text of the file after its hunks, and whether it can be run."""
     confined = confine(change.path, context, writing=True)
     with spot(confined) as where:
         found = where.stat()

@@ -72,7 +72,7 @@ class Arguments:
         self._aliases = aliases or {}
 
     def find(self, name: str, *others: str) -> Any:
-        """The value under the canonical name or, failing that, under another spelling."""
+        """Return the value under the canonical name or, failing that, under another spelling."""
         for key in (name, *others, *self._aliases.get(name, ())):
             if self._values.get(key) is not None:
                 return self._values[key]

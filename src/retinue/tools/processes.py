@@ -323,7 +323,7 @@ class ServerProcess:
         return self._process.returncode
 
     async def read(self) -> bytes:
-        """The next piece of output; empty at its end."""
+        """Return the next piece of output; empty at its end."""
         assert self._process.stdout is not None
         return await self._process.stdout.read(256 * 1024)
 
@@ -368,7 +368,7 @@ class ServerProcess:
                 self._process.kill()
 
     async def _gone(self, seconds: float) -> bool:
-        """Whether it ended in time. `Process.wait` would also wait for its pipes."""
+        """Return whether it ended in time. `Process.wait` would also wait for its pipes."""
         deadline = asyncio.get_running_loop().time() + seconds
         while self._process.returncode is None:
             if asyncio.get_running_loop().time() > deadline:

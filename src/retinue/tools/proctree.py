@@ -140,7 +140,7 @@ def _all_pids() -> list[int]:
 
 
 def _newest_pid() -> int:
-    """The last number given, or 0 where the system does not say."""
+    """Return the last number given, or 0 where the system does not say."""
     try:
         return int((_PROC / "loadavg").read_text().rsplit(None, 1)[-1])
     except (OSError, ValueError, IndexError):
@@ -148,7 +148,7 @@ def _newest_pid() -> int:
 
 
 def describe(pid: int) -> str:
-    """The command line of a process, short, for telling which one was stopped."""
+    """Return the command line of a process, short, for telling which one was stopped."""
     try:
         line = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
@@ -170,7 +170,7 @@ def kill_marked(mark: str) -> None:
 
 
 def processes_by_run() -> dict[int, frozenset[str]]:
-    """Every live process that carries a marker, with the run ids it names. One look at all."""
+    """Return every live process that carries a marker, with the run ids it names. One look at all."""
     if sys.platform != "linux":
         return {}
     found: dict[int, frozenset[str]] = {}

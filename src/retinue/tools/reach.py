@@ -46,7 +46,7 @@ class Reaching:
         self._after = after
 
     def target(self, arguments: Mapping[str, Any], root: Path, house: str = "") -> tuple[Path, Path] | None:
-        """The folder outside of the workspace that a call leads into, and the path in it."""
+        """Return the folder outside of the workspace that a call leads into, and the path in it."""
         text = _path(arguments)
         if text is None:
             return None

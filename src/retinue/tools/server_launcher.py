@@ -119,7 +119,7 @@ def _end(server: int) -> None:
 
 
 def _descendants(server: int) -> set[int]:
-    """Every live process below us, or, where the system does not tell, the server's group."""
+    """Return every live process below us, or, where the system does not tell, the server's group."""
     if not os.path.isdir("/proc/self"):  # noqa: PTH112 - pathlib would double the start-up time
         try:
             os.killpg(server, 0)

@@ -184,7 +184,7 @@ def _has_dashed(folder: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """The host of a URL in lower case; a hole where it cannot be told."""
+    """Return the host of a URL in lower case; a hole where it cannot be told."""
     rest = url.partition("://")[2] if "://" in url else url
     authority = rest.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
     host = authority.rpartition("@")[2]

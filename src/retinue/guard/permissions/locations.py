@@ -68,7 +68,7 @@ class RunFolders(Struct, frozen=True):
         return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)
 
     def now(self) -> RunFolders:
-        """The same without remembered lookups: links may have changed since."""
+        """Return the same without remembered lookups: links may have changed since."""
         return replace(self, seen={}, folders={})
 
     def absolute(self, path: str, base: str | None = None) -> str:

@@ -131,7 +131,7 @@ def claude_blocks(cwd: Path, environment: Mapping[str, str], notes: list[str]) -
 
 
 def policy_blocks(notes: list[str]) -> Iterator[Block]:
-    """The rules of the machine's administrator: stronger than all others."""
+    """Yield the rules of the machine's administrator: stronger than all others."""
     managed = Path(_MANAGED.get(sys.platform, "/etc/claude-code/managed-settings.json"))
     for path in (managed, Path(POLICY_FILE)):
         yield from _block(path, Path("/"), False, notes)

@@ -78,7 +78,7 @@ class Machine(Struct, frozen=True):
 
 @cache
 def machine() -> Machine | None:
-    """The machine this runs on; None where confinement is not known to work."""
+    """Return the machine this runs on; None where confinement is not known to work."""
     # The filter compares halves of 64-bit arguments in this order.
     if sys.platform != "linux" or sys.maxsize < 2**32 or sys.byteorder != "little":
         return None
@@ -98,7 +98,7 @@ def machine_called(name: str) -> Machine | None:
 
 @cache
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel offers; 0 without it. Costs one system call."""
+    """Return the version of Landlock that the kernel offers; 0 without it. Costs one system call."""
     here = machine()
     if here is None:
         return 0

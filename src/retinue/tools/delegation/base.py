@@ -75,7 +75,7 @@ def _plain_spec(tool: type[DelegationTool]) -> ToolSpec:
 
 
 def agent_id(given: Arguments) -> str:
-    """The id, the beginning of one, or the name of an agent; `@name` counts as the name."""
+    """Return the id, the beginning of one, or the name of an agent; `@name` counts as the name."""
     return given.text("agent_id").strip().removeprefix("@")
 
 
@@ -155,7 +155,7 @@ def delegation_tools(
     sanitise: Callable[[str], str] = str,
     items: Items | None = None,
 ) -> dict[str, Tool]:
-    """The tools by name, in the order a model sees them. `enabled` is the switch that the
+    """Return the tools by name, in the order a model sees them. `enabled` is the switch that the
     foreground vocabularies report as an error; `sanitise` and `items` serve `subagent`."""
     wording = wording or Wording()
     tools: tuple[Tool, ...]
