@@ -37,7 +37,10 @@ def test_an_answer_cut_off_at_the_output_limit_says_so_everywhere(project: Proje
     assert any(CUT in note for note in summary["notes"])
     lines = project.retinue("-p", "x", "--output-format", "stream-json").stdout.splitlines()
     assert json.loads(lines[-1])["truncated"] is True
-    (run_id,) = [row["id"] for row in project.json("runs", "list", "--json")["runs"]][:1]
+    rows = project.json("runs", "list", "--json")["runs"]
+    assert [row["truncated"] for row in rows] == [True] * 4
+    assert project.retinue("runs", "list").stdout.count("completed, cut off ") == 4
+    run_id = rows[0]["id"]
     assert CUT in project.retinue("runs", "show", run_id).stdout
 
 

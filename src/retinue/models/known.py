@@ -122,7 +122,9 @@ def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> Model
             changed[name] = override[name]
     if "maxOutput" in override:
         changed["max_output"] = override["maxOutput"]
-    return replace(info, **changed)
+    info = replace(info, **changed)
+    # An answer is a part of the window, also where only the window was corrected.
+    return replace(info, max_output=min(info.max_output, info.window))
 
 
 def same_name(model: str) -> str:

@@ -28,6 +28,8 @@ from retinue.models.providers import Provider
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
+    from retinue.models.providers import Providers
+    from retinue.models.select import ModelSelection
 
 
 SECONDS = 0.5
@@ -142,37 +144,62 @@ def _nobody(what: str, seconds: float) -> None: ...
 _known: dict[tuple[str, str], tuple[float, int | None]] = {}
 
 
+async def with_real_window(
+    selection: ModelSelection, providers: Providers, transport: Transport, tell: Tell = _nobody, *, load: bool = True
+) -> ModelSelection:
+    """Return the selection with the window that its server gives the model, and with what is to be said of it."""
+    provider, info = selection.provider, selection.info
+    described = providers.has_window(provider, info.id)
+    info, note = await with_local_window(provider, info, transport, described, tell, load=load)
+    if note is None:
+        return selection._replace(info=info)
+    return selection._replace(info=info, warnings=(*selection.warnings, note))
+
+
 async def with_local_window(
-    provider: Provider, info: ModelInfo, transport: Transport, described: bool, tell: Tell = _nobody
+    provider: Provider,
+    info: ModelInfo,
+    transport: Transport,
+    described: bool,
+    tell: Tell = _nobody,
+    *,
+    load: bool = True,
 ) -> tuple[ModelInfo, str | None]:
     """Return `info` with the window that the server has, and a sentence for people when there is
     something to say. `described`: the user's settings name the window, so no server is asked. `tell`
-    hears, every second after the first three, that the server still loads the model."""
+    hears, every second after the first three, that the server still loads the model; without `load`
+    it is asked about what it has loaded already."""
     if described or info.id.endswith("cloud") or not provider.runs_models:
         return info, None
     key = (provider.base_url, info.id)
     at, window = _known.get(key, (0.0, None))
     if not at or time.monotonic() - at > KEEP_SECONDS:
-        window = await _ask(provider, info.id, transport, tell)
+        window = await _ask(provider, info.id, transport, tell, load=load)
         _known[key] = (time.monotonic(), window)
     if window is None:
+        before = "" if load else " (it may, once a run has loaded it)"
         note = (
-            f"the server '{provider.id}' does not say how large the window of {info.id} is: {info.window} tokens are "
-            "assumed; `models` in settings can say more"
+            f"the server '{provider.id}' does not say how large the window of {info.id} is{before}: {info.window} "
+            "tokens are assumed; `models` in settings can say more"
         )
-        return info, note
-    info = replace(info, window=window, max_output=max(256, min(info.max_output, window // 2)))
+        return _with_window(info, info.window), note
+    info = _with_window(info, window)
     if window >= SMALL:
         return info, None
     how = _ADVICE.get(provider.id, "give it a larger context")
     return info, f"{info.full_name} has a window of only {window} tokens on this server: {how}, agents need 64,000"
 
 
-async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell) -> int | None:
+def _with_window(info: ModelInfo, window: int) -> ModelInfo:
+    """Return `info` with this window, and an answer that leaves half of it for the conversation."""
+    return replace(info, window=window, max_output=max(256, min(info.max_output, window // 2)))
+
+
+async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell, *, load: bool) -> int | None:
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
         found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
-        if found is None:
+        if found is None and load:
             await _load(root, model, provider, transport, tell)
             found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
         return found

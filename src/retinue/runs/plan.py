@@ -286,16 +286,11 @@ async def _with_real_window(selection: ModelSelection, project: Project) -> Mode
     """A server on this machine is asked how much its model can hold there."""
     if not selection.provider.runs_models:
         return selection
-    from retinue.models.local_window import with_local_window
+    from retinue.models.local_window import with_real_window
     from retinue.models.providers import Providers
 
-    described = Providers(project.settings.settings, project.environment).has_window(
-        selection.provider, selection.info.id
-    )
-    tell = project.on_wait
-    info, note = await with_local_window(selection.provider, selection.info, project.transport, described, tell)
-    warnings = (*selection.warnings, note) if note else selection.warnings
-    return selection._replace(info=info, warnings=warnings)
+    providers = Providers(project.settings.settings, project.environment)
+    return await with_real_window(selection, providers, project.transport, project.on_wait)
 
 
 def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:

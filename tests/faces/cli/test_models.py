@@ -101,6 +101,36 @@ def test_a_server_of_ones_own_is_asked_for_its_models(run: Run, tmp_path: Path) 
     assert "the server 'ollama' answers" in done.stdout
 
 
+@pytest.mark.parametrize(("loaded", "window", "output"), [(65_536, 65_536, 32_768), (None, 32_768, 16_384)])
+def test_resolve_asks_the_server_for_the_window_and_says_no_output_above_it(
+    run: Run, tmp_path: Path, loaded: int | None, window: int, output: int
+) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            models = [{"name": "deepseek-v4-pro", "context_length": loaded}] if loaded else []
+            body = json.dumps({"models": models, "data": [{"id": "deepseek-v4-pro"}]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *parts: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        settings(tmp_path, {"providers": {"ollama": {"baseUrl": f"http://127.0.0.1:{server.server_address[1]}"}}})
+        done = run("resolve", "ollama/deepseek-v4-pro", "--json")
+        server.shutdown()
+    found = json.loads(done.stdout)
+    assert (found["window"], found["maxOutput"]) == (window, output), done.stdout
+    assert "/api/ps" in asked and "/api/generate" not in asked
+    assert any("once a run has loaded it" in each for each in found["warnings"]) is (loaded is None)
+
+
 def test_a_wrong_choice_does_not_hide_the_list(run: Run) -> None:
     done = run("list", GEMINI_API_KEY="g", RETINUE_MODEL="nonsense")
     assert done.returncode == 0

@@ -19,6 +19,7 @@ from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.load import Loaded
+from retinue.settings.table import Settings
 
 _WHOSE = "the folder whose settings count (default: here)"
 
@@ -74,7 +75,7 @@ def model_data(info: ModelInfo) -> dict[str, Any]:
         "id": info.id,
         "name": info.name or info.id,
         "window": info.window,
-        "maxOutput": info.max_output,
+        "maxOutput": min(info.max_output, info.window),
         "thinking": info.thinking,
         "images": info.images,
         "documents": info.documents,
@@ -235,12 +236,9 @@ def execute_resolve(args: argparse.Namespace) -> int:
     retinue models resolve haiku
     retinue models resolve --agent-model opus      as an agent's file would ask for it
     """
-    environment = process_environment()
-    loaded = settings_in_effect(folder(args.cwd), environment)
+    loaded = settings_in_effect(folder(args.cwd), process_environment())
     try:
-        selection = asyncio.run(
-            select_model(args.query, file_model=args.agent_model, settings=loaded.settings, environment=environment)
-        )
+        selection = asyncio.run(_resolve(args.query, args.agent_model, loaded.settings))
     except UsageError as error:
         if not args.json:
             raise
@@ -256,6 +254,22 @@ def execute_resolve(args: argparse.Namespace) -> int:
     return 0
 
 
+async def _resolve(query: str | None, file_model: str | None, settings: Settings) -> ModelSelection:
+    """Return the model with the window it has where it is served. A model is not loaded only to be asked about."""
+    from retinue.http.transport import Transport
+    from retinue.models.local_window import with_real_window
+
+    environment = process_environment()
+    selection = await select_model(query, file_model=file_model, settings=settings, environment=environment)
+    if not selection.provider.runs_models:
+        return selection
+    transport = Transport()
+    try:
+        return await with_real_window(selection, Providers(settings, environment), transport, load=False)
+    finally:
+        await transport.close()
+
+
 def _text(selection: ModelSelection) -> str:
     info, provider = selection.info, selection.provider
     rows = [("why", selection.why)]
@@ -264,7 +278,9 @@ def _text(selection: ModelSelection) -> str:
         rows.append(("provider", f"{provider.id} at {display_url(provider.base_url)}, {key} ({provider.origin})"))
     if selection.path is not None:
         rows.append(("file", str(selection.path)))
-    rows.append(("window", f"{size(info.window)} tokens, of which {size(info.max_output)} can be output"))
+    rows.append(
+        ("window", f"{size(info.window)} tokens, of which {size(min(info.max_output, info.window))} can be output")
+    )
     abilities = []
     for word, able in (("thinking", info.thinking), ("images", info.images), ("PDFs", info.documents)):
         if able:

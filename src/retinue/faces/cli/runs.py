@@ -15,7 +15,7 @@ from retinue.core import events
 from retinue.core.delegation import State
 from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
 from retinue.core.messages import Text, ToolCall
-from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress, summary
 from retinue.faces.cli.project import add_run, add_where, count, for_reader, locate, project, say, write_values
@@ -52,10 +52,12 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue runs list --all --json
     """
     tags: dict[str, Tag] = {}
+    cut_off: set[str] = set()
 
     def read(reader: LogReader) -> list[RunRow]:
         found = reader.list_runs(states=args.state, agent=args.agent, limit=args.limit or None)
         tags.update((row.id, stored_tag(reader, row)) for row in found)
+        cut_off.update(row.id for row in found if _is_cut_off(reader, row))
         return found
 
     unknown: dict[str, list[str]] = {}
@@ -71,7 +73,7 @@ def execute_list(args: argparse.Namespace) -> int:
             unknown = _unknown_calls(reader, rows)
             living = living_commands(reader) if unknown else {}
     if args.json:
-        runs = [{**as_dict(row), "name": tags[row.id].name, "description": tags[row.id].description} for row in rows]
+        runs = [_as_data(row, tags[row.id], cut_off=row.id in cut_off) for row in rows]
         document: dict[str, Any] = {"runs": runs}
         if unknown:
             document["interrupted"] = [
@@ -82,7 +84,7 @@ def execute_list(args: argparse.Namespace) -> int:
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
     for row in _as_trees(rows):
-        print(_line(row, width, tags[row.id]))
+        print(_line(row, width, tags[row.id], cut_off=row.id in cut_off))
         for call in unknown.get(row.id, ()):
             print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
         for command in living.get(row.id, ()):
@@ -96,11 +98,25 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(row: RunRow, width: int, tag: Tag) -> str:
+def _is_cut_off(reader: LogReader, row: RunRow) -> bool:
+    """Return whether the answer of a run that succeeded was cut off at the output limit."""
+    if row.state != "ended" or row.ended not in SUCCESS:
+        return False
+    outcome = reader.outcome(row.id)
+    return outcome is not None and outcome.truncated
+
+
+def _as_data(row: RunRow, tag: Tag, *, cut_off: bool) -> dict[str, Any]:
+    return {**as_dict(row), "truncated": cut_off, "name": tag.name, "description": tag.description}
+
+
+def _line(row: RunRow, width: int, tag: Tag, *, cut_off: bool) -> str:
     """Return one line of the list. Agents of a run are indented below it, with what they are called and what they
     work on."""
     word = "waiting for approval" if row.state == "waiting" else status(row)
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
+    if cut_off:
+        word += ", cut off"
     facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
     cost = format_cost(row.usage.cost_usd)
     if cost:
