@@ -40,6 +40,45 @@ def test_claude_codes_calls_work_and_a_background_command_ends_with_its_run(proj
     assert not _alive(pid), "nothing outlives its run"
 
 
+def test_a_patch_and_a_terminal_command_work_for_a_model_that_is_shown_neither(project: Project, serve: Any) -> None:
+    (project.cwd / "a.txt").write_text("one\ntwo\n")
+    (project.cwd / "gone.txt").write_text("x\n")
+    patch = (
+        "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+TWO\n"
+        "*** Add File: b.txt\n+new\n*** Delete File: gone.txt\n*** End Patch"
+    )
+    steps = [("read", {"path": "a.txt"}), ("read", {"path": "gone.txt"}), ("apply_patch", {"input": patch})]
+    steps.append(("run_terminal_cmd", {"command": "echo from cursor", "is_background": False}))
+    said: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        if request.turn:
+            said.append(json.dumps(request.results[-1]["content"]))
+        assert "apply_patch" not in {tool["name"] for tool in request.body["tools"]}
+        return Reply("", [steps[request.turn]]) if request.turn < len(steps) else Reply("done")
+
+    serve(answer)
+    done = project.retinue("-p", "go", "--output-format", "json")
+    assert json.loads(done.stdout)["result"] == "done", done.stderr
+    assert (project.cwd / "a.txt").read_text() == "one\nTWO\n"
+    assert (project.cwd / "b.txt").read_text() == "new\n"
+    assert not (project.cwd / "gone.txt").exists()
+    assert "from cursor" in said[-1]
+
+
+def test_an_agent_that_may_not_edit_cannot_do_so_by_a_patch(project: Project, serve: Any) -> None:
+    (project.cwd / "a.txt").write_text("one\n")
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+two\n*** End Patch"
+    steps = [("read", {"path": "a.txt"}), ("apply_patch", {"input": patch})]
+    server = serve(lambda request: Reply("", [steps[request.turn]]) if request.turn < 2 else Reply("done"))
+    target = project.cwd / ".claude/agents/reader.md"
+    target.parent.mkdir(parents=True)
+    target.write_text("---\nname: reader\ndescription: d\ntools: Read, Write\n---\nRead.\n")
+    assert project.retinue("run", "reader", "go").returncode == 0
+    assert (project.cwd / "a.txt").read_text() == "one\n"
+    assert server.requests[-1].results[-1]["is_error"]
+
+
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

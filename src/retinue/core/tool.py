@@ -88,6 +88,8 @@ class ToolSpec(Struct, frozen=True):
     """It starts programs only through the run's confinement, so a read-only run may have it."""
     spellings: Spellings | None = None
     """None for a tool that accepts calls only as its schema has them."""
+    shown: bool = True
+    """False for a tool that works when a model calls it, but is in no request: another one does the same."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
 
@@ -246,7 +248,7 @@ Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 def shown_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
     """Return the tools that a request shows. A model that writes patches is not shown edit as well;
     a call of it works all the same."""
-    shown = tuple(specs)
+    shown = tuple(spec for spec in specs if spec.shown)
     if any(spec.name == "apply_patch" for spec in shown):
         shown = tuple(spec for spec in shown if spec.name != "edit")
     return shown

@@ -91,6 +91,7 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
         "runcommands",
         "terminal",
         "terminalcommand",
+        "run_terminal_cmd",
     ),
     "bash_output": (
         "bashoutput",

@@ -192,7 +192,8 @@ class Steps:
             spec = tool.spec
             if spec.name not in self._specs:
                 self._specs[spec.name], self._tools[spec.name] = spec, tool
-                self._offered = (*self._offered, spec)
+                if spec.shown:
+                    self._offered = (*self._offered, spec)
 
     def answered(self, ask: ModelTurn) -> AssistantMessage:
         message = settle_message(ask.message, self._used)

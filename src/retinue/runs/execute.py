@@ -30,7 +30,7 @@ from retinue.loop.run import run_loop
 from retinue.runs.guard import withheld_from
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import roster
-from retinue.runs.offer import connect_patches
+from retinue.runs.offer import connect_patches, with_hidden_patches
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.requests import task_message
 from retinue.runs.system_prompt import why_absent
@@ -195,6 +195,7 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
     for connect in capabilities.each("connect"):
         connect(node, tools, wrap, resumed=resumed)
     connect_patches(launch, tools)
+    tools = with_hidden_patches(tools, wrap)
     late = _late_tools(node, project, context, wrap, tools)
 
     readable = any(tool.spec.name == "read" for tool in launch.tools)

@@ -16,7 +16,7 @@ from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.core.tool import Tool
+from retinue.core.tool import Tool, Wrap
 from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
 from retinue.models.efforts import version_of
 from retinue.runs.bounds import STARTING, startable_types
@@ -177,7 +177,24 @@ def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
 
     for tool in launch.tools:
         if isinstance(tool, ApplyPatchTool):
-            tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("read", "edit", "write")}
+            tool.tools = _file_tools(tools)
+
+
+def with_hidden_patches(tools: tuple[Tool, ...], wrap: Wrap) -> tuple[Tool, ...]:
+    """With an apply_patch that is not shown, where the run may edit files: models call it by habit. `tools` are
+    behind their gates, which `wrap` puts around the new one."""
+    found = _file_tools(tools)
+    if "edit" not in found or any(tool.spec.name == "apply_patch" for tool in tools):
+        return tools
+    from retinue.tools.apply_patch import ApplyPatchTool
+
+    patches = ApplyPatchTool(shown=False)
+    patches.tools = found
+    return (*tools, *wrap((patches,)))
+
+
+def _file_tools(tools: tuple[Tool, ...]) -> dict[str, Tool]:
+    return {tool.spec.name: tool for tool in tools if tool.spec.name in ("read", "edit", "write")}
 
 
 def offered_tools(delegation: Delegation, project: Project, request: RunRequest, notes: list[str]) -> dict[str, Tool]:

@@ -16,7 +16,7 @@ from retinue.core.events import APPROVED, Warned
 from retinue.core.tool import Reply
 from retinue.runs.guard import RunGuards
 from retinue.runs.launch import LaunchPlan
-from retinue.runs.offer import connect_patches, with_patches
+from retinue.runs.offer import connect_patches, with_hidden_patches, with_patches
 from retinue.runs.plan import choose_tools, is_readonly
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class PlanMode:
         project.part(RunGuards)[node.id].permissions.mode = mode
         for change_rights in project.capabilities.each("change_rights"):
             change_rights(node, self._context)
-        self.tools = self._wrap(new)
-        connect_patches(changed, (*self._guarded, *self.tools))
+        everything = (*self._guarded, *self._wrap(new))
+        connect_patches(changed, everything)
+        self.tools = with_hidden_patches(everything, self._wrap)[len(self._guarded) :]
         body = Warned(APPROVED, f"The plan was approved: the permission mode is {mode} now.")
         project.log.append(node.handle.place, body)
         node.observe(body)

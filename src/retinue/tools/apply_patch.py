@@ -91,7 +91,8 @@ def _finish(changes: list[FileChange], hunk: list[str]) -> None:
 
 
 class ApplyPatchTool(BuiltinTool):
-    """Made for one run. `tools` are its guarded tools, set before its first call."""
+    """Made for one run. `tools` are its guarded tools, set before its first call. A model that was not trained
+    on patches is not shown it."""
 
     name = "apply_patch"
     required = ("input",)
@@ -99,9 +100,11 @@ class ApplyPatchTool(BuiltinTool):
     properties: ClassVar[Properties] = {"input": {"type": "string", "description": "The whole patch"}}
     aliases: ClassVar[Aliases] = {"input": ("patch", "patch_text", "diff", "content")}
 
-    def __init__(self) -> None:
+    def __init__(self, *, shown: bool = True) -> None:
         super().__init__()
         self.tools: Mapping[str, Tool] = {}
+        if not shown:
+            self.spec = replace(self.spec, shown=False)
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         changes = read_patch(given.text("input"))
