@@ -76,3 +76,5 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     join_group: str | None = None
     ceiling: Ceiling = NO_CEILING
     """What the runs above it do not let it have."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Who asked for the run (`by`), where a remote face did, and what else it wants to find again."""

@@ -139,12 +139,15 @@ class Retinue:
         background: bool = True,
         name: str | None = None,
         description: str = "",
+        run_id: str | None = None,
+        asked: Mapping[str, str] | None = None,
     ) -> Run:
         """Start `agent` on `task`; in the background it may have to wait for a slot.
 
         `limits` are this run's own (`max_turns`, `seconds`, …); `budget` is shared with all runs below it:
-        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what people see of it. Raise
-        UnknownAgentError, UnknownModelError, UsageError or LaunchError.
+        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what people see of it. `run_id`
+        must be new; `asked` is recorded with the run, such as `{"by": "web"}`. Raise UnknownAgentError,
+        UnknownModelError, UsageError or LaunchError.
         """
         if isolation not in (None, "off", "worktree"):
             raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
@@ -168,8 +171,11 @@ class Retinue:
             isolation="worktree" if isolation == "worktree" else None,
             permission_mode=permission_mode or self._permission_mode,
             depth=1,
+            asked=asked or {},
         )
-        started = await self._supervisor.start(request, background=background, name=name, description=description)
+        started = await self._supervisor.start(
+            request, background=background, name=name, description=description, run_id=run_id
+        )
         return started.handle
 
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
@@ -177,6 +183,7 @@ class Retinue:
         the skill of that name."""
         text = self._project.expand_prompt(text)
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
+        run_id = options.pop("run_id", None)
         request = RunRequest(
             spec=spec,
             task=self._project.with_initial_prompt(spec, text),
@@ -187,7 +194,7 @@ class Retinue:
             permission_mode=options.pop("permission_mode", None) or self._permission_mode,
             **options,
         )
-        return (await self._supervisor.start(request)).handle
+        return (await self._supervisor.start(request, run_id=run_id)).handle
 
     async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> MessageReceipt:
         """Deliver what a person types.

@@ -40,7 +40,7 @@ KEEP_SECONDS = 600.0
 
 
 class RunCommand(Struct, frozen=True):
-    """`text` is the message of `steer` and empty otherwise."""
+    """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user."""
 
     run_id: str
     kind: CommandKind

@@ -10,7 +10,7 @@ import math
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import asdict
@@ -97,15 +97,31 @@ def whole(text: str) -> str:
 def event_to_json(event: Event) -> bytes:
     """Return one event as one flat object on one line (no line feed): `type`, `run_id`, `parent_id`,
     `root_id`, `seq`, `at` and then the fields of its body."""
-    return _flat(event.body.type, event, dump(event.body))
+    return flat_json(event.body.type, event, dump(event.body))
 
 
 def outcome_to_json(event: Event, outcome: Outcome) -> bytes:
     """Return the last line of a stream: the outcome, with the ids of the event that carried it."""
-    return _flat(outcome.type, event, dump(outcome))
+    return flat_json(outcome.type, event, dump(outcome))
 
 
-def _flat(kind: str, event: Event, body: bytes) -> bytes:
+class EventPlace(Protocol):
+    """Where an event stands: in which run, and where in it."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def parent_id(self) -> str | None: ...
+    @property
+    def root_id(self) -> str: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+
+
+def flat_json(kind: str, event: EventPlace, body: bytes) -> bytes:
+    """Return the JSON of a body of type `kind` with the place of its event in it, on one line."""
     # Every body begins with `{"type":"…",`: the place of the event goes behind it.
     head = len(kind) + 10
     place = b',"run_id":%b,"parent_id":%b,"root_id":%b,"seq":%d,"at":%b' % (

@@ -63,18 +63,24 @@ class LogReader:
         parent_id: str | None = None,
         root_id: str | None = None,
         depth: int | None = None,
+        before: str | None = None,
         limit: int | None = None,
     ) -> list[RunRow]:
         """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
-        whose process died."""
+        whose process died. `before` is the id of a run: only older ones are listed, for the next page."""
         wanted = {"agent": agent, "parent_id": parent_id, "root_id": root_id, "depth": depth}
         given = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"{name}=?" for name in given) or "1"
+        conditions = [f"{name}=?" for name in given]
+        values = [*given.values()]
+        if before is not None:
+            conditions.append("(created_at, rowid) < (SELECT created_at, rowid FROM runs WHERE id=?)")
+            values.append(before)
+        where = " AND ".join(conditions) or "1"
         query = f"{SELECT_RUN} WHERE {where} ORDER BY created_at DESC, rowid DESC"
         found: list[RunRow] = []
         with self._reading():
             known = owners(self._connection)
-            for row in self._connection.execute(query, tuple(given.values())):
+            for row in self._connection.execute(query, values):
                 if limit is not None and len(found) >= limit:
                     break
                 run = self._seen(row, known)

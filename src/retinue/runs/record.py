@@ -77,6 +77,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
+        **({"asked": dict(request.asked)} if request.asked else {}),
     }
     return RunCreated(
         agent=request.spec.name,

@@ -113,9 +113,9 @@ class Commands:
                 when = "when it starts" if node.status == "queued" else "after its current tool calls"
                 return supervisor.steer(node, command.text), f"Delivered: it reads this {when}."
             case "stop":
-                return supervisor.stop(node, "Stopped by the user."), "It is stopping."
+                return supervisor.stop(node, _stop_reason(command)), "It is stopping."
             case "stop-tree":
-                count = supervisor.stop_tree(node, "Stopped by the user.")
+                count = supervisor.stop_tree(node, _stop_reason(command))
                 others = f", and {count - 1} below it" if count > 1 else ""
                 return count > 0, f"It is stopping{others}."
             case "compact":
@@ -126,6 +126,10 @@ class Commands:
                 return True, "Nobody waits for it: there is nothing to move."
             case _:
                 assert_never(kind)
+
+
+def _stop_reason(command: RunCommand) -> str:
+    return f"Stopped by {command.text or 'the user'}."
 
 
 def _resume(command: RunCommand) -> str:

@@ -1,0 +1,280 @@
+"""The runs of one project for a remote face: what there is, what happens, and verbs that step in.
+
+The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of another
+process goes through the log's commands to that process. What is started or resumed here runs in this process.
+Every verb names who asks (`by`): answers, spawned runs and stopped runs keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.delegation import LIVE
+from retinue.core.permission import InboxAnswer, InboxItem
+from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.faces.api import Retinue
+from retinue.faces.feed.stream import EventHub, EventScope, Frame
+from retinue.guard.redact import Redactor
+from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
+from retinue.log.encode import dump
+from retinue.log.inbox import InboxRow, items
+from retinue.log.inbox import answer as answer_item
+from retinue.log.inbox import find as find_item
+from retinue.log.overview import RunLabel, run_labels
+from retinue.log.query import LogReader
+from retinue.log.rows import RunRow
+from retinue.log.tail import last_number, one_moment
+from retinue.models.keys import environment as process_environment
+from retinue.runs.resume import find_run
+from retinue.settings.places import state_folder
+
+
+class ConflictError(UsageError):
+    """The same key was used for something else, or a run cannot take what it is told."""
+
+    code = "CONFLICT"
+
+
+class SpawnOrder(Struct, frozen=True, kw_only=True):
+    """A run that someone wants. Without `agent` it is the main agent."""
+
+    task: str
+    agent: str | None = None
+    model: str | None = None
+    budget: Mapping[str, float] | None = None
+    isolation: str | None = None
+    schema: Mapping[str, Any] | None = None
+    name: str | None = None
+
+
+class Snapshot(Struct, frozen=True):
+    """Runs as they stood at one moment. Events above `cursor` tell what happened since."""
+
+    cursor: int
+    runs: list[RunRow]
+    labels: dict[str, RunLabel]
+
+
+class Feed:
+    """Use from one event loop. `close` stops the runs that were started here, and no others."""
+
+    def __init__(self, cwd: Path, folder: Path | None = None) -> None:
+        """`folder` is the state folder of the project, where it is known already."""
+        self.cwd = cwd
+        self.folder = folder or state_folder(cwd)
+        self._retinue: Retinue | None = None
+        self._opening = asyncio.Lock()
+        self._keys: dict[str, asyncio.Lock] = {}
+
+    @cached_property
+    def hub(self) -> EventHub:
+        return EventHub(self.folder)
+
+    @cached_property
+    def redact(self) -> Redactor:
+        return Redactor(process_environment())
+
+    # What there is
+
+    async def read(self, read: Any, *arguments: Any, **options: Any) -> Any:
+        """Return what `read` finds in the log, in a thread: a large log must not hold up the others."""
+
+        def work() -> Any:
+            with LogReader.open(self.folder) as reader:
+                return read(reader, *arguments, **options)
+
+        return await asyncio.to_thread(work)
+
+    async def snapshot(self, **filters: Any) -> Snapshot:
+        """Return runs, newest first, with the place in the event stream from which to go on. `filters` are those of
+        `LogReader.list_runs`."""
+        found: Snapshot = await self.read(take_snapshot, **filters)
+        return found
+
+    async def tree(self, run_id: str) -> Snapshot:
+        """Return a run and all below it, parents before their children."""
+        found: Snapshot = await self.read(take_tree, run_id)
+        return found
+
+    async def find(self, run_id: str) -> RunRow:
+        """Return the run of that id, its beginning, or `@name`. Raise UnknownRunError or UsageError."""
+        found: RunRow = await self.read(find_run, run_id)
+        return found
+
+    async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
+        """Return what waits for a person, oldest first; with `everything` also what is closed."""
+        found: list[InboxRow] = await self.read(items, everything=everything, limit=limit)
+        return found
+
+    # What happens
+
+    async def events(
+        self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
+    ) -> AsyncIterator[list[Frame]]:
+        """Yield what happens, as `EventHub.follow` says; of one run, or of it and all below it."""
+        whole = None
+        if run_id is not None:
+            whole = (await self.find(run_id)).id
+        async for frames in self.hub.follow(after, EventScope(whole, tree)):
+            yield frames
+
+    # Verbs
+
+    async def spawn(self, order: SpawnOrder, *, by: str, key: str | None = None) -> tuple[RunRow, bool]:
+        """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
+        returned. Raise ConflictError for another order under that key, and what `Retinue.spawn` raises."""
+        if key is None:
+            return await self._spawn(order, {"by": by}, None), True
+        run_id = _id_of_key(key, str(self.cwd))
+        digest = hashlib.sha256(dump(order)).hexdigest()
+        async with self._keys.setdefault(run_id, asyncio.Lock()):
+            before = await self.read(_find_asked, run_id)
+            if before is not None:
+                row, asked = before
+                if asked.get("order") != digest:
+                    raise ConflictError(
+                        f"The key '{key}' was used for another run ({row.id}).", remedy="Use a new key for a new run."
+                    )
+                return row, False
+            return await self._spawn(order, {"by": by, "order": digest}, run_id), True
+
+    async def _spawn(self, order: SpawnOrder, asked: dict[str, str], run_id: str | None) -> RunRow:
+        if not order.task.strip():
+            raise UsageError("The task is empty.", remedy="Say what the agent is to do.")
+        retinue = await self.retinue()
+        common: dict[str, Any] = {"model": order.model, "budget": order.budget, "run_id": run_id, "asked": asked}
+        if order.schema is not None:
+            from retinue.loop.finish import check_schema
+
+            check_schema(dict(order.schema), "`schema`")
+        if order.agent is None:
+            refused = [name for name in ("isolation", "name") if getattr(order, name) is not None]
+            if refused:
+                raise UsageError(f"The main agent takes no `{refused[0]}`.", remedy="Name an agent.")
+            run = await retinue.prompt(order.task, schema=order.schema, **common)
+        else:
+            run = await retinue.spawn(
+                order.agent, order.task, isolation=order.isolation, schema=order.schema, name=order.name, **common
+            )
+        return await self.find(run.id)
+
+    async def say(self, run_id: str, text: str, *, by: str) -> CommandAnswer:
+        """Say something to a live run; it reads it after its current tool calls. Raise ConflictError where it
+        cannot be told: one that has ended is resumed."""
+        if not text.strip():
+            raise UsageError("The message is empty.", remedy="Say something.")
+        return await self._command(run_id, "steer", self.redact(text))
+
+    async def stop(self, run_id: str, *, by: str, tree: bool = False) -> CommandAnswer:
+        """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs."""
+        row = await self.find(run_id)
+        if row.state == "interrupted":
+            return await self._end_leftovers(row)
+        return await self._command(row.id, "stop-tree" if tree else "stop", by)
+
+    async def to_background(self, run_id: str, *, by: str) -> CommandAnswer:
+        """Let the run that waits for this one go on without it."""
+        return await self._command(run_id, "background")
+
+    async def resume(self, run_id: str, prompt: str | None = None, *, by: str, model: str | None = None) -> RunRow:
+        """Go on with an ended or interrupted run, in this process. Raise ConflictError while it is running."""
+        row = await self.find(run_id)
+        if row.state in LIVE:
+            raise ConflictError(f"Run {row.id} is running.", remedy="Steer it instead.")
+        retinue = await self.retinue()
+        run = await retinue.resume(row.id, prompt, model=model)
+        return await self.find(run.id)
+
+    async def answer(self, item_id: str, choice: str, message: str = "", *, by: str) -> InboxItem:
+        """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and
+        AnsweredError, naming who was first."""
+        item = await self.read(find_item, item_id)
+        given = InboxAnswer(self.redact(choice), self.redact(message), by)
+        return await asyncio.to_thread(answer_item, self.folder, item, given)
+
+    async def _command(self, run_id: str, kind: CommandKind, text: str = "") -> CommandAnswer:
+        row = await self.find(run_id)
+        # In a thread of its own: another process may hold the file for seconds.
+        order = send(self.folder, [RunCommand(row.id, kind, text)])
+        (said,) = await asyncio.to_thread(asyncio.run, order)
+        if not said.accepted:
+            raise ConflictError(said.text, remedy="" if "resume" in said.text else "Look at the run and try again.")
+        return said
+
+    async def _end_leftovers(self, row: RunRow) -> CommandAnswer:
+        from retinue.runs.cleanup import end_leftovers
+
+        ended = await self.read(end_leftovers)
+        text = "; ".join(ended) or "Its process is gone, and nothing of it still runs."
+        return CommandAnswer(row.id, True, text)
+
+    # This process
+
+    async def retinue(self) -> Retinue:
+        """Return the agents of the project, opened in this process when first needed."""
+        async with self._opening:
+            if self._retinue is None:
+                if not self.cwd.is_dir() or state_folder(self.cwd) != self.folder:
+                    gone = f"The folder {self.cwd} of this project is gone or was moved."
+                    raise StateError(gone, remedy="Its runs can only be read.")
+                retinue = Retinue(self.cwd)
+                await retinue.__aenter__()
+                # Someone can answer: runs that ask wait instead of being denied.
+                retinue.supervisor.project.inbox_service.attended += 1
+                self._retinue = retinue
+            return self._retinue
+
+    async def close(self) -> int:
+        """Stop the runs that this process has started, and return how many those were."""
+        stopped = 0
+        if "hub" in self.__dict__:
+            await self.hub.close()
+        if self._retinue is not None:
+            stopped = await self._retinue.supervisor.stop_all("The program ended.", by="program")
+            await self._retinue.__aexit__()
+            self._retinue = None
+        return stopped
+
+
+def take_snapshot(reader: LogReader, **filters: Any) -> Snapshot:
+    """Read runs, their labels and the newest event in one moment."""
+    with one_moment(reader):
+        rows = reader.list_runs(**filters)
+        return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
+
+
+def take_tree(reader: LogReader, run_id: str) -> Snapshot:
+    """Read a run with all below it in one moment."""
+    with one_moment(reader):
+        top = find_run(reader, run_id)
+        rows, waiting = [], [top]
+        while waiting:
+            row = waiting.pop(0)
+            rows.append(row)
+            waiting += reversed(reader.list_runs(parent_id=row.id))
+        return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
+
+
+def _id_of_key(key: str, project: str) -> str:
+    """Return the id of the run that is started under this key: the same after a restart."""
+    digits = hashlib.sha256(f"{project}\0{key}".encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:14]}"
+
+
+def _find_asked(reader: LogReader, run_id: str) -> tuple[RunRow, Mapping[str, str]] | None:
+    """Return a run with what was recorded about who asked for it; None when there is no such run."""
+    try:
+        row = reader.run(run_id)
+    except UnknownRunError:
+        return None
+    first = reader.conversation(row.id).created
+    if first is None:
+        raise StateError(f"Run {row.id} has no beginning in the log.")
+    return row, first.options.get("asked") or {}
