@@ -150,3 +150,8 @@ def test_another_model_takes_over_from_one_that_is_overloaded_and_the_outcome_sa
     details = json.loads(done.stdout)["details"]
     assert (done.returncode, details["results"][0]["output"]) == (0, "alpha 0 is in f0.txt")
     assert any("claude-haiku-4-5 took over from" in note for note in details["results"][0]["notes"])
+    summary = project.json("-p", "What is in f0?", "--output-format", "json")
+    assert summary["model"] == "anthropic/claude-haiku-4-5", "the model that answered"
+    assert any("claude-haiku-4-5 took over from anthropic/claude-sonnet-4-5" in note for note in summary["notes"])
+    lines = project.retinue("run", "Explore", "What is in f0?", "--mode", "json").stdout.splitlines()
+    assert json.loads(lines[-1])["model"] == "anthropic/claude-haiku-4-5"

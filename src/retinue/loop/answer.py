@@ -168,6 +168,8 @@ class Tally:
         """Remember the last text of this attempt of the run: the answer, or what is left of it."""
         self.usage += message.usage
         self.turns += 1
+        # Another one than at the start, where a fallback has taken over.
+        self._model = message.model or self._model
         said = message.text
         self.truncated = message.stop == "length" and not message.tool_calls
         continued, self._continues = self._continues, False
