@@ -55,6 +55,23 @@ def text_of(result: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
+def test_tools_that_do_not_follow_the_protocol_do_not_cost_the_whole_server(project: Project, serve: Any) -> None:
+    server = serve(once("mcp__lax__untyped", {"a": "x"}))
+    configure(project, {"lax": {"command": sys.executable, "args": [str(SERVERS / "raw_server.py"), "lax"]}})
+    agent(project, "worker", "mcpServers:\n  - lax\n")
+    for attempt in ("asked", "remembered"):
+        done = project.retinue("run", "worker", "go", "--trust", "--json")
+        (result,) = json.loads(done.stdout)["details"]["results"]
+        notes = "\n".join(result["notes"])
+        assert "MCP server 'lax': 'texty' is left out: its inputSchema does not follow" in notes, attempt
+        assert "'wordy' is left out" in notes and "tool number 6 has no name" in notes
+        assert "correct it in the server" in notes
+    assert served(server.requests[0]) == {"mcp__lax__echo", "mcp__lax__untyped", "mcp__lax__bare"}
+    (schema,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "mcp__lax__untyped"]
+    assert schema["input_schema"] == {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert '"a": "x"' in text_of(server.requests[1].results[0])
+
+
 def once(name: str, arguments: dict[str, Any], then: str = "done") -> Any:
     def answer(request: Request) -> Reply:
         return Reply(calls=[(name, arguments)]) if request.turn == 0 else Reply(text=then)

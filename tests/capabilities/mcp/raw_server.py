@@ -5,7 +5,7 @@
 Flags: `banner` talks before the handshake, `mute` never answers it, `late` adds a tool after the
 first call, `huge` sends a line without end, `many=N` has N tools, `names=A,B` has tools of those
 names, `deaf` ignores the end of its input, `nonsense` answers with what is no result, `odd` has
-parameters that no model provider accepts.
+parameters that no model provider accepts, `lax` has tools besides that do not follow the protocol.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ def tool(name: str) -> dict[str, Any]:
 
 
 TOOLS = [tool(name) for name in NAMES]
+if "lax" in FLAGS:
+    TOOLS += [
+        {"name": "untyped", "inputSchema": {"properties": {"a": {"type": "string"}}}, "outputSchema": {}},
+        {"name": "bare"},
+        {"name": "texty", "inputSchema": {"type": "string"}},
+        {"name": "wordy", "inputSchema": "a: string"},
+        {"inputSchema": {"type": "object"}},
+    ]
 
 
 def send(message: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.tool_list import Listing, listing
+from retinue.capabilities.mcp.tool_list import Listing, listing, repair_tools
 from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ class McpConnection:
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._asking = False
+        self._left_out: list[str] = []
+        """What is to be said of tools that are not in the newest list."""
         self.uses_roots = False
         self.listing = Listing(())
 
@@ -262,21 +264,31 @@ class McpConnection:
         return client
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
-        from retinue.capabilities.mcp.transport import find_program, http_streams, program_streams, server_environment
+        from retinue.capabilities.mcp.transport import (
+            find_program,
+            http_streams,
+            program_streams,
+            repaired,
+            server_environment,
+        )
 
         if self.config.transport != "stdio":
-            return http_streams(self.config, self._around.log)
+            return repaired(http_streams(self.config, self._around.log), self._repair)
         around = self._around
         program, folder = find_program(self.config, around.cwd, around.environment)
         environment = server_environment(around.environment, self.config)
         argv = [program, *self.config.args]
         self._process = await ServerProcess.launch(argv, folder, environment, around.log)
         stack.push_async_callback(self._process.end)
-        return program_streams(self._process, around.log, self._over.set)
+        return repaired(program_streams(self._process, around.log, self._over.set), self._repair)
+
+    def _repair(self, tools: list[Any]) -> list[Any]:
+        return repair_tools(tools, self._left_out)
 
     async def _list(self, client: Client) -> Listing:
         """Return every page of its tools; none for a server that has no tools."""
         found: list[Any] = []
+        self._left_out.clear()
         if client.server_capabilities.tools is not None:
             cursor: str | None = None
             for _ in range(_LIST_PAGES):
@@ -285,7 +297,7 @@ class McpConnection:
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        return listing(found, uses_roots=self.uses_roots)
+        return listing(found, uses_roots=self.uses_roots, left_out=self._left_out)
 
     # What the server asks and tells
 

@@ -157,11 +157,58 @@ class Listing(Struct, frozen=True):
     at: float = field(default=0.0)
 
 
-def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
+def repair_tools(tools: list[Any], left_out: list[str]) -> list[Any]:
+    """Return the entries of a server's list as the protocol wants them. Parameters that do not say that they are an
+    object are read as one; an entry that cannot be read is left out, and `left_out` gets a sentence about it."""
+    from mcp_types import Tool
+    from pydantic import ValidationError
+
+    kept: list[Any] = []
+    for number, entry in enumerate(tools, 1):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            left_out.append(f"its tool number {number} has no name and is left out: correct it in the server")
+            continue
+        mended = {**entry, "inputSchema": _as_object(entry.get("inputSchema"))}
+        output = entry.get("outputSchema")
+        if output is not None and _as_object(output) != output:
+            # The library would hold results to it; they are read as well without it.
+            del mended["outputSchema"]
+        try:
+            Tool.model_validate(mended, by_name=False)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))
+            left_out.append(
+                f"{name[:80]!r} is left out: its {where} does not follow the protocol; correct it in the server"
+            )
+            continue
+        kept.append(mended)
+    return kept
+
+
+def _as_object(schema: Any) -> dict[str, Any] | None:
+    """Return a schema of an object; None for what is no such schema."""
+    if schema is None:
+        schema = {}
+    if not isinstance(schema, dict):
+        return None
+    kind = schema.get("type", "object")
+    if isinstance(kind, list) and "object" in kind:
+        kind = "object"
+    properties, required = schema.get("properties") or {}, schema.get("required") or []
+    if kind != "object" or not isinstance(properties, dict) or not isinstance(required, list):
+        return None
+    sound = all(isinstance(child, (dict, bool)) for child in properties.values())
+    if not sound or not all(isinstance(name, str) for name in required):
+        return None
+    return {**schema, "type": "object"}
+
+
+def listing(raw: Iterable[Any], *, uses_roots: bool = False, left_out: Iterable[str] = ()) -> Listing:
     """Return the tools from the library's `Tool` objects. A tool that no model could be offered becomes a
     problem; of two tools with one name the first counts."""
     kept: dict[str, ServerTool] = {}
-    problems: list[str] = []
+    problems: list[str] = list(left_out)
     for tool in raw:
         made = _read_tool(tool)
         if made.problem is not None:
@@ -242,12 +289,11 @@ class ListingMemory:
         data = read_object(self._folder / f"{digest}.json").data
         try:
             at = float(data["at"])
-            tools, problems = [], list[str]()
+            tools = []
             for raw in data["tools"]:
-                tool = ServerTool(raw["name"], raw["description"], raw["parameters"], raw["read_only"])
-                tools.append(tool)
-                problems += _note_changes(tool)
-            found = Listing(tuple(tools), bool(data["uses_roots"]), tuple(problems), at)
+                tools.append(ServerTool(raw["name"], raw["description"], raw["parameters"], raw["read_only"]))
+            problems = tuple(map(str, data["problems"]))
+            found = Listing(tuple(tools), bool(data["uses_roots"]), problems, at)
         except (KeyError, TypeError, ValueError):
             return None
         # A negative age means that the clock was set back.
@@ -261,7 +307,9 @@ class ListingMemory:
             stored = asdict(tool)
             del stored["problem"]
             tools.append(stored)
-        data = orjson.dumps({"at": found.at, "uses_roots": found.uses_roots, "tools": tools})
+        data = orjson.dumps(
+            {"at": found.at, "uses_roots": found.uses_roots, "tools": tools, "problems": found.problems}
+        )
         with suppress(OSError):
             path = private_folder(self._folder) / f"{digest}.json"
             fresh = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")

@@ -128,6 +128,47 @@ def _parse(line: bytes, log: ErrorLog) -> Any:
     return None
 
 
+class ListingRepair:
+    """The incoming stream of a connection. Lists of tools pass through `repair` before the library reads them: it
+    refuses a whole list for one tool that does not follow the protocol."""
+
+    def __init__(self, stream: Any, repair: Callable[[list[Any]], list[Any]]) -> None:
+        self._stream = stream
+        self._repair = repair
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> ListingRepair:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._read(await self._stream.__anext__())
+
+    async def __aenter__(self) -> ListingRepair:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+    async def receive(self) -> Any:
+        return self._read(await self._stream.receive())
+
+    def _read(self, message: Any) -> Any:
+        result = getattr(getattr(message, "message", None), "result", None)
+        if isinstance(result, dict) and isinstance(result.get("tools"), list):
+            result["tools"] = self._repair(result["tools"])
+        return message
+
+
+@asynccontextmanager
+async def repaired(transport: Any, repair: Callable[[list[Any]], list[Any]]) -> AsyncGenerator[TransportStreams, None]:
+    """Open the streams of `transport` with lists of tools repaired."""
+    async with transport as (incoming, outgoing):
+        yield ListingRepair(incoming, repair), outgoing
+
+
 @asynccontextmanager
 async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
     """Open the streams of a server over HTTP, or over the older server-sent events. Refusals go to the log, since
