@@ -30,7 +30,7 @@ from retinue.core.tool import ToolSpec
 from retinue.models.limiter_pace import WARM_SECONDS, Pace, Prefix, Prefixes
 
 if TYPE_CHECKING:
-    from retinue.models.providers import Provider
+    from retinue.models.provider import Provider
 
 CACHING = frozenset(
     {"anthropic", "openai", "openai-responses", "azure", "gemini", "deepseek", "xai", "moonshot", "openrouter"}

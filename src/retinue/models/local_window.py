@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from retinue.models.protocol import ModelInfo
-from retinue.models.providers import Provider
+from retinue.models.provider import Provider
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport

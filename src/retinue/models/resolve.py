@@ -21,7 +21,8 @@ from retinue.models.names import (
     version,
 )
 from retinue.models.protocol import ModelInfo
-from retinue.models.providers import Provider, Providers
+from retinue.models.provider import Provider
+from retinue.models.providers import Providers
 
 OFFLINE = ModelInfo("offline", "planner", "Search planner, no language model", 200_000, 8_192, False, False, FREE)
 LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)

@@ -20,7 +20,8 @@ from retinue.models.known import known_models
 from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS
 from retinue.models.protocol import ModelInfo
-from retinue.models.providers import Provider, Providers
+from retinue.models.provider import Provider
+from retinue.models.providers import Providers
 from retinue.models.resolve import EMBEDDED, OFFLINE, ResolvedName, Resolver, local_model
 from retinue.settings.table import Settings
 

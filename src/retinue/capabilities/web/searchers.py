@@ -20,7 +20,8 @@ from retinue.capabilities.web.base import Result, WebError
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
-    from retinue.models.providers import Provider, Providers
+    from retinue.models.provider import Provider
+    from retinue.models.providers import Providers
 
 
 _TAG = re.compile(r"<[^<>]{0,200}>")

@@ -15,7 +15,8 @@ from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date, table_source
 from retinue.models.presets import OTHER_NAMES
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.models.providers import Provider, Providers
+from retinue.models.provider import Provider
+from retinue.models.providers import Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.load import Loaded
