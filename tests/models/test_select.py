@@ -131,7 +131,7 @@ async def test_inherit_is_a_keyword_in_lower_case_only() -> None:
         ({"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}, "anthropic/claude-sonnet-5-5"),
         ({"OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}, "openai-responses/gpt-6.1-sol"),
         ({"GOOGLE_API_KEY": "g"}, "gemini/gemini-4-argon"),
-        ({"ANTHROPIC_API_KEY": "  ", "DEEPSEEK_API_KEY": "d"}, "offline/planner"),
+        ({"ANTHROPIC_API_KEY": "  ", "DEEPSEEK_API_KEY": "d"}, "deepseek/deepseek-v4-pro"),
     ],
 )
 async def test_a_key_brings_its_providers_everyday_model(environment: dict[str, str], model: str) -> None:

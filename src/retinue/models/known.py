@@ -51,6 +51,32 @@ def known_models(provider: str) -> Iterator[ModelInfo]:
         yield _info(provider, model, row)
 
 
+_ROUTES = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "gemini": "google",
+    "deepseek": "deepseek",
+    "xai": "x-ai",
+    "mistral": "mistralai",
+    "moonshot": "moonshotai",
+    "zai": "z-ai",
+    "qwen": "qwen",
+    "minimax": "minimax",
+}
+"""What OpenRouter calls the makers."""
+
+
+def routed_models() -> Iterator[str]:
+    """Yield the makers' models as OpenRouter names them: `anthropic/claude-sonnet-5.5`. It is asked for its own
+    list where one is wanted; this one needs no request."""
+    for maker, route in _ROUTES.items():
+        for model in _rows(maker):
+            name = model.lower()
+            if maker == "anthropic":
+                name = re.sub(r"(?<=-\d)-(?=\d$)", ".", name)
+            yield f"{route}/{name}"
+
+
 def known_model(provider: str, model: str) -> ModelInfo | None:
     """Return what is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
     name has the facts of the plain one and stays as it was given, since it pins a snapshot."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SECONDS = 0.5
 MAX_BYTES = 1024 * 1024
+LIST_BYTES = 16 * MAX_BYTES
+"""OpenRouter describes hundreds of models."""
 
 
 async def served_models(
@@ -51,7 +53,7 @@ async def served_models(
             if provider.query:
                 url += f"?{urlencode(dict(provider.query))}"
             async with await own.get(url, headers) as response:
-                body = await response.body(MAX_BYTES)
+                body = await response.body(LIST_BYTES)
                 if response.status == 200:
                     return _ids(body)
                 return None
@@ -60,17 +62,6 @@ async def served_models(
     finally:
         if transport is None:
             await own.close()
-
-
-async def first_that_answers(
-    providers: list[Provider], transport: Transport | None = None
-) -> tuple[Provider, tuple[str, ...]] | None:
-    """Ask all at once; return the first, in the given order, that has a model to offer."""
-    answers = await asyncio.gather(*(served_models(provider, transport) for provider in providers))
-    for provider, models in zip(providers, answers, strict=True):
-        if models or (models is not None and provider.listed):
-            return provider, models
-    return None
 
 
 async def with_key(provider: Provider) -> Provider:

@@ -31,6 +31,8 @@ THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "
 _CLAUDE_CODE: Final = {"opusplan": "opus", "best": "opus"}
 """Its aliases for a model that is chosen per task (code.claude.com model-config)."""
 _ACCEPTED = 20.0
+_SHOWN = 100
+"""Names in an error; a gateway has hundreds."""
 _SPLIT = re.compile(r"[\s/-]+")
 _DATE = re.compile(r"\d{8}")
 
@@ -125,10 +127,34 @@ def split_thinking(query: str) -> tuple[str, str | None]:
 
 
 def not_found(query: str, available: Iterable[ModelInfo], hint: str = "") -> UnknownModelError:
-    """Return the error of a name that matches nothing, with all that would have matched."""
-    names = sorted({info.full_name for info in available})
-    listed = "Available models:\n" + "\n".join(f"  {name}" for name in names or ["(none)"])
-    return UnknownModelError(f'Model not found: "{query}".', remedy=f"{hint}\n{listed}" if hint else listed)
+    """Return the error of a name that matches nothing: what is nearest, then what there is."""
+    # Of a family the newest stands first in what is available, and is the one to suggest.
+    given = list(dict.fromkeys(info.full_name for info in available))
+    names = sorted(given)
+    remedy = [hint] if hint else []
+    near = nearest_names(query, given)
+    if near:
+        remedy.append(f"Did you mean {' or '.join(near)}?")
+    remedy.append("Available models:")
+    remedy += [f"  {name}" for name in names[:_SHOWN] or ["(none)"]]
+    if len(names) > _SHOWN:
+        remedy.append(f"  … and {len(names) - _SHOWN} more: retinue models list")
+    return UnknownModelError(f'Model not found: "{query}".', remedy="\n".join(remedy))
+
+
+def nearest_names(query: str, names: Sequence[str]) -> list[str]:
+    """Return up to three names of models that look most like `query`, with or without their providers."""
+    from difflib import get_close_matches
+
+    spellings: dict[str, str] = {}
+    for name in names:
+        whole = same_name(name)
+        for part in (whole, whole.partition("/")[2], whole.rpartition("/")[2]):
+            spellings.setdefault(part, name)
+            # `claude-sonet` is near to `claude-sonnet`, and only then to `claude-sonnet-5-5`.
+            spellings.setdefault(re.sub(r"[-:]\d[-\d:b]*$", "", part), name)
+    close = get_close_matches(same_name(query.strip()), spellings, n=6, cutoff=0.7)
+    return list(dict.fromkeys(spellings[each] for each in close))[:3]
 
 
 def _words(name: str) -> set[str]:

@@ -189,4 +189,14 @@ DEFAULT_MODELS: dict[str, tuple[str, ...]] = {
     "openai": ("gpt", "sol"),
     "gemini": ("gemini",),
 }
-"""The words of the family to use when only a key was given; the newest of it is taken."""
+"""The words of the family to use when only a key was given; the newest of it is taken. For other makers it is the
+first model of the table."""
+
+USUAL_MODELS: dict[str, tuple[str, ...]] = {
+    "openrouter": ("anthropic/claude-sonnet-5.5", "openai/gpt-6.1-sol"),
+    "together": ("openai/gpt-oss-120b", "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"),
+    "fireworks": ("accounts/fireworks/models/gpt-oss-120b", "accounts/fireworks/models/kimi-k2-instruct"),
+    "cerebras": ("gpt-oss-120b", "qwen-3-coder-480b"),
+}
+"""Of providers that serve models of many makers and have no table: those to use when only a key was given, the best
+first. One that the server does not list is passed over."""

@@ -13,6 +13,7 @@ from retinue.models.known import (
     UNKNOWN_WINDOW_ELSEWHERE,
     describe_model,
     known_models,
+    routed_models,
     wants_responses,
     with_overrides,
 )
@@ -32,6 +33,9 @@ class Providers:
         self.settings = settings
         self.environment = environment
         self._made: dict[str, Provider | None] = {}
+        self._served: dict[str, tuple[str, ...]] = {}
+        self.asked = False
+        """True once servers were asked for their models (`inventory.py`)."""
 
     def get(self, name: str) -> Provider | None:
         """Return the provider of that id, in any spelling, or None for an unknown one."""
@@ -51,11 +55,30 @@ class Providers:
         return found
 
     def configured(self) -> Iterator[Provider]:
-        """Usable ones that the user set up: built-in with a key, then those of settings."""
-        for name in dict.fromkeys((*BUILT_IN, *self.described)):
+        """Yield the usable ones that the user set up: built-in with a key, those of settings, well-known ones
+        with a key or an address in the environment, and servers on this machine that were found."""
+        for name in dict.fromkeys((*BUILT_IN, *self.described, *PRESETS)):
             provider = self.get(name)
-            if provider is not None and provider.problem is None:
+            if provider is not None and provider.problem is None and self._is_set_up(name, provider):
                 yield provider
+
+    def unnamed_servers(self) -> list[Provider]:
+        """Return the well-known servers of this machine, at their usual addresses, that nobody has named."""
+        found = []
+        for name, preset in PRESETS.items():
+            provider = self.get(name)
+            if provider is not None and not preset.needs_key and not self._is_set_up(name, provider):
+                found.append(provider)
+        return found
+
+    def learn(self, provider: Provider, models: tuple[str, ...]) -> None:
+        """Remember what a server says that it has."""
+        self._served[provider.id] = models
+        self.__dict__.pop("models", None)
+
+    def served(self, provider: Provider) -> tuple[str, ...] | None:
+        """Return what the server said that it has; None if it was not asked or gave no answer."""
+        return self._served.get(provider.id)
 
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
@@ -66,14 +89,10 @@ class Providers:
         return tuple(found)
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
-        """Return what `provider` is known to offer: its own list, or the table's; and what settings add."""
+        """Return what `provider` offers: its entry's list, else what it said, else the table; and what settings add."""
         known = list(provider.listed)
         if not known:
-            own = provider.id == "openai" and not provider.custom
-            for info in known_models(provider.id):
-                # OpenAI's newer models use tools only through the Responses API: offered once, there.
-                if not own or not wants_responses(info.id):
-                    known.append(self.info(provider, info.id))
+            known = [self.info(provider, model) for model in self._names_of(provider)]
         have = {info.id for info in known}
         prefix = f"{provider.id}/".lower()
         for name in self.settings.models:
@@ -81,6 +100,25 @@ class Providers:
             if name.lower().startswith(prefix) and model and model not in have:
                 known.append(self.info(provider, model))
         return tuple(known)
+
+    def _names_of(self, provider: Provider) -> Iterator[str]:
+        served = self.served(provider)
+        if served:
+            yield from served
+            return
+        if provider.id == "openrouter":
+            yield from routed_models()
+            return
+        own = provider.id == "openai" and not provider.custom
+        for info in known_models(provider.id):
+            # OpenAI's newer models use tools only through the Responses API: offered once, there.
+            if not own or not wants_responses(info.id):
+                yield info.id
+
+    def _is_set_up(self, name: str, provider: Provider) -> bool:
+        if name in self.described or name in BUILT_IN or name in self._served:
+            return True
+        return bool(provider.key_source or any(self.environment.get(url) for url in PRESETS[name].urls))
 
     def info(self, provider: Provider, model: str) -> ModelInfo:
         """Return what is known of a model of this provider, settings included. Never fails."""

@@ -87,13 +87,6 @@ class Resolver:
                 return self._loose(query, info)
         return None
 
-    def require(self, query: str, why: str = "") -> ResolvedName:
-        """Like `find`, but a name that means nothing is an UnknownModelError with the list."""
-        found = self.find(query)
-        if found is None:
-            raise self.unknown(query, why)
-        return found
-
     def unknown(self, query: str, why: str = "") -> UnknownModelError:
         hints = [f"It is asked for by {why}."] if why else []
         if problem := self.problem(query):

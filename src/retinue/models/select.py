@@ -1,8 +1,8 @@
 """Which model a run gets, and why: one order for every face.
 
     the agent's file > the call > the parent's model > RETINUE_MODEL > settings
-    > a provider whose key is in the environment > a configured server that answers
-    > a GGUF file the user named > the offline planner
+    > a provider that has a key > a server that answers > a GGUF file the user named
+    > the offline planner
 
 A name someone chose is never replaced in silence. The caller's, the environment's and the
 settings' must be right, or an error lists what there is. A file's model that is not available
@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from retinue.http.address import display_url
 from retinue.models.build import build_model
+from retinue.models.inventory import ask_servers, default_of, first_that_talks
 from retinue.models.known import known_models
 from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS
@@ -60,46 +62,69 @@ async def select_model(
     settings: Settings,
     environment: Mapping[str, str],
     transport: Transport | None = None,
+    providers: Providers | None = None,
 ) -> ModelSelection:
     """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
-    that the scope forbids. Only without any name may it ask servers, for half a second."""
-    chooser = _Chooser(Providers(settings, environment), settings, environment)
+    that the scope forbids. Servers are asked, for half a second, only without any name or for
+    a name that means nothing otherwise. `providers` are those that a caller has already asked."""
+    chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport)
     found = (
-        chooser.from_file(file_model, fallbacks, query)
-        or chooser.from_call(query)
+        await chooser.from_file(file_model, fallbacks, query)
+        or await chooser.from_call(query)
         or chooser.from_parent(parent)
-        or chooser.from_environment()
-        or chooser.from_settings()
-        or await chooser.from_key(transport)
-        or await chooser.from_server(transport)
+        or await chooser.from_environment()
+        or await chooser.from_settings()
+        or await chooser.from_key()
+        or await chooser.from_server()
         or chooser.from_gguf()
         or ModelSelection(
             info=OFFLINE,
             provider=EMBEDDED["offline"],
             source="offline",
-            why="no model is named, no key is set and no configured server answers",
+            why="no model is named, no key is set and no server answers",
         )
     )
-    return chooser.finish(found, query)
+    return await chooser.finish(found, query)
 
 
 class _Chooser:
     """One method per step; each returns a selection or None."""
 
-    def __init__(self, providers: Providers, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        providers: Providers,
+        settings: Settings,
+        environment: Mapping[str, str],
+        transport: Transport | None = None,
+    ) -> None:
         self.providers, self.settings, self.environment = providers, settings, environment
+        self.transport = transport
         self.resolver = Resolver(providers)
         self.unmet: list[str] = []
         self.warnings: list[str] = []
         self.later: list[str] = []
         """Models of the file behind the one that was chosen: they take over while the run works."""
 
-    def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> ModelSelection | None:
+    async def find(self, name: str) -> ResolvedName | None:
+        """Return what a name means. Servers are asked for their models where it means nothing yet."""
+        found = self.resolver.find(name)
+        if found is None and not self.providers.asked:
+            await ask_servers(self.providers, self.transport)
+            found = self.resolver.find(name)
+        return found
+
+    async def require(self, name: str, why: str = "") -> ResolvedName:
+        found = await self.find(name)
+        if found is None:
+            raise self.resolver.unknown(name, why)
+        return found
+
+    async def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> ModelSelection | None:
         if model is None or model in INHERITING:
             return None
         names = alternatives(model, *fallbacks)
         for place, name in enumerate(names):
-            found = self.resolver.find(name)
+            found = await self.find(name)
             if found is not None:
                 self.later = names[place + 1 :]
                 selection = _make_selection(found, "file", f'the agent\'s file asks for "{name}"')
@@ -122,10 +147,10 @@ class _Chooser:
         note = f'the call asked for "{query}"; the agent\'s file decides'
         return selection._replace(notes=(*selection.notes, note))
 
-    def from_call(self, query: str | None) -> ModelSelection | None:
+    async def from_call(self, query: str | None) -> ModelSelection | None:
         if query is None or query in INHERITING:
             return None
-        return _make_selection(self.resolver.require(query), "call", f'"{query}" was asked for')
+        return _make_selection(await self.require(query), "call", f'"{query}" was asked for')
 
     def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
@@ -136,26 +161,26 @@ class _Chooser:
         inherited = _make_selection(found, "parent", "inherited from the run it is started from")
         return inherited._replace(notes=(), warnings=())
 
-    def from_environment(self) -> ModelSelection | None:
+    async def from_environment(self) -> ModelSelection | None:
         name = self.environment.get(VARIABLE, "").strip()
         if not name or name in INHERITING:
             return None
-        return _make_selection(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
+        return _make_selection(await self.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
 
-    def from_settings(self) -> ModelSelection | None:
+    async def from_settings(self) -> ModelSelection | None:
         name = self.settings.model
         if not name or name in INHERITING:
             return None
         where = str(self.settings.origin("model"))
         return _make_selection(
-            self.resolver.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
+            await self.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
         )
 
-    async def from_key(self, transport: Transport | None) -> ModelSelection | None:
+    async def from_key(self) -> ModelSelection | None:
         for provider in self.providers.configured():
             if not provider.key_source or self._not_first_choice(provider):
                 continue
-            info = await self._default_of(provider, transport)
+            info = await default_of(self.providers, provider, self.transport)
             if info is not None:
                 why = f"no model is named, and {provider.key_source} is set"
                 return _make_selection(ResolvedName(info, provider), "key", why)
@@ -167,34 +192,16 @@ class _Chooser:
             provider.id == "openai-responses" and provider.custom
         )
 
-    async def _default_of(self, provider: Provider, transport: Transport | None) -> ModelInfo | None:
-        if provider.listed:
-            return provider.listed[0]
-        best = default_model(provider.id)
-        if provider.custom and provider.api.startswith("openai"):
-            from retinue.models.local_window import served_models
-
-            served = await served_models(provider, transport)
-            if served and best not in served:
-                best = served[0]
-        if best is None:
-            return None
-        return self.providers.info(provider, best)
-
-    async def from_server(self, transport: Transport | None) -> ModelSelection | None:
-        servers = [provider for provider in self.providers.configured() if not self._not_first_choice(provider)]
-        if not servers:
-            return None
-        from retinue.models.local_window import first_that_answers
-
-        answer = await first_that_answers(servers, transport)
-        if answer is None:
-            return None
-        provider, served = answer
-        info = provider.listed[0] if provider.listed else self.providers.info(provider, served[0])
-        return _make_selection(
-            ResolvedName(info, provider), "server", f"no model is named, and the server '{provider.id}' answers"
-        )
+    async def from_server(self) -> ModelSelection | None:
+        await ask_servers(self.providers, self.transport)
+        for provider in self.providers.configured():
+            served = self.providers.served(provider)
+            if self._not_first_choice(provider) or served is None or not (served or provider.listed):
+                continue
+            info = provider.listed[0] if provider.listed else self.providers.info(provider, first_that_talks(served))
+            why = f"no model is named, and the server '{provider.id}' answers at {display_url(provider.base_url)}"
+            return _make_selection(ResolvedName(info, provider), "server", why)
+        return None
 
     def from_gguf(self) -> ModelSelection | None:
         named = self.settings.local_model or self.environment.get("RETINUE_LOCAL_MODEL", "").strip()
@@ -206,7 +213,7 @@ class _Chooser:
             return None
         return _make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
-    def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
+    async def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
         warnings = list(self.warnings)
         if self.unmet:
@@ -221,9 +228,9 @@ class _Chooser:
         if self.settings.retry_enabled:
             attempts = self.settings.retry_max_attempts
         selection = selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
-        return self._with_fallbacks(selection)
+        return await self._with_fallbacks(selection)
 
-    def _with_fallbacks(self, selection: ModelSelection) -> ModelSelection:
+    async def _with_fallbacks(self, selection: ModelSelection) -> ModelSelection:
         """Add the models that may take over. One that is not available here, not in scope, or
         whose price is not known where the first one's is, is left out, and that is noted."""
         names = [*self.later, *self.settings.fallback_models]
@@ -233,7 +240,7 @@ class _Chooser:
         notes: list[str] = []
         taken = {selection.info.full_name}
         for name in names:
-            found = self.resolver.find(name)
+            found = await self.find(name)
             if found is None:
                 reason = self.resolver.problem(name)
                 notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))

@@ -11,15 +11,13 @@ from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
 from retinue.guard.trust import settings_in_effect
 from retinue.http.address import display_url
+from retinue.models.inventory import list_models
 from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date, table_source
 from retinue.models.presets import OTHER_NAMES
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.models.provider import Provider
 from retinue.models.providers import Providers
-from retinue.models.resolve import OFFLINE
 from retinue.models.select import ModelSelection, select_model
-from retinue.settings.load import Loaded
 from retinue.settings.table import Settings
 
 _WHOSE = "the folder whose settings count (default: here)"
@@ -131,8 +129,9 @@ def execute_list(args: argparse.Namespace) -> int:
     asked for what it serves. Any other model of a configured provider can be named as provider/id.
     """
     loaded = settings_in_effect(folder(args.cwd), process_environment())
-    models, active, problem = asyncio.run(gather_models(loaded))
-    warnings = (*loaded.warnings, *_withheld(loaded))
+    found = asyncio.run(list_models(loaded.settings, process_environment()))
+    models, active, problem = list(found.models), found.active, found.problem
+    warnings = (*loaded.warnings, *_withheld(found.providers))
     if args.provider is not None:
         wanted = args.provider.strip().lower()
         wanted = OTHER_NAMES.get(wanted, wanted)
@@ -146,7 +145,7 @@ def execute_list(args: argparse.Namespace) -> int:
         mark = "*" if info.full_name == chosen else " "
         print(f"{mark} {line(info)}")
     if not models:
-        print(_nothing(args.provider, loaded))
+        print(_nothing(args.provider, found.providers))
     else:
         own = ", `models` of your settings over them" if loaded.settings.models else ""
         print(f"Prices (USD per million tokens) and windows as of {table_date()}, from {table_source()}{own}.")
@@ -157,47 +156,18 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _withheld(loaded: Loaded) -> tuple[str, ...]:
+def _withheld(providers: Providers) -> tuple[str, ...]:
     """Return what providers go without, and why."""
     notes: dict[str, None] = {}
-    for provider in Providers(loaded.settings, process_environment()).configured():
+    for provider in providers.configured():
         notes |= dict.fromkeys(provider.notes)
     return tuple(notes)
 
 
-async def gather_models(loaded: Loaded) -> tuple[list[ModelInfo], ModelSelection | None, RetinueError | None]:
-    """Return every model that could be used, the one that a run would get, and why there is none."""
-    providers = Providers(loaded.settings, process_environment())
-    models: dict[str, ModelInfo] = {}
-    for group in await asyncio.gather(*(_offered(providers, provider) for provider in providers.configured())):
-        models |= {info.full_name: info for info in group}
-    active, problem = None, None
-    try:
-        active = await select_model(settings=loaded.settings, environment=process_environment())
-        models.setdefault(active.info.full_name, active.info)
-    except RetinueError as error:
-        problem = error
-    models.setdefault(OFFLINE.full_name, OFFLINE)
-    return list(models.values()), active, problem
-
-
-async def _offered(providers: Providers, provider: Provider) -> tuple[ModelInfo, ...]:
-    """Return what the table or the settings say; a server that neither describes is asked."""
-    known = providers.models_of(provider)
-    if provider.listed or (not provider.custom and not provider.local):
-        return known
-    from retinue.models.local_window import served_models
-
-    served = await served_models(provider)
-    if served is None:
-        return known
-    return tuple(providers.info(provider, model) for model in served)
-
-
-def _nothing(provider: str | None, loaded: Loaded) -> str:
+def _nothing(provider: str | None, providers: Providers) -> str:
     if provider is None:
         return "No model is available."
-    found = Providers(loaded.settings, process_environment()).get(provider)
+    found = providers.get(provider)
     if found is None:
         return f"There is no provider '{provider}'; `providers` in settings can describe one."
     if found.problem is not None:

@@ -30,10 +30,11 @@ async def model(app: RetinueApp, rest: str) -> None:
     if rest:
         await _switch(app, rest)
         return
-    from retinue.faces.cli.models import gather_models, line
+    from retinue.faces.cli.models import line
+    from retinue.models.inventory import list_models
 
     project = app.project
-    models, active, problem = await gather_models(project.settings)
+    models, active, problem, _ = await list_models(project.settings.settings, project.environment, project.transport)
     now = app.status_facts().model
     if not now and active is not None:
         now = active.info.full_name
