@@ -169,7 +169,11 @@ class Catalog(Struct, frozen=True):
         listed = f"Available agents: {', '.join(sorted(known)) or 'none'}."
         why = self.why_broken(name)
         if why is None:
-            raise UnknownAgentError(f"There is no agent '{name}'.", remedy=listed)
+            from retinue.agents.lint.keys import nearest
+
+            meant = nearest(name, known)
+            hint = f" Did you mean '{meant}'?" if meant else ""
+            raise UnknownAgentError(f"There is no agent '{name}'.{hint}", remedy=listed)
         raise UnknownAgentError(f"There is no agent '{name}'. Its file could not be loaded: {why}", remedy=listed)
 
     def why_broken(self, name: str) -> str | None:

@@ -31,13 +31,15 @@ class Budget(Struct, frozen=True, kw_only=True):
         """Read a budget from a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
         else: a budget that is misread must not become no budget."""
         known = set(cls.__struct_fields__)
+        # As people write them in files and on the command line.
+        names = ", ".join(sorted(known)).replace("tool_calls", "toolCalls")
         if not isinstance(raw, Mapping):
-            raise UsageError(f"`{where}` must be a mapping.", remedy=f"It may have: {', '.join(sorted(known))}.")
+            raise UsageError(f"`{where}` must be a mapping.", remedy=f"It may have: {names}.")
         values: dict[str, Any] = {}
         for key, value in raw.items():
             name = "tool_calls" if key == "toolCalls" else key
             if name not in known:
-                raise UsageError(f"`{where}.{key}` is unknown.", remedy=f"Known: {', '.join(sorted(known))}.")
+                raise UsageError(f"`{where}.{key}` is unknown.", remedy=f"Known: {names}.")
             values[name] = None if value is None else _amount(value, f"{where}.{key}", name in ("usd", "seconds"))
         return cls(**values)
 

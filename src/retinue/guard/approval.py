@@ -39,7 +39,11 @@ class Asker(Struct, eq=False):
     """Entered while the run waits for a person, so that other runs may use its slot."""
 
 
-NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
+NOBODY = (
+    "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless). "
+    "The user can allow it before the run: with --permission-mode acceptEdits for edits, or with a rule in "
+    "permissions.allow."
+)
 
 Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
 """Puts an item before someone. None leaves it to others; being cancelled means that someone else

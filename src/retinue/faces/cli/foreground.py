@@ -23,7 +23,7 @@ from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
-from retinue.faces.cli.project import for_reader, say
+from retinue.faces.cli.project import printed_answer, say
 from retinue.faces.text import harmless
 from retinue.log.encode import dump
 from retinue.models.keys import environment as process_environment
@@ -46,27 +46,36 @@ async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = Fal
         if output == "events":
             outcome = await _print_events(retinue, run)
         else:
-            silent = quiet or output != "text"
-            progress = Progress(run.agent, run_id=run.id, quiet=silent, answers=sys.stdout.isatty())
-            outcome = await _show(retinue, run, progress)
-            if not (output == "text" and progress.has_shown(outcome.text)):
-                print(_document(run, outcome, output), flush=True)
+            outcome = await _print_result(retinue, run, output, quiet)
     if output == "text" and not outcome.ok:
         _explain(run, outcome)
     return outcome.exit_code
 
 
+async def _print_result(retinue: Retinue, run: Run, output: Output, quiet: bool) -> Outcome:
+    """Print the answer, or the document that was asked for, when the run has ended."""
+    if output != "text":
+        outcome = await _ended(retinue, run)
+        print(_document(run, outcome, output), flush=True)
+        return outcome
+    progress = Progress(run.agent, run_id=run.id, quiet=quiet, answers=sys.stdout.isatty())
+    outcome = await _show(retinue, run, progress)
+    text = printed_answer(outcome)
+    if text and not progress.has_shown(outcome.text):
+        print(text, flush=True)
+    return outcome
+
+
 async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
     """Show the events of the run as they come, and how it ended itself as the last of them."""
     last: Event | None = None
-    if not progress.quiet:
-        async for event in _whole(retinue, run):
-            if not run.is_new(event):
-                progress.learn(event)
-            elif event.run_id == run.id and isinstance(event.body, RunEnded):
-                last = event
-            else:
-                progress.show(event)
+    async for event in _whole(retinue, run):
+        if not run.is_new(event):
+            progress.learn(event)
+        elif event.run_id == run.id and isinstance(event.body, RunEnded):
+            last = event
+        else:
+            progress.show(event)
     outcome = await _ended(retinue, run)
     if last is not None:
         progress.show(replace(last, body=RunEnded(outcome)))
@@ -125,9 +134,6 @@ async def _end_below(retinue: Retinue, run: Run) -> None:
 
 
 def _document(run: Run, outcome: Outcome, output: Output) -> str:
-    if output == "text":
-        return for_reader(outcome.text) or "No output."
-
     if output == "result":
         return result_document(run, outcome)
     return summary_document(run, outcome)

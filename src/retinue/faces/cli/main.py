@@ -19,7 +19,7 @@ from retinue.errors import RetinueError, UsageError
 # `typing` takes longer to import than everything else that `retinue --help` needs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 EXIT_CODES = "exit codes: 0 success, 1 the run failed, 2 usage or configuration, 124 timeout, 130 interrupted"
 
@@ -166,7 +166,7 @@ HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "run
 
 APP = Command("open the terminal app", "terminal:app")
 
-HELP = f"""usage: retinue [options]               the terminal app
+HELP = f"""usage: retinue [options] [PROMPT]      the terminal app, and what to say first
        retinue COMMAND ...
        retinue -p PROMPT [options]
 
@@ -175,11 +175,21 @@ Sub-agents for Python, on any model: Markdown files become isolated, limited, wa
 commands:
 {list_commands(COMMANDS)}
 
-options:
-  --resume [ID]  go on with an earlier conversation in the terminal app
-  -p PROMPT      {HEADLESS.help}; `retinue -p --help` has the details
-  -h, --help     this text; `retinue COMMAND --help` has the details
-  --version      the installed version
+options of the terminal app:
+  -c, --continue          go on with the newest conversation here
+  -r, --resume [ID]       go on with an earlier one; without ID choose from a list
+  --model M               provider/model or a part of its name: retinue models list
+  --permission-mode MODE  default, acceptEdits, plan, dontAsk, auto or bypassPermissions
+  --agent NAME            talk to this agent instead of the main one
+  --thinking LEVEL        off, minimal, low, medium, high, xhigh or max
+  --cwd DIR               work in this folder instead of the current one
+  --agents JSON           more agents, as Claude Code's --agents takes them
+  --trust                 let the project's hooks, servers and rights take effect
+
+other options:
+  -p PROMPT               {HEADLESS.help}; `retinue -p --help` has the details
+  -h, --help              this text; `retinue COMMAND --help` and `retinue help COMMAND` have the details
+  -V, --version           the installed version
 
 {EXIT_CODES}
 """
@@ -212,10 +222,12 @@ def _run(argv: Sequence[str]) -> int:
     word = argv[0] if argv else ""
     if word in COMMANDS:
         return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
+    if word == "help" and len(argv) > 1:
+        return _run([*argv[1:], "--help"])
     if word in ("-h", "--help", "help") or (not word and not at_terminal()):
         print(HELP, end="")
         return 0
-    if word == "--version":
+    if word in ("-V", "--version", "version"):
         from retinue.core.version import __version__
 
         print(f"retinue {__version__}")
@@ -224,8 +236,21 @@ def _run(argv: Sequence[str]) -> int:
         return dispatch("retinue", APP, argv)
     if word.startswith("-"):
         return dispatch("retinue", HEADLESS, argv)
-    print(f"retinue: there is no command '{word}'\nTry: retinue --help", file=sys.stderr)
-    return 2
+    # A sentence is a prompt. One word is more likely a command with a typing mistake.
+    if any(map(str.isspace, word)):
+        return dispatch("retinue", APP, argv)
+    raise UsageError(
+        f"There is no command '{word}'.{did_you_mean(word, COMMANDS)}",
+        remedy=f"All commands: retinue --help. To say it to the main agent: retinue -p {word}",
+    )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean 'agents'?` for the nearest of the known words; empty when none is near."""
+    from retinue.agents.lint.keys import nearest
+
+    meant = nearest(word, known)
+    return "" if meant is None else f" Did you mean '{meant}'?"
 
 
 def at_terminal() -> bool:
@@ -248,7 +273,10 @@ def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
     if word in ("", "-h", "--help"):
         print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")
         return 0 if word else 2
-    raise UsageError(f"'{path}' has no command '{word}'.", remedy=f"Choose one of: {', '.join(entry.commands)}")
+    raise UsageError(
+        f"'{path}' has no command '{word}'.{did_you_mean(word, entry.commands)}",
+        remedy=f"Choose one of: {', '.join(entry.commands)}",
+    )
 
 
 def _execute(path: str, command: Command, argv: Sequence[str]) -> int:

@@ -133,6 +133,8 @@ class Progress:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
         how = f", {CUT_OFF}" if outcome.truncated else ""
+        if outcome.evidence.denials:
+            how += f", {plural(len(outcome.evidence.denials), 'call')} denied"
         parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
         parts.append(format_tokens(outcome.usage.total_tokens))
         if outcome.tree_usage is not None:

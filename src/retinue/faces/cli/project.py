@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from retinue.core.outcome import Outcome
 from retinue.errors import UnknownRunError, UsageError
 from retinue.faces.cli.output import escape_json
 from retinue.faces.text import harmless
@@ -218,6 +219,14 @@ def write_values(document: Any) -> None:
     from retinue.log.encode import dump
 
     print(dump(document).decode())
+
+
+def printed_answer(outcome: Outcome) -> str:
+    """Return what a run leaves on stdout: what it said, and of one that failed nothing of ours."""
+    text = for_reader(outcome.text)
+    if not text and outcome.ok:
+        return "No output."
+    return text
 
 
 def for_reader(text: str) -> str:

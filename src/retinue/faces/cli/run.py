@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
-from retinue.errors import RetinueError, UsageError
+from retinue.errors import RetinueError, StateError, UsageError
 from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, read_schema, read_task, say
 from retinue.faces.text import harmless
 
@@ -57,6 +57,16 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+
+
+def add_newest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--continue",
+        dest="newest",
+        action="store_true",
+        help="go on with the newest conversation here",
+    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -236,7 +246,8 @@ def configure_prompt(parser: argparse.ArgumentParser) -> None:
     )
     _refuse_in_documents(parser)
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
-    parser.add_argument("--resume", metavar="ID", help="go on with an earlier run")
+    add_newest(parser)
+    parser.add_argument("-r", "--resume", metavar="ID", help="go on with an earlier run")
     add_run_options(parser)
 
 
@@ -245,6 +256,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
 
         retinue -p "What does this project do?"
         retinue -p @task.md --output-format json
+        retinue -p "And the tests?" --continue          (the newest conversation)
         retinue -p "And the tests?" --resume 3f2a9c1d
         retinue -p "@explore And the tests?" --resume 3f2a9c1d
 
@@ -261,9 +273,12 @@ def execute_prompt(args: argparse.Namespace) -> int:
             raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
         prompt, limits, budget = _read_prompt(args.prompt), limits_of(args), budget_of(args)
         async with open_retinue(args, folder(args.cwd)) as retinue:
-            if args.resume:
+            earlier = args.resume
+            if args.newest and not earlier:
+                earlier = newest_conversation(retinue)
+            if earlier:
                 _warn_of_ignored_options(args)
-                said = await retinue.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
+                said = await retinue.say(prompt, to=earlier, model=args.model, limits=limits or None, budget=budget)
                 if said.run is None:
                     return _report_delivery(said, args.output_format)
                 run = said.run
@@ -279,6 +294,14 @@ def execute_prompt(args: argparse.Namespace) -> int:
             return await drive(retinue, run, formats[args.output_format], quiet=args.quiet)
 
     return guarded(work, formats[args.output_format])
+
+
+def newest_conversation(retinue: Retinue) -> str:
+    """Return the id of the newest conversation with a main agent. Raise StateError when there is none."""
+    for row in retinue.runs:
+        if row.depth == 0:
+            return row.id
+    raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue, or retinue -p PROMPT")
 
 
 def _report_delivery(said: MessageReceipt, form: str) -> int:

@@ -18,7 +18,7 @@ from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress, summary
-from retinue.faces.cli.project import add_run, add_where, count, for_reader, locate, project, say, write_values
+from retinue.faces.cli.project import add_run, add_where, count, locate, printed_answer, project, say, write_values
 from retinue.faces.cli.worktrees import where_saved
 from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, status
 from retinue.log.encode import event_to_json
@@ -287,7 +287,9 @@ def execute_tail(args: argparse.Namespace) -> int:
         if reader.run(row.id).state == "interrupted":
             say(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}")
     if outcome is not None and not args.json:
-        print(for_reader(outcome.text) or "No output.")
+        text = printed_answer(outcome)
+        if text:
+            print(text)
     return 0
 
 

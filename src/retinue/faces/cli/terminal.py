@@ -11,6 +11,8 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_cwd, folder, locate, project, project_of, say
-from retinue.faces.cli.run import add_trust
+from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 
@@ -125,7 +127,7 @@ def _wait(child: int, channel: int, before: Any) -> int:
     if code < 0:
         _restore(before)
         name = signal.Signals(-code).name
-        print(f"retinue: the app was ended by {name}; go on with: retinue --resume", file=sys.stderr)
+        print(f"retinue: the app was ended by {name}; go on with: retinue --continue", file=sys.stderr)
         return 128 - code
     return code
 
@@ -160,8 +162,15 @@ def _restore(before: Any) -> None:
 
 
 def configure_app(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say first")
+    add_newest(parser)
     parser.add_argument(
-        "--resume", metavar="ID", nargs="?", const="", help="go on with an earlier conversation; without ID the newest"
+        "-r",
+        "--resume",
+        metavar="ID",
+        nargs="?",
+        const="",
+        help="go on with an earlier conversation; without ID choose from a list",
     )
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
@@ -176,7 +185,9 @@ def execute_app(args: argparse.Namespace) -> int:
     """The terminal app: talk to the main agent, see its agents work, step in.
 
         retinue
-        retinue --resume                      (the newest conversation of this project)
+        retinue "Why does the login test fail?"
+        retinue --continue                    (the newest conversation of this project)
+        retinue --resume                      (choose one from a list)
         retinue --resume 3f2a9c1d
         retinue --agent reviewer --model anthropic/claude-sonnet-4-5
 
@@ -184,6 +195,9 @@ def execute_app(args: argparse.Namespace) -> int:
     """
     from retinue.faces.cli.questions import ask_for_trust
 
+    _check_terminal("retinue -p 'What to do'")
+    if args.newest and args.resume is not None:
+        raise UsageError("--continue and --resume exclude each other.", remedy="--continue is the newest conversation.")
     cwd = folder(args.cwd)
     # Before the app takes the screen.
     trust = args.trust or ask_for_trust(cwd)
@@ -199,26 +213,46 @@ async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | N
         options: dict[str, Any] = {"agent": args.agent}
         if args.thinking:
             options["thinking"] = args.thinking
-        if args.resume is not None:
-            options["resume"] = _find_conversation(retinue, args.resume)
-        return await show(retinue, host, **options)
+        if args.prompt:
+            options["first_words"] = args.prompt
+        if args.newest or args.resume is not None:
+            options |= _find_conversation(retinue, args.resume)
+        return await show(retinue, host, args.cwd, **options)
 
 
-def _find_conversation(retinue: Retinue, wanted: str) -> str:
-    """Return the run to go on with. Raise StateError when there is none."""
+def _find_conversation(retinue: Retinue, wanted: str | None) -> dict[str, Any]:
+    """Return the options of the app that make it go on: `wanted` is None for the newest conversation, empty for one
+    that the person chooses. Raise StateError when there is none."""
     if wanted:
-        return retinue.supervisor.project.log.reader.run(wanted).id
-    for row in retinue.runs:
-        if row.depth == 0:
-            return row.id
-    raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue")
+        return {"resume": retinue.supervisor.project.log.reader.run(wanted).id}
+    newest = newest_conversation(retinue)
+    if wanted is None or sum(row.depth == 0 for row in retinue.runs) == 1:
+        return {"resume": newest}
+    return {"choose": True}
 
 
-async def show(retinue: Retinue, host: Host | None, **options: Any) -> int:
-    """Show the app until it is left. Runs that are to go on do so here, without the terminal."""
+def _check_terminal(without: str) -> None:
+    """Raise UsageError where the app cannot be shown; `without` is the command that needs no terminal."""
+    from retinue.faces.cli.main import at_terminal
+
+    if not at_terminal():
+        raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: {without}")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(
+            "This terminal cannot show the app: it says of itself that it cannot move the cursor (TERM=dumb).",
+            remedy=f"Without the app: {without}",
+        )
+
+
+async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None, **options: Any) -> int:
+    """Show the app until it is left. Runs that are to go on do so here, without the terminal. `elsewhere` is the
+    folder of the project, where that is not the one the shell is in."""
     from retinue.faces.tui.app import run_app
 
-    left = await run_app(retinue, host=host, **options)
+    left, main_id = await run_app(retinue, host=host, **options)
+    if main_id is not None:
+        await retinue.supervisor.project.log.flush()
+        _say_farewell(retinue, main_id, elsewhere)
     if left == "keep" and host is not None:
         live = sum(node.live for node in retinue.supervisor.members.values())
         what = "1 run goes" if live == 1 else f"{live} runs go"
@@ -229,6 +263,17 @@ async def show(retinue: Retinue, host: Host | None, **options: Any) -> int:
         host.let_go()
         await retinue.wait_all()
     return 0
+
+
+def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
+    """Leave the last exchange on the ordinary screen, and how to go on with the conversation."""
+    from retinue.faces.tui.board.conversation import farewell
+
+    width = shutil.get_terminal_size().columns
+    for line in farewell(retinue.supervisor.project.log.reader.events(main_id), width):
+        say(line)
+    where = f" --cwd {shlex.quote(elsewhere)}" if elsewhere else ""
+    say(f"\nResume with: retinue --resume {main_id[:8]}{where}")
 
 
 def configure_attach(parser: argparse.ArgumentParser) -> None:
@@ -245,11 +290,8 @@ def execute_attach(args: argparse.Namespace) -> int:
     What you type is said to the run; `@name words` goes to one of its agents. /stop ends it. Leaving
     changes nothing for the run. What it asks can be answered in the inbox (F2).
     """
-    from retinue.faces.cli.main import at_terminal
-
     state, row = _find_run(args)
-    if not at_terminal():
-        raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: retinue runs tail {row.id[:8]}")
+    _check_terminal(f"retinue runs tail {row.id[:8]}")
     return hosted(lambda host: asyncio.run(_watch(project_of(state, row), row, host)))
 
 
@@ -259,8 +301,9 @@ async def _watch(cwd: Path, row: RunRow, host: Host | None) -> int:
     options = {"resume": row.root_id}
     if row.id != row.root_id:
         options["viewed"] = row.id
+    elsewhere = None if cwd == Path.cwd() else str(cwd)
     async with Retinue(cwd) as retinue:
-        return await show(retinue, host, **options)
+        return await show(retinue, host, elsewhere, **options)
 
 
 def _find_run(args: argparse.Namespace) -> tuple[Path, RunRow]:
@@ -271,4 +314,4 @@ def _find_run(args: argparse.Namespace) -> tuple[Path, RunRow]:
         for row in reader.list_runs(states=LIVE):
             if row.id == row.root_id:
                 return project(args), row
-    raise StateError("Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --resume")
+    raise StateError("Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --continue")

@@ -36,7 +36,8 @@ TWICE_SECONDS = 2.0
 
 class RetinueApp(Frame):
     """One window on one `Retinue`, which the caller has opened and closes. `resume` is a run to go on
-    with, `viewed` one to open in the viewer; `may_keep` says that runs can go on after the app is
+    with, `choose` opens the list of them, `viewed` is one to open in the viewer; `first_words` are said at once;
+    `may_keep` says that runs can go on after the app is
     closed; the other options are those of the main agent's run."""
 
     def __init__(
@@ -45,6 +46,8 @@ class RetinueApp(Frame):
         *,
         resume: str | None = None,
         viewed: str | None = None,
+        choose: bool = False,
+        first_words: str = "",
         may_keep: bool = False,
         **options: Any,
     ) -> None:
@@ -54,7 +57,7 @@ class RetinueApp(Frame):
         self.talk: Talk = self.session
         self.feed = Feed(self.project.log, self._take, self._fail)
         self._finder = FactFinder(self)
-        self._resume, self._viewed = resume, viewed
+        self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self._leave_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog()
@@ -95,6 +98,12 @@ class RetinueApp(Frame):
             await self.open_session(self._resume)
         if self._viewed:
             self.watch_run(self._viewed)
+        if self._choose:
+            # The words wait in the editor until a conversation is chosen.
+            self._prompt.put(self._first_words)
+            self.action_open_screen("sessions")
+        elif self._first_words:
+            self.on_prompt_submitted(Prompt.Submitted(self._first_words))
 
     async def on_unmount(self) -> None:
         await self.feed.close()
@@ -320,10 +329,10 @@ class TerminalHost(Protocol):
     def watch(self, gone: Callable[[], None]) -> None: ...
 
 
-async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> Leaving:
-    """Show the app until the person leaves it, and return whether runs are to go on, which only a host can let
-    them. SIGTERM and SIGHUP leave it as well. The terminal is restored however it ends. Raise StateError when the
-    app itself failed."""
+async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> tuple[Leaving, str | None]:
+    """Show the app until the person leaves it. Return whether runs are to go on, which only a host can let them, and
+    the run of the conversation that was open. SIGTERM and SIGHUP leave it as well. The terminal is restored however
+    it ends. Raise StateError when the app itself failed."""
     app = RetinueApp(retinue, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))
@@ -332,6 +341,6 @@ async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **optio
     if app.return_code:
         raise StateError(
             "The terminal app failed; what happened is above.",
-            remedy="The conversation is in the log: retinue --resume. Please report this.",
+            remedy="The conversation is in the log: retinue --continue. Please report this.",
         )
-    return left or "quit"
+    return left or "quit", app.talk.main_id
