@@ -147,7 +147,7 @@ LEAST_PREVIEW = 300
 NOTE_LENGTH = 1_000
 _UNREAD = 20
 
-_LABELS: dict[Status, str] = {
+LABELS: dict[Status, str] = {
     "completed": "Done",
     "steered": "Wrapped up (turn limit)",
     "aborted": "Aborted (max turns exceeded)",
@@ -169,11 +169,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 def status_label(view: ChildView) -> str:
     """How a run stands, for people and models."""
     if _is_truncated(view):
-        return f"{_LABELS[view.status]} ({CUT_OFF})"
+        return f"{LABELS[view.status]} ({CUT_OFF})"
     if _is_stopped_by_user(view):
-        return f"{_LABELS['stopped']} by the user"
-    if view.status in _LABELS:
-        return _LABELS[view.status]
+        return f"{LABELS['stopped']} by the user"
+    if view.status in LABELS:
+        return LABELS[view.status]
     return f"Error: {view.error or 'unknown'}" if view.status == "error" else view.status.capitalize()
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from retinue.faces.tui.chat.answer import Notice
 from retinue.faces.tui.chat.folded import ToolBlock
-from retinue.faces.tui.chat.log import Notice
 from retinue.faces.tui.frame import COMMANDS
 from retinue.faces.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
@@ -306,11 +306,11 @@ async def test_keys_that_work_while_one_types(tmp_path, monkeypatch) -> None:
         model = scene.model("go")
         await model.asked()
         model.call("ls", path=".")
-        await until(pilot, lambda: "✓ ls" in picture(app))
+        await until(pilot, lambda: "▸ ✓ ls" in picture(app))
         await pilot.press("ctrl+o")
-        await until(pilot, lambda: '"path": "."' in picture(app))
+        await until(pilot, lambda: "▾ ✓ ls" in picture(app))
         await pilot.press("ctrl+o", "ctrl+l")
-        await until(pilot, lambda: '"path": "."' not in picture(app))
+        await until(pilot, lambda: "▸ ✓ ls" in picture(app))
         await pilot.press("ctrl+b")
         await until(pilot, lambda: "Nothing waits in the foreground." in picture(app))
 

@@ -28,9 +28,11 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.faces.tui.board.calls import heading
 from retinue.faces.tui.board.text import clean, diff_of
-from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading, report
-from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, Answer, ChatLog, Notice, Said
+from retinue.faces.tui.chat.answer import Answer, Notice, Said
+from retinue.faces.tui.chat.folded import Folded, ToolBlock, report
+from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, ChatLog
 
 
 class Page(App[None]):
@@ -182,7 +184,7 @@ async def test_M12_a_long_report_opens_with_its_ends_then_whole_and_one_at_work_
         call = ToolCall("c", "get_subagent_result", {"agent_id": "x"})
         text = "\n".join(f"line {number}" for number in range(60))
         app.push(answered("", call), ToolStarted(call), result(call, text))
-        await until(pilot, lambda: "✓ get_subagent_result" in picture(app))
+        await until(pilot, lambda: "✓ result of agent" in picture(app))
         app.query_one(ToolBlock).focus()
         await pilot.press("enter")
         await until(pilot, lambda: "── 20 more lines ──" in picture(app) and "line 59" in picture(app))
@@ -194,9 +196,9 @@ async def test_M12_a_long_report_opens_with_its_ends_then_whole_and_one_at_work_
         still = ToolCall("d", "get_subagent_result", {"agent_id": "y"})
         said = "Agent: y\nType: Agent | Status: queued | Tool uses: 0\n\nThe agent has not started yet."
         app.push(answered("", still), ToolStarted(still), result(still, said))
-        await until(pilot, lambda: picture(app).count("get_subagent_result") == 2)
-        await until(pilot, lambda: "● get_subagent_result" in picture(app))
-        assert picture(app).count("✓ get_subagent_result") == 1
+        await until(pilot, lambda: picture(app).count("result of agent") == 2)
+        await until(pilot, lambda: "● result of agent" in picture(app))
+        assert picture(app).count("✓ result of agent") == 1
 
 
 async def test_a_call_that_waits_for_a_person_and_is_denied_says_so() -> None:

@@ -95,7 +95,7 @@ def test_W03_the_transcript_names_who_speaks_with_rules_between() -> None:
     )
     lines = lines_of(story)
     assert [line for line in lines if line.startswith("[")] == [
-        "[User]", "[Thinking]", "[Assistant]", "[Tool: read] src/app.py", "[Result] read",
+        "[User]", "[Thinking]", "[Assistant]", "[Tool: read] src/app.py:1-3", "[Result] read",
     ]  # fmt: skip
     assert lines.count("───") == 4
     assert sum(line.count("x") for line in lines if not line.startswith("[")) == 500

@@ -18,7 +18,8 @@ from retinue.faces.tui import builtin_commands  # noqa: F401 - registers its com
 from retinue.faces.tui.board.board import Board, Feed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
-from retinue.faces.tui.chat.log import ChatLog, Notice
+from retinue.faces.tui.chat.answer import Notice
+from retinue.faces.tui.chat.log import ChatLog
 from retinue.faces.tui.chat.notification import Waiting
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
@@ -60,7 +61,7 @@ class RetinueApp(Frame):
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self._leave_at = 0.0
         self._said: set[str] = set()
-        self._chat = ChatLog()
+        self._chat = ChatLog(self.board)
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
@@ -316,6 +317,7 @@ class RetinueApp(Frame):
             window=self._finder.window,
         )
         self._live.paint(self.board, now, frame, look)
+        self._chat.paint(now, self._finder.window, frame=frame, motion=self.motion)
         self._fleet.paint(self.board, now, frame, motion=self.motion)
         self._fleet.enabled = settings.fleet_view
         self._waiting.paint(self.talk.queue, settings.abort_resend_key)

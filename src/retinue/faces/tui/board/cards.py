@@ -85,6 +85,8 @@ class RunCard:
     max_turns: int | None = None
     depth: int = 0
     background: bool = True
+    call_id: str | None = None
+    """The call that started it."""
     tags: tuple[str, ...] = ()
     status: Status = "queued"
     queued_at: float = 0.0
@@ -201,7 +203,7 @@ class RunCard:
         self.agent, self.model, self.depth = body.agent, body.model, body.depth
         self.label = str(spec.get("display_name") or body.agent)
         self.description = str(options.get("description") or "") or first_line(body.task)
-        self.handle = options.get("name")
+        self.handle, self.call_id = options.get("name"), options.get("call_id")
         if isinstance(spec.get("color"), str):
             self.color = spec["color"]
         self.twin = spec.get("prompt_mode") == "append"

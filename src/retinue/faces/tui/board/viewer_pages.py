@@ -16,6 +16,7 @@ from retinue.capabilities.audit.report import CallEffect, effects_of
 from retinue.core.format import format_cost, format_duration, format_tokens
 from retinue.core.messages import ToolCall
 from retinue.faces.text import EFFECT_SIGNS, clip, effect_notes, local_time, optional, reads_text, short_path
+from retinue.faces.tui.board.calls import arguments, subject
 from retinue.faces.tui.board.cards import Window
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import Entry, RunStory
@@ -24,13 +25,12 @@ from retinue.faces.tui.board.text import Row, diff_of, fit, one_line, plain_of, 
 RESULT_CHARACTERS = 500
 # Of one block: more is in the log and in the transcript file.
 MOST_CHARACTERS = 40_000
-ARGUMENT_CHARACTERS = 300
+ARGUMENT_CHARACTERS = 2_000
 SLICE_ENTRIES = 50
 # What is drawn in one go: a few milliseconds, so that keys are heard meanwhile.
 SLICE_CHARACTERS = 20_000
 RULE = "───"
 LABEL = 12
-_SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "task", "prompt")
 
 
 @dataclass(slots=True)
@@ -129,20 +129,14 @@ def _tool_call(call: ToolCall, width: int) -> list[Row]:
     line = Text.assemble((f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}"))
     if call.broken is not None:
         return [line, *_text(call.broken[:ARGUMENT_CHARACTERS], width, "error")]
-    rest = dict(call.arguments)
-    for key in _SUBJECT:
-        if isinstance(rest.get(key), str):
-            line.append(f" {one_line(rest.pop(key)[:ARGUMENT_CHARACTERS])}")
-            break
+    line.append(f" {subject(call)}".rstrip())
     changes = diff_of(call)
     if changes is not None:
         return [line, *_diff(changes, width)]
-    lines: list[Row] = [line]
-    for key, value in rest.items():
-        if not isinstance(value, str):
-            value = json.dumps(value, ensure_ascii=False, default=str)
-        lines += _text(f"{key}: {clip(value, ARGUMENT_CHARACTERS + 1)}", width, "dim")
-    return lines
+    asked = clip(arguments(call).plain, ARGUMENT_CHARACTERS)
+    if not asked:
+        return [line]
+    return [line, *_text(asked, width, "dim")]
 
 
 def _diff(changes: Text, width: int) -> list[Text]:

@@ -1,9 +1,10 @@
-"""Parts of a transcript that are one line until someone opens them: thinking, tool calls."""
+"""Parts of a transcript that are short until someone opens them: thinking, tool calls, agents at work; and the list
+of things to do."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
@@ -16,18 +17,30 @@ from textual.widgets import Static
 from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
+from retinue.core.tool import Todo
 from retinue.faces.text import optional
+from retinue.faces.tui.board.calls import (
+    SPAWNING,
+    agent_lines,
+    arguments,
+    heading,
+    is_in_background,
+    result_for_people,
+    todo_lines,
+)
+from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import changes_files, clean, cut_lines, diff_of, ends, fit, one_line, styled
+from retinue.faces.tui.board.text import changes_files, clean, cut_lines, diff_of, ends, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000
 PROGRESS_KEPT = 4_000
 # Of what an agent found; a second look shows all of it.
 REPORT_LINES = 40
-_REPORTS = frozenset({"get_subagent_result", "Agent", "subagent", "dispatch_agent"})
+# Of a diff, before someone opens it.
+DIFF_LINES = 10
+_REPORTS = SPAWNING | {"get_subagent_result"}
 _AT_WORK = re.compile(r"Agent: .*\nType: .* \| Status: (?:queued|starting|running|waiting)\b")
-_SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "prompt", "task")
 
 
 class Folded(Static, can_focus=True):
@@ -52,6 +65,10 @@ class Folded(Static, can_focus=True):
     def body(self) -> RenderableType:
         raise NotImplementedError
 
+    def preview(self) -> Sequence[Text]:
+        """Return lines that stay below the first one while the rest is folded."""
+        return ()
+
     def fold(self, folded: bool) -> None:
         if self.unfolded == folded:
             self.unfolded = not folded
@@ -74,7 +91,10 @@ class Folded(Static, can_focus=True):
         if self.unfolded:
             self.update(Group(line, Padding(self.body(), (0, 0, 0, 2))))
         else:
-            self.update(Group(line))
+            below = self.preview()
+            for each in below:
+                each.no_wrap, each.overflow = True, "ellipsis"
+            self.update(Group(line, Padding(Group(*below), (0, 0, 0, 2))) if below else Group(line))
 
 
 class Thinking(Folded):
@@ -99,7 +119,7 @@ class ToolBlock(Folded):
     """One call: what it is about, how it went; open with its arguments or diff, and its result."""
 
     def __init__(self, call: ToolCall) -> None:
-        super().__init__("tool", unfolded=changes_files(call))
+        super().__init__("tool")
         self.call = call
         self._result: ToolResult | None = None
         self._effect = ToolEffect()
@@ -141,24 +161,55 @@ class ToolBlock(Folded):
             line.append(f" · {' · '.join(notes)}", STYLES["dim"])
         return line
 
+    def preview(self) -> Sequence[Text]:
+        """Return the beginning of a change."""
+        if not changes_files(self.call) or (self._result is not None and self._result.is_error):
+            return ()
+        change = self._change()
+        if change is None:
+            return ()
+        rows = change.split("\n", allow_blank=True)
+        shown = list(rows[:DIFF_LINES])
+        if len(rows) > DIFF_LINES:
+            shown.append(Text(f"… {len(rows) - DIFF_LINES:,} more lines", STYLES["dim"]))
+        return shown
+
     def body(self) -> RenderableType:
-        diff = diff_of(self.call)
-        parts: list[RenderableType] = [diff or arguments(self.call)]
+        change = self._change()
+        if change is not None:
+            return Group(change, *self._said_beside())
+        asked = arguments(self.call)
+        parts: list[RenderableType] = [asked] if asked else []
         if self._result is None:
             if self._progress:
                 parts.append(Text(clean(self._progress)))
-            return Group(*parts)
-        if self.call.name in _REPORTS and not self._whole:
-            return Group(*parts, report(clean(self._result.text)))
-        shown, missing = cut_lines(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)
-        more = Text(optional("\n… {:,} more lines", max(missing, 0)), STYLES["dim"])
-        if diff is None:
-            return Group(*parts, Text(shown, STYLES["dim"]).append_text(more))
-        # A result that shows the change has more context than what was asked for.
-        drawn = [styled(shown)] if "\n" in shown else [diff, Text(shown, STYLES["dim"])]
-        if more.plain:
-            drawn.append(more)
-        return Group(*drawn)
+        elif self.call.name in _REPORTS and not self._whole:
+            parts.append(report(clean(result_for_people(self._result.text))))
+        else:
+            parts.append(self._shown_result())
+        return Group(*parts)
+
+    def _change(self) -> Text | None:
+        """Return the diff of a call that changes files. A result that shows it has more context than the call."""
+        asked = diff_of(self.call)
+        if asked is None or self._result is None or "\n" not in self._result.text or self._result.is_error:
+            return asked
+        shown = cut_lines(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)[0]
+        # The sentence before the diff says what the heading says.
+        first, _, rest = shown.partition("\n")
+        return styled(rest if first.endswith(":") and rest.startswith("@@") else shown)
+
+    def _said_beside(self) -> list[Text]:
+        if self._result is None or ("\n" in self._result.text and not self._result.is_error):
+            return []
+        return [self._shown_result()]
+
+    def _shown_result(self) -> Text:
+        text = self._result.text if self._result is not None else ""
+        if self.call.name in _REPORTS:
+            text = result_for_people(text)
+        shown, missing = cut_lines(clean(text), SHOWN_LINES, SHOWN_CHARACTERS)
+        return Text(f"{shown}{optional(chr(10) + '… {:,} more lines', max(missing, 0))}", STYLES["dim"])
 
     def _mark(self) -> tuple[str, str]:
         if self._asking:
@@ -181,11 +232,92 @@ class ToolBlock(Folded):
             notes.append("denied")
         elif self._effect.exit_code:
             notes.append(f"exit {self._effect.exit_code}")
+        if changes_files(self.call):
+            notes += self._counts()
         if self._duration >= 1_000:
             notes.append(format_duration(self._duration))
-        if self._result is not None and not self.unfolded and "\n" in self._result.text:
+        elif self._result is not None and not self.unfolded and "\n" in self._result.text:
             notes.append(f"{self._result.text.count(chr(10)) + 1:,} lines")
         return notes
+
+    def _counts(self) -> list[str]:
+        """Return `+3 -1`: the lines that the call adds and removes."""
+        change = diff_of(self.call)
+        if change is None:
+            return []
+        rows = change.plain.split("\n")
+        added, removed = (sum(row.startswith(sign) for row in rows) for sign in "+-")
+        return [" ".join(filter(None, (optional("+{}", added), optional("-{}", removed))))]
+
+
+class AgentBlock(ToolBlock):
+    """A call that starts an agent: how the agent stands while the call waits for it, and how it ended."""
+
+    def __init__(self, call: ToolCall) -> None:
+        super().__init__(call)
+        self._lines: list[Text] = []
+        self._text = ""
+
+    @property
+    def at_work(self) -> bool:
+        return self._result is None
+
+    def paint(self, card: RunCard, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
+        """Show the agent as it stands. What looks the same is not drawn again."""
+        lines = agent_lines(card, now, window, frame=frame, motion=motion)
+        if card.outcome is not None:
+            self._text = card.outcome.text
+        if lines != self._lines:
+            self._lines = lines
+            self.redraw()
+
+    def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
+        if not result.is_error and is_in_background(result.text):
+            self._lines = [Text("⎿ works in the background", STYLES["dim"])]
+        super().finish(result, effect, duration_ms)
+
+    def head(self) -> Text:
+        if not self._lines:
+            return super().head()
+        line = Text(heading(self.call), "bold")
+        if self._asking:
+            line.append(" · waits for your answer", STYLES["warning"])
+        return line
+
+    def preview(self) -> Sequence[Text]:
+        return [line.copy() for line in self._lines]
+
+    def body(self) -> RenderableType:
+        """Return how it stands, what it was asked, and what it found."""
+        parts: list[RenderableType] = [*self.preview(), arguments(self.call)]
+        if self._result is not None:
+            text = clean(self._text or result_for_people(self._result.text))
+            parts.append(Text(cut_lines(text, SHOWN_LINES, SHOWN_CHARACTERS)[0]) if self._whole else report(text))
+        return Group(*parts)
+
+
+class Checklist(Static):
+    """What the main agent has to do: one list, which shows each change where it stands."""
+
+    def __init__(self, todos: Sequence[Todo]) -> None:
+        super().__init__("", classes="checklist")
+        self.todos = tuple(todos)
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def show(self, todos: Sequence[Todo]) -> None:
+        self.todos = tuple(todos)
+        self.redraw()
+
+    def redraw(self) -> None:
+        if self.is_attached:
+            self.display = bool(self.todos)
+            self.update(Group(*todo_lines(self.todos, max(self.size.width, 20))))
+
+    @property
+    def is_done(self) -> bool:
+        return all(todo.status == "completed" for todo in self.todos)
 
 
 def report(text: str) -> Text:
@@ -196,22 +328,3 @@ def report(text: str) -> Text:
         drawn.append(f"\n── {missing:,} more lines ──\n", STYLES["accent"])
         drawn.append(tail[-SHOWN_CHARACTERS:], STYLES["dim"])
     return drawn
-
-
-def heading(call: ToolCall) -> str:
-    """Return `read src/app.py`: the tool and what it is about."""
-    for key in _SUBJECT:
-        if call.arguments.get(key):
-            return f"{one_line(call.name)} {fit(one_line(str(call.arguments[key])), 100)}".rstrip()
-    return one_line(call.name)
-
-
-def arguments(call: ToolCall) -> Text:
-    """Return what was asked; a command as it would be typed."""
-    command = call.arguments.get("command")
-    if isinstance(command, str):
-        return Text(f"$ {clean(command)}")
-    if call.broken is not None:
-        return Text(clean(call.broken)[:SHOWN_CHARACTERS], STYLES["error"])
-    written = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
-    return Text(cut_lines(clean(written.replace("\\n", "\n  ")), SHOWN_LINES, SHOWN_CHARACTERS)[0])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
 from collections import deque
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from rich.text import Text
 from textual import work
 from textual.containers import VerticalScroll
 from textual.widget import AwaitMount, Widget
-from textual.widgets import Markdown, Static
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import (
@@ -29,95 +24,24 @@ from retinue.core.events import (
     RunEnded,
     TextDelta,
     ThinkingDelta,
+    TodosUpdated,
     ToolEnded,
     ToolProgress,
     ToolStarted,
     Warned,
 )
 from retinue.core.format import retry_text
-from retinue.core.messages import AssistantMessage, UserMessage
+from retinue.core.messages import AssistantMessage, ToolCall, UserMessage
 from retinue.core.messages import Thinking as Thought
 from retinue.core.outcome import CUT_OFF, Outcome
-from retinue.faces.text import optional
-from retinue.faces.tui.board.text import clean, cut_lines, diff
-from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock, arguments, heading
+from retinue.core.tool import Todo
+from retinue.faces.tui.board.board import Board
+from retinue.faces.tui.board.calls import SPAWNING, tool_of
+from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.tui.chat.answer import Answer, Notice, Said
+from retinue.faces.tui.chat.folded import AgentBlock, Checklist, Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import EndKey, NotificationBox
 from retinue.runs.notification_text import notification
-
-__all__ = ["Answer", "Notice", "Said", "Thinking", "ToolBlock", "arguments", "diff", "heading"]
-
-SAID_LINES = 40
-SAID_CHARACTERS = 8_000
-FLUSH_SECONDS = 0.05
-# Drawing streamed text may take one part of this many of the time: the rest is for the keys.
-SHARE = 4
-
-
-class Said(Static):
-    """A person's words. A long paste is shown by its beginning."""
-
-    def __init__(self, text: str) -> None:
-        shown, missing = cut_lines(clean(text), SAID_LINES, SAID_CHARACTERS)
-        more = optional("\n  … {:,} more lines", max(missing, 0))
-        super().__init__(Text(f"❯ {shown}{more}"), classes="said")
-        self.text = text
-
-
-class Notice(Static):
-    """Something the person should know: `kind` is `warning`, `error` or `info`."""
-
-    def __init__(self, text: str, kind: str = "info") -> None:
-        super().__init__(Text(clean(text)), classes=f"notice {kind}")
-
-
-class Answer(Markdown):
-    """The model's text, as it comes: pieces gather and are drawn together, the less often the
-    longer drawing takes, so that neither keys nor other runs wait for it."""
-
-    def __init__(self, text: str = "") -> None:
-        super().__init__(clean(text), classes="answer", open_links=False)
-        self._pieces: list[str] = []
-        self._drawing: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()
-        # What it said before the output limit cut it off, where it goes on after that.
-        self._before = ""
-
-    def on_unmount(self) -> None:
-        if self._drawing is not None:
-            self._drawing.cancel()
-
-    def write(self, piece: str) -> None:
-        self._pieces.append(piece)
-        if self._drawing is None or self._drawing.done():
-            self._drawing = asyncio.create_task(self._draw(), name="streamed text")
-
-    def go_on(self) -> None:
-        """Expect the rest of an answer that was cut off."""
-        self._before = self.source
-        self._hurry.clear()
-
-    async def finish(self, text: str | None = None) -> None:
-        """Draw everything: `text` where it differs from what was streamed."""
-        if self._drawing is not None:
-            self._hurry.set()
-            await asyncio.gather(self._drawing, return_exceptions=True)
-        if text is None or not self.is_attached:
-            return
-        whole = self._before + clean(text)
-        if whole != self.source:
-            await self.update(whole)
-
-    async def _draw(self) -> None:
-        while self._pieces and self.is_attached:
-            text, self._pieces = "".join(self._pieces), []
-            began = time.perf_counter()
-            await self.append(clean(text))
-            # The longer drawing takes, the longer the pause: neither keys nor other runs wait for it.
-            pause = max(FLUSH_SECONDS, (time.perf_counter() - began) * (SHARE - 1))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._hurry.wait()
-
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
 MOST_BLOCKS = 300
@@ -126,10 +50,13 @@ EARLIER = "Earlier parts of the conversation are not shown here; the viewer has 
 
 
 class ChatLog(VerticalScroll, can_focus=False):
-    """Follows its end until someone scrolls up. Takes events of one run, live or from the log."""
+    """Follows its end until someone scrolls up. Takes events of one run, live or from the log; `board` knows the
+    agents that its calls start."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | None = None) -> None:
         super().__init__(id="chat")
+        self._board = board or Board()
+        self._checklist: Checklist | None = None
         self._answer: Answer | None = None
         # The newest answer, where it was cut off at the output limit.
         self._cut_off: Answer | None = None
@@ -142,6 +69,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._cutting = False
         # Whether new tool calls are shown open.
         self.unfolded = False
+        # How large the contexts of models are: `paint` is told.
+        self._window: Window = lambda model: None
 
     def on_mount(self) -> None:
         self.anchor()
@@ -158,8 +87,9 @@ class ChatLog(VerticalScroll, can_focus=False):
                 await self._close_answer(None)
                 self.add(Notice(retry_text(failure.message, delay, attempt), "warning"))
             case ToolStarted(call):
-                self._tools[call.id] = block = ToolBlock(call)
-                self._add_folded(block)
+                self._start_call(call)
+            case TodosUpdated(todos):
+                await self._show_todos(todos)
             case MessageAdded(message):
                 self._said(message)
             case RunEnded(outcome):
@@ -214,7 +144,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         return self.unfolded
 
     async def empty(self) -> None:
-        self._answer, self._cut_off, self._thinking = None, None, None
+        self._answer, self._cut_off, self._thinking, self._checklist = None, None, None, None
         self._tools.clear()
         self._early.clear()
         self._waiting.clear()
@@ -254,6 +184,39 @@ class ChatLog(VerticalScroll, can_focus=False):
                 await self.mount(Notice(EARLIER), before=0)
         finally:
             self._cutting = False
+
+    def paint(self, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
+        """Show agents that a call waits for as they stand now."""
+        self._window = window
+        at_work = [block for block in self._tools.values() if isinstance(block, AgentBlock)]
+        if not at_work:
+            return
+        cards = {card.call_id: card for card in self._board.recent(now)}
+        for block in at_work:
+            card = cards.get(block.call.id)
+            if card is not None:
+                block.paint(card, now, window, frame=frame, motion=motion)
+
+    def _start_call(self, call: ToolCall) -> None:
+        block = AgentBlock(call) if call.name in SPAWNING else ToolBlock(call)
+        self._tools[call.id] = block
+        # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
+        if tool_of(call) != "todo":
+            self._add_folded(block)
+
+    async def _show_todos(self, todos: Sequence[Todo]) -> None:
+        """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
+        last = self._checklist
+        if last is not None and last.is_attached and not last.is_done:
+            await last.remove()
+        self._checklist = Checklist(todos)
+        self.add(self._checklist)
+
+    def _card_of(self, call_id: str) -> RunCard | None:
+        for card in self._board.cards.values():
+            if card.call_id == call_id:
+                return card
+        return None
 
     def _add_folded(self, block: Folded) -> None:
         block.unfolded = block.unfolded or self.unfolded
@@ -300,13 +263,22 @@ class ChatLog(VerticalScroll, can_focus=False):
         match body:
             case ToolProgress(text=text):
                 block.progress(text)
-            case ToolEnded(result=result, effect=effect, duration_ms=duration):
+            case ToolEnded():
                 del self._tools[body.call_id]
-                block.finish(result, effect, duration)
+                self._finish_call(block, body)
             case InboxOpened():
                 block.asking(True)
             case InboxClosed():
                 block.asking(False)
+
+    def _finish_call(self, block: ToolBlock, body: ToolEnded) -> None:
+        if isinstance(block, AgentBlock):
+            card = self._card_of(body.call_id)
+            if card is not None and not card.live:
+                block.paint(card, card.ended_at or 0.0, self._window)
+        block.finish(body.result, body.effect, body.duration_ms)
+        if body.result.is_error and not block.is_attached:
+            self._add_folded(block)
 
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification":
