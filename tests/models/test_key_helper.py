@@ -121,6 +121,15 @@ def test_a_projects_file_names_no_program_without_consent(helper: tuple[str, ...
     assert any("apiKeyHelper" in note and "your own settings" in note for note in provider.notes)
 
 
+def test_a_provider_without_a_key_says_that_the_projects_program_was_not_asked(helper: tuple[str, ...]) -> None:
+    entry = {"providers": {"anthropic": {"apiKeyHelper": helper}}}
+    origins = {"providers.anthropic": Origin("project", "settings.json")}
+    found = Providers(Settings(entry, origins), {}).get("anthropic")
+    assert found is not None and found.problem is not None
+    assert "has no key: set ANTHROPIC_API_KEY" in found.problem
+    assert "'apiKeyHelper' of 'anthropic' is not used: a project's file names it" in found.problem
+
+
 # ------------------------------------------------------------------ the library `keyring` itself
 @pytest.fixture
 def keyring_environment(tmp_path: Path) -> dict[str, str]:

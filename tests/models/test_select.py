@@ -14,7 +14,7 @@ import pytest
 from retinue.errors import UnknownModelError
 from retinue.http.transport import Transport
 from retinue.models.known import FREE
-from retinue.models.select import ModelSelection, build_model, select_model
+from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
 from retinue.settings.table import Settings
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}
@@ -392,3 +392,24 @@ async def test_a_selection_becomes_the_model_of_its_wire_format(query: str, kind
     again = await select(query, KEYS, {"retry_max_attempts": 3})
     model = build_model(again, transport)
     assert (again.attempts, type(model).__name__, model.info) == (3, "RetryingModel", again.info)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "said"),
+    [
+        ("xai/grok-build-0.1", "high", True),
+        ("xai/grok-build-0.1", "off", True),
+        ("xai/grok-4.7", "off", False),
+        ("anthropic/claude-sonnet-4-5", "high", False),
+        ("gemini/gemini-2.5-pro", "high", False),
+        ("deepseek/deepseek-reasoner", "high", True),
+        ("moonshot/kimi-k2.6", "off", False),
+    ],
+)
+async def test_a_level_that_a_model_does_not_take_is_said(name: str, level: str, said: bool) -> None:
+    keys = dict.fromkeys(
+        ("XAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "DEEPSEEK_API_KEY", "MOONSHOT_API_KEY"), "k"
+    )
+    chosen = await select_model(name, settings=Settings({}), environment=keys)
+    note = unsent_level(chosen, level)
+    assert bool(note) is said, (chosen.info, note)

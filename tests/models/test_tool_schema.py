@@ -195,6 +195,20 @@ def test_a_server_with_alternatives_at_the_top_of_its_parameters_is_named() -> N
     assert found.tools[0].parameters["anyOf"] == NOTION["anyOf"], "our own check keeps the condition"
 
 
+def test_a_condition_at_the_top_that_is_not_sent_is_told_to_the_model_and_noted() -> None:
+    two = {"a": {"type": "string"}, "b": {"type": "string"}}
+    schema = {"type": "object", "properties": two, "not": {"required": ["a", "b"]}}
+    tool = SimpleNamespace(name="either", description="", title="", input_schema=schema, annotations=None)
+    found = listing([tool])
+    assert "model providers refuse not at the top of its parameters" in found.problems[0]
+    assert portable_schema(schema).lost == "Do not give all of these arguments at once: a, b."
+    within = {"type": "object", "properties": two, "allOf": [{"not": {"properties": {"a": {"const": "x"}}}}]}
+    assert portable_schema(within).lost.startswith("The arguments as a whole must not match {")
+    one = {"required": ["a"], "not": {"required": ["b"]}}
+    other = {"required": ["b"], "not": {"required": ["a"]}}
+    assert "Do not give" not in portable_schema({"properties": two, "oneOf": [one, other]}).lost
+
+
 def test_a_reference_at_the_top_of_a_servers_tool_is_followed() -> None:
     """zod-to-json-schema writes a named schema so; MCP wants `type` beside it."""
     node = {"type": "object", "properties": {"name": {"type": "string"}, "more": {"$ref": "#/definitions/Node"}}}

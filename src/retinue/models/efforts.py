@@ -269,6 +269,14 @@ def efforts_of(provider: str, model: str) -> Efforts:
     return _ANY_SERVER
 
 
+def takes_level(provider: str, model: str, level: Level) -> bool:
+    """Return whether anything is sent for a level: some models think as they do, whatever is asked of them."""
+    efforts = efforts_of(provider, model)
+    if level == "off":
+        return bool(efforts.values) or efforts.off is not None
+    return bool(efforts.values) or bool(efforts.on)
+
+
 def nearest(values: Collection[str], wanted: str) -> str | None:
     """Return the lowest of `values` at or above `wanted`, else the highest; None without any."""
     found = None

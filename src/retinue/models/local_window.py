@@ -168,7 +168,9 @@ async def with_local_window(
         window = await _ask(provider, info.id, transport, tell, load=load)
         _known[key] = (time.monotonic(), window)
     if window is None:
-        before = "" if load else " (it may, once a run has loaded it)"
+        before = ""
+        if provider.id == "ollama" and not load:
+            before = " (it may, once a run has loaded it)"
         note = (
             f"the server '{provider.id}' does not say how large the window of {info.id} is{before}: {info.window} "
             "tokens are assumed; `models` in settings can say more"

@@ -88,6 +88,7 @@ class ProviderMaker:
         self.name, self.preset, self.entry, self.origin = name, preset, entry, origin
         self.api: Api = entry.get("api", preset.api)
         self.notes: list[str] = []
+        self._ignored_helper = ""
         self.given = environment
         self.base_url, self.trusted = self._address()
         self.environment: Mapping[str, str] = environment if self.trusted else {}
@@ -170,10 +171,12 @@ class ProviderMaker:
             return None
         if not self.origin.personal:
             which = "apiKeyHelper" if argv else "apiKeyKeyring"
-            self.notes.append(
+            ignored = (
                 f"'{which}' of '{self.name}' is not used: a project's file names it; put it into your own settings if "
                 "you trust it"
             )
+            self.notes.append(ignored)
+            self._ignored_helper = f". {ignored}"
             return None
         from retinue.models.keys import KeyHelper
 
@@ -245,4 +248,4 @@ class ProviderMaker:
         if has_key or not (named or (self.preset.needs_key and not custom)):
             return None
         wanted = [str(named).strip("${}")] if named else list(self.preset.keys)
-        return f"'{self.name}' has no key: set {' or '.join(wanted)}"
+        return f"'{self.name}' has no key: set {' or '.join(wanted)}{self._ignored_helper}"

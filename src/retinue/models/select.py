@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from retinue.http.address import display_url
 from retinue.models.build import build_model
+from retinue.models.efforts import level_of, takes_level
 from retinue.models.inventory import ask_servers, default_of, first_that_talks
 from retinue.models.known import known_models
 from retinue.models.names import INHERITING, alternatives, version
-from retinue.models.presets import DEFAULT_MODELS
+from retinue.models.presets import DEFAULT_MODELS, Quirks
 from retinue.models.protocol import ModelInfo
 from retinue.models.provider import Provider
 from retinue.models.providers import Providers
@@ -294,3 +295,20 @@ def _make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelec
         notes=(found.note,) if found.note else (),
         warnings=(found.warning,) if found.warning else (),
     )
+
+
+def unsent_level(selection: ModelSelection, thinking: str) -> str | None:
+    """Return the sentence that says why a level of thinking is not sent to a model; None where it is."""
+    level, provider, info = level_of(thinking), selection.provider, selection.info
+    taken = Quirks.of(provider.quirks).reasoning_effort
+    if not (info.thinking if taken is None else taken):
+        if level in (None, "off"):
+            return None
+        return (
+            f"{info.full_name} is not known to think, so the level '{thinking}' is not sent. If it does think, "
+            f'say so in settings: {{"models": {{"{info.full_name}": {{"thinking": true}}}}}}'
+        )
+    by_effort = provider.api_for(info.id) in ("openai", "openai-responses")
+    if level is None or not by_effort or takes_level(provider.id, info.id, level):
+        return None
+    return f"{info.full_name} takes no levels of thinking, so '{thinking}' is not sent: it thinks as much as it wants."

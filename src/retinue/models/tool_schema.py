@@ -19,17 +19,20 @@ model in words, and the tool's own check still holds it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
 COMBINED = ("allOf", "anyOf", "oneOf")
-_REFUSED_AT_TOP = (*COMBINED, "not", "enum", "const", "$ref")
+_CONDITIONS = ("not", "enum", "const")
+_REFUSED_AT_TOP = (*COMBINED, *_CONDITIONS, "$ref")
 _DEEPEST = 24
 _REFERENCES = 12
 _MOST_FOLDS = 200
 """Schemas that are folded for one tool: references at the top can multiply without end."""
 _MOST_CACHED = 1024
+_LONGEST_CONDITION = 500
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
@@ -81,7 +84,7 @@ def gemini_parameters(parameters: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def folded_keywords(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keywords at the top of a schema that no provider would take there."""
-    return tuple(key for key in COMBINED if parameters.get(key))
+    return tuple(key for key in (*COMBINED, *_CONDITIONS) if parameters.get(key))
 
 
 def _make(parameters: Mapping[str, Any]) -> PortableSchema:
@@ -104,18 +107,23 @@ class _Folding:
         self._root = root
         self._left = _MOST_FOLDS
 
-    def fold(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Return one object; what stands beside the alternatives wins over them."""
+    def fold(self, schema: Mapping[str, Any], depth: int, *, always: bool = True) -> dict[str, Any]:
+        """Return one object; what stands beside the alternatives wins over them. A condition of a schema that does
+        not `always` hold cannot be told by itself."""
         self._left -= 1
         out = _follow_reference(schema, self._root)
         alternatives = [(key, _list(out.pop(key, None))) for key in COMBINED]
+        for key in _CONDITIONS:
+            condition = out.pop(key, None)
+            if condition is not None and always:
+                self.lost.append(_condition(key, condition))
         if depth > _REFERENCES:
             return out
         for key, members in alternatives:
             variants = []
             for member in members:
                 if isinstance(member, Mapping) and self._left > 0:
-                    variants.append(self.fold(member, depth + 1))
+                    variants.append(self.fold(member, depth + 1, always=always and key == "allOf"))
             if variants:
                 self._merge(out, key, variants)
         return out
@@ -164,6 +172,18 @@ def _choice(key: str, needs: list[list[str]]) -> str:
     count = "exactly one" if key == "oneOf" else "at least one"
     sets = " or ".join(f"({', '.join(names)})" if names else "(nothing further)" for names in needs)
     return f"Give {count} of these sets of arguments: {sets}."
+
+
+def _condition(key: str, value: Any) -> str:
+    """Return in words what the arguments as a whole must be or not be."""
+    if key == "not" and isinstance(value, Mapping) and value.keys() == {"required"}:
+        names = _names(value["required"])
+        if len(names) == 1:
+            return f"Do not give {names[0]}."
+        if names:
+            return f"Do not give all of these arguments at once: {', '.join(names)}."
+    words = {"not": "must not match", "enum": "must be one of", "const": "must be"}
+    return f"The arguments as a whole {words[key]} {json.dumps(value, default=str)[:_LONGEST_CONDITION]}."
 
 
 def _follow_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

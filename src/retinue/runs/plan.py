@@ -20,10 +20,8 @@ from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError, UnknownModelError
-from retinue.models.efforts import level_of
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.models.presets import Quirks
-from retinue.models.select import ModelSelection, build_model, select_model
+from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
 from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
 from retinue.runs.budget import BUDGETED
 from retinue.runs.consent import with_consent
@@ -221,12 +219,8 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
         return other
 
     thinking = _thinking(request) or selection.thinking
-    if thinking is not None and not _can_think(selection) and level_of(thinking) not in (None, "off"):
-        name = selection.info.full_name
-        plan.notes.append(
-            f"{name} is not known to think, so the level '{thinking}' is not sent. If it does think, "
-            f'say so in settings: {{"models": {{"{name}": {{"thinking": true}}}}}}'
-        )
+    if thinking is not None and (unsent := unsent_level(selection, thinking)):
+        plan.notes.append(unsent)
     if thinking is None and parent is not None:
         thinking = parent.thinking
         # Recorded with the run, which may go on without its parent.
@@ -381,12 +375,6 @@ def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | Non
     if parent is not None:
         limits |= {name: getattr(parent.limits, name) for name in dialect.inherited_limits}
     return {name: value for name, value in limits.items() if settings.origin(_LIMIT_SETTINGS[name]).layer == "default"}
-
-
-def _can_think(selection: ModelSelection) -> bool:
-    """Return whether levels are sent to a model."""
-    taken = Quirks.of(selection.provider.quirks).reasoning_effort
-    return selection.info.thinking if taken is None else taken
 
 
 def _thinking(request: RunRequest) -> str | None:
