@@ -126,6 +126,7 @@ def test_V04_a_lifetime_total_only_grows(parts):
 )
 def test_a_retry_is_said_in_whole_sentences_with_the_time_it_takes(problem, expected):
     assert retry_text(problem, 0.42, 1) == expected
+    assert "(attempt 1 of 15)" in retry_text(problem, 0.42, 1, 15)
 
 
 def test_a_model_that_takes_over_is_no_further_attempt_after_no_time_at_all():

@@ -261,8 +261,13 @@ async def test_reasoning_that_another_key_encrypted_is_dropped_and_the_run_goes_
     said = "The encrypted content gAAA could not be verified. Reason: Encrypted content organization_id did not match."
     fine = Reply(sse(*responses_events(responses_reasoning("Hm.", "NEW"), responses_text("ok"))))
     async with Server(refusal(said, code="invalid_encrypted_content"), fine) as server:
-        (message,) = await ask("openai-responses", "gpt-5.2", server, request(user("Go"), turn, READ))
+        transport = Transport()
+        made = preset_model("openai-responses", "gpt-5.2", server.url, transport)
+        message, parts = await collect(made, request(user("Go"), turn, READ))
+        await transport.close()
     assert message.text == "ok"
+    (note,) = [part.text for part in parts if isinstance(part, Noted)]
+    assert note == "openai-responses/gpt-5.2 cannot read its earlier reasoning any more: it goes on without it."
     kinds = [[item.get("type", item.get("role")) for item in body["input"]] for body in server.bodies]
     assert kinds[0] == ["user", "reasoning", "function_call", "function_call_output"]
     assert kinds[1] == ["user", "function_call", "function_call_output"]

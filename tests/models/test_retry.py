@@ -135,6 +135,15 @@ async def test_a_server_that_never_answered_is_given_up_soon() -> None:
     assert (final(parts).failure or Failure("internal", "")).message.endswith("(tried 4 times)")
 
 
+@pytest.mark.parametrize(("kind", "most"), [("server", 15), ("dropped", 4)])
+async def test_each_announcement_says_how_many_attempts_there_are_at_most(kind: FailureKind, most: int) -> None:
+    time = Time()
+    parts = await run(Storm(time, 10_000.0, Failure(kind, "x")), time, 1.0)
+    announced = [part for part in parts if isinstance(part, RetryingEvent)]
+    assert [part.most for part in announced] == [most] * (most - 1)
+    assert (final(parts).failure or Failure("internal", "")).message.endswith(f"(tried {most} times)")
+
+
 async def test_the_announced_wait_is_the_gates_when_that_is_longer() -> None:
     class Gate:
         async def before(self) -> None: ...

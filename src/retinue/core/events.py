@@ -85,13 +85,14 @@ class ThinkingDelta(Tagged, frozen=True, tag="thinking.delta"):
 
 class Retrying(Tagged, frozen=True, tag="model.retrying"):
     """The request failed and will be made again after `delay` seconds; `attempt` is 0 where another
-    model takes over. Deltas shown since TurnStarted are void: `partial` keeps their text, so that
-    nothing shown is lost."""
+    model takes over, and `most` is how many there will be before the request is given up (0: not known).
+    Deltas shown since TurnStarted are void: `partial` keeps their text, so that nothing shown is lost."""
 
     attempt: int
     delay: float
     failure: Failure
     partial: str = ""
+    most: int = 0
 
 
 class AssistantEnded(Tagged, frozen=True, tag="assistant.ended"):

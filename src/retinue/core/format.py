@@ -101,14 +101,15 @@ def _units(seconds: int) -> str:
     return f"{hours}h {minutes}m" if minutes else f"{hours}h"
 
 
-def retry_text(problem: str, delay: float, attempt: int) -> str:
-    """Say that a request is made again, and after how long; with attempt 0, of another model. What a
-    provider says need not end as a sentence does."""
+def retry_text(problem: str, delay: float, attempt: int, most: int = 0) -> str:
+    """Say that a request is made again, after how long, and how often at most; with attempt 0, of another model.
+    What a provider says need not end as a sentence does."""
     text = problem.rstrip()
     end = "" if text.endswith((".", "!", "?", "…")) else "."
     if attempt == 0:
         return f"{text}{end} Another model is asked."
-    return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt})."
+    limit = f" of {most}" if most else ""
+    return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt}{limit})."
 
 
 def relative(path: str, folder: str) -> str:

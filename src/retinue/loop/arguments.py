@@ -187,9 +187,10 @@ def schema_of(spec: ToolSpec) -> Mapping[str, Any]:
 
 
 def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:
-    offered = ", ".join([*tools][:_NAMED]) or "none"
-    if len(tools) > _NAMED:
-        offered += f" and {len(tools) - _NAMED} more"
+    shown = [spec.name for spec in tools.values() if spec.shown]
+    offered = ", ".join(shown[:_NAMED]) or "none"
+    if len(shown) > _NAMED:
+        offered += f" and {len(shown) - _NAMED} more"
     meant = canonical(name)
     several = list(filter(tools.__contains__, meant))
     if several:

@@ -144,6 +144,7 @@ class OpenAIResponsesModel(WireModel):
         )
         missing = "item 'rs_" in said or 'item "rs_' in said or "item with id 'rs_" in said
         if (unreadable or missing) and self.forget_signatures(request):
+            self._repairs.said.append("cannot read its earlier reasoning any more: it goes on without it")
             return True
         return super().adapt(request, body, refusal)
 

@@ -175,12 +175,17 @@ class RetryPolicy(Struct, frozen=True):
     total_seconds: float = 1800.0
     first_contact: int = 4
 
+    def most(self, failure: Failure, *, answered: bool) -> int:
+        """Return how many attempts there are at most. A server that answers with errors only, from the first request
+        on, is waited for as long as one that had answered: a run that begins in an outage is worth as much as one
+        that is overtaken by it, and nothing in the first errors tells an outage from a defect."""
+        if not answered and failure.kind in UNANSWERED:
+            return min(self.attempts, self.first_contact)
+        return self.attempts
+
     def delay(self, failed: int, failure: Failure, draw: Callable[[], float], *, answered: bool = True) -> float | None:
         """Seconds to wait after the attempt of that number; None when it was the last."""
-        most = self.attempts
-        if not answered and failure.kind in UNANSWERED:
-            most = min(most, self.first_contact)
-        if failed >= most or not failure.transient:
+        if failed >= self.most(failure, answered=answered) or not failure.transient:
             return None
         step = min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
         if failure.retry_after is None:
@@ -291,7 +296,9 @@ class RetryingModel:
             if wait is None or now() - started + wait > self._policy.total_seconds:
                 yield Finished(_final(message, longest, attempt))
                 return
-            yield events.Retrying(attempt, wait, message.failure, partial="".join(shown) or message.text)
+            most = self._policy.most(message.failure, answered=self._answered)
+            text = "".join(shown) or message.text
+            yield events.Retrying(attempt, wait, message.failure, partial=text, most=most)
             await self._sleep(wait)
 
 

@@ -109,7 +109,7 @@ class Progress:
             case events.ToolEnded() if body.result.is_error:
                 return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
             case events.Retrying():
-                return f"  … {retry_text(body.failure.message, body.delay, body.attempt)}"
+                return f"  … {retry_text(body.failure.message, body.delay, body.attempt, body.most)}"
             case events.LimitReached():
                 return f"! {body.detail}"
             case events.Compacted():

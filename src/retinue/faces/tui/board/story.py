@@ -92,7 +92,7 @@ class RunStory:
                 self.entries += _ended(body)
             case events.Retrying():
                 self._quiet()
-                trouble = retry_text(body.failure.message, body.delay, body.attempt)
+                trouble = retry_text(body.failure.message, body.delay, body.attempt, body.most)
                 trouble += optional(" What it had said: {}", body.partial)
                 self.entries.append(Entry("notice", trouble, bad=True))
             case events.InboxClosed() | events.Undone():

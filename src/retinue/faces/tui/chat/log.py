@@ -83,9 +83,9 @@ class ChatLog(VerticalScroll, can_focus=False):
                 self._open_thinking().write(text)
             case AssistantEnded(message=message):
                 await self._answered(message)
-            case Retrying(attempt, delay, failure):
+            case Retrying(attempt, delay, failure, most=most):
                 await self._close_answer(None)
-                self.add(Notice(retry_text(failure.message, delay, attempt), "warning"))
+                self.add(Notice(retry_text(failure.message, delay, attempt, most), "warning"))
             case ToolStarted(call):
                 self._start_call(call)
             case TodosUpdated(todos):
