@@ -81,7 +81,7 @@ async def test_success_needs_no_retry() -> None:
 async def test_what_was_shown_is_handed_on_when_it_becomes_void() -> None:
     dropped = Failure("dropped", "cut")
     parts = await run(Scripted(("half an", dropped), ("the whole answer", None)), Time())
-    assert parts[2] == RetryingEvent(1, 0.875, dropped, partial="halfan")
+    assert parts[2] == RetryingEvent(1, 0.875, dropped, partial="halfan", most=4)
     assert final(parts).text == "thewholeanswer" and final(parts).failure is None
 
 
