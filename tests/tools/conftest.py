@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.base import builtin_tools
+from retinue.testing import ToolBench
 
 Use = Callable[..., Awaitable[ToolOutput]]
 
@@ -22,15 +22,26 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def context(root: Path) -> ToolContext:
-    return ToolContext("run-1", (root,), root.parent / "outputs")
+def bench(root: Path) -> ToolBench:
+    return ToolBench(root)
 
 
 @pytest.fixture
-def use(context: ToolContext) -> Use:
-    """`await use("read", path="x")` calls a tool in the workspace."""
+def context(bench: ToolBench) -> ToolContext:
+    return bench.context
+
+
+@pytest.fixture
+def use(bench: ToolBench) -> Use:
+    """`await use("read", path="x")` calls a tool in the workspace as a run does."""
+    return bench.call
+
+
+@pytest.fixture
+def use_directly(bench: ToolBench) -> Use:
+    """The same without a loop, which would refuse some of these calls before the tool sees them."""
 
     async def call(name: str, /, **arguments: Any) -> ToolOutput:
-        return await builtin_tools()[name].run("call-1", arguments, context)
+        return await bench.tool(name).run("call-1", arguments, bench.context)
 
     return call

@@ -3,7 +3,6 @@
 import pytest
 
 from retinue.core.tool import Reply
-from retinue.tools.base import companion_tools
 
 
 class Above:
@@ -21,28 +20,28 @@ class Above:
         return self.reply
 
 
-async def ask(context, reply, **arguments):
-    context.companion = Above(reply)
-    output = await companion_tools()["ask_parent"].run("c", arguments, context)
-    return output, context.companion.asked
+async def ask(bench, reply, **arguments):
+    bench.context.companion = Above(reply)
+    output = await bench.tool("ask_parent").run("c", arguments, bench.context)
+    return output, bench.context.companion.asked
 
 
-async def test_the_answer_is_the_result(context):
+async def test_the_answer_is_the_result(bench):
     reply = Reply("answered", "the second", "main")
-    output, asked = await ask(context, reply, question=" Which? ", options=["the first", "the second", "the first"])
+    output, asked = await ask(bench, reply, question=" Which? ", options=["the first", "the second", "the first"])
     assert asked == [("Which?", ("the first", "the second"), "c")]
     assert output.text == "Answer of main: the second"
 
 
-async def test_options_may_be_objects_with_labels(context):
-    asked = (await ask(context, Reply("passed-on"), question="Which?", options=[{"label": "a"}]))[1]
+async def test_options_may_be_objects_with_labels(bench):
+    asked = (await ask(bench, Reply("passed-on"), question="Which?", options=[{"label": "a"}]))[1]
     assert asked[0][1] == ("a",)
 
 
-async def test_the_two_ways_without_an_answer_say_how_to_go_on(context):
-    later, _ = await ask(context, Reply("passed-on"), question="Which?")
+async def test_the_two_ways_without_an_answer_say_how_to_go_on(bench):
+    later, _ = await ask(bench, Reply("passed-on"), question="Which?")
     assert "the answer comes as a message" in later.text
-    nobody, _ = await ask(context, Reply("nobody", "nobody is there."), question="Which?")
+    nobody, _ = await ask(bench, Reply("nobody", "nobody is there."), question="Which?")
     assert "say in your answer what you assumed" in nobody.text
     assert not nobody.is_error
 
@@ -58,14 +57,14 @@ async def test_the_two_ways_without_an_answer_say_how_to_go_on(context):
         ({"question": "a?", "options": ["x"] * 11}, "at most 10"),
     ],
 )
-async def test_what_cannot_be_asked_is_not_asked(context, arguments, says):
-    output, asked = await ask(context, Reply("passed-on"), **arguments)
+async def test_what_cannot_be_asked_is_not_asked(bench, arguments, says):
+    output, asked = await ask(bench, Reply("passed-on"), **arguments)
     assert output.is_error
     assert says in output.text
     assert asked == []
 
 
-async def test_without_a_run_it_says_how_to_go_on(context):
-    output = await companion_tools()["ask_parent"].run("c", {"question": "Which?"}, context)
+async def test_without_a_run_it_says_how_to_go_on(bench):
+    output = await bench.tool("ask_parent").run("c", {"question": "Which?"}, bench.context)
     assert output.is_error
     assert "Go on" in output.text

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.base import builtin_tools
 from retinue.tools.capture import FILE_BYTES, SHOWN
 from retinue.tools.proctree import MARK, ProcessTree, processes_by_run
 
@@ -303,8 +302,8 @@ async def test_the_loops_limit_bounds_the_timeout(use, context):
     assert "stopped after 0.45 s" in result.text
 
 
-async def test_many_at_once(context):
-    bash = builtin_tools()["bash"]
+async def test_many_at_once(bench, context):
+    bash = bench.tool("bash")
     results = await asyncio.gather(*(bash.run(f"c{n}", {"command": f"echo {n}"}, context) for n in range(40)))
     assert [result.text for result in results] == [str(n) for n in range(40)]
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retinue.core.tool import ToolContext
-from retinue.tools.base import builtin_tools
+from retinue.testing import ToolBench
 from retinue.tools.paths import confine
 
 CANARY = "the canary sings"
@@ -203,8 +203,9 @@ async def test_no_path_reaches_the_canary(tmp_path_factory, path, name):
     (root / "link").symlink_to(outside)
     (root / "sub" / "up").symlink_to(base)
     (root / "up").symlink_to("..")
-    context = ToolContext("r", (root,), base / "outputs", environment={"HOME": str(outside)})
-    result = await builtin_tools()[name].run("c", {"path": path, **CALLS[name]}, context)
+    bench = ToolBench(root)
+    bench.context.environment = {"HOME": str(outside)}
+    result = await bench.tool(name).run("c", {"path": path, **CALLS[name]}, bench.context)
     assert "sings" not in result.text
     assert intact(outside)
 

@@ -1,12 +1,14 @@
 """edit: exact, unique, all or nothing, and faithful to how the file is written."""
 
+from hashlib import sha256
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.core.tool import ToolContext
-from retinue.tools.base import ToolError, builtin_tools
-from retinue.tools.content import Edit, apply, content_hash, forms_of
+from retinue.testing import ToolBench
+from retinue.tools.base import ToolError
+from retinue.tools.content import Edit, apply, forms_of
 from retinue.tools.file_change import short_diff, unified_diff
 
 
@@ -16,8 +18,8 @@ async def test_one_edit_changes_one_place_and_returns_a_diff(use, root):
     assert (root / "a.py").read_text() == "a = 1\nb = 20\nc = 3\n"
     assert "-b = 2\n+b = 20" in result.text
     (touched,) = result.effect.writes
-    assert touched.before == content_hash(b"a = 1\nb = 2\nc = 3\n")
-    assert touched.after == content_hash(b"a = 1\nb = 20\nc = 3\n")
+    assert touched.before == sha256(b"a = 1\nb = 2\nc = 3\n").hexdigest()
+    assert touched.after == sha256(b"a = 1\nb = 20\nc = 3\n").hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -192,14 +194,13 @@ def test_an_edit_is_str_replace_or_a_reason(text, old, new, every):
 @settings(max_examples=60, deadline=None)
 async def test_crlf_files_are_edited_as_if_they_were_plain(tmp_path_factory, text, edits):
     root = tmp_path_factory.mktemp("crlf")
-    context = ToolContext("r", (root.resolve(),), root / "outputs")
+    bench = ToolBench(root)
     plain, wide = root / "plain", root / "wide"
     plain.write_bytes(text.encode())
     wide.write_bytes(text.replace("\n", "\r\n").encode())
-    tool = builtin_tools()["edit"]
     items = [{"old": old, "new": new, "all": True} for old, new in edits if old != new] or [{"old": "a", "new": "b"}]
-    first = await tool.run("c", {"path": "plain", "edits": items}, context)
-    second = await tool.run("c", {"path": "wide", "edits": items}, context)
+    first = await bench.call("edit", path="plain", edits=items)
+    second = await bench.call("edit", path="wide", edits=items)
     assert first.is_error == second.is_error
     if "\n" in text:
         assert wide.read_bytes() == plain.read_bytes().replace(b"\n", b"\r\n")

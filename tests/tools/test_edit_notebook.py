@@ -7,8 +7,7 @@ from pathlib import Path
 
 from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolContext
-from retinue.testing import Call, ScriptedModel, Turn, drive
-from retinue.tools.base import builtin_tools
+from retinue.testing import Call, ScriptedModel, ToolBench, Turn, drive
 
 BOOK = {
     "cells": [
@@ -26,7 +25,7 @@ async def edited(root: Path, *calls: dict):
     path.write_text(json.dumps(BOOK))
     turns = [Turn(Call("NotebookEdit", {"notebook_path": "book.ipynb", **each})) for each in calls]
     context = ToolContext("run-1", (root,), root / "outputs")
-    run = await drive(ScriptedModel(*turns, "ok"), tools=builtin_tools(["edit"]).values(), context=context)
+    run = await drive(ScriptedModel(*turns, "ok"), tools=[ToolBench(root).tool("edit")], context=context)
     return json.loads(path.read_text()), [ended.result for ended in run.of(ToolEnded)]
 
 

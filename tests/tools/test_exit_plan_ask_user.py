@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from retinue.core.tool import Reply, ToolContext
-from retinue.testing import Call, ScriptedModel, Turn, drive
-from retinue.tools.base import companion_tools
+from retinue.testing import Call, ScriptedModel, ToolBench, Turn, drive
 from retinue.tools.companions import FinalPlanTool
 
 
@@ -35,6 +34,6 @@ async def test_a_question_is_asked_as_claude_code_asks_it(tmp_path) -> None:
     options = [{"label": "Tabs", "description": "as before"}, {"label": "Spaces", "description": "new"}]
     question: dict[str, Any] = {"question": "Which?", "header": "Style", "options": options, "multiSelect": False}
     model = ScriptedModel(Turn(Call("AskUserQuestion", {"questions": [question]})), "ok")
-    run = await drive(model, tools=[companion_tools()["ask_user"]], context=context)
+    run = await drive(model, tools=[ToolBench(tmp_path).tool("ask_user")], context=context)
     assert person.asked == [("Which?", ("Tabs", "Spaces"))]
     assert "Answer of ada: Tabs" in run.messages[2].results[0].text

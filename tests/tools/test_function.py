@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import pytest
 
+from retinue import tool
 from retinue.core.tool import ToolContext
 from retinue.errors import UsageError
-from retinue.tools.function import tool
 
 CONTEXT = ToolContext("r", (Path(),), Path())
 

@@ -81,7 +81,7 @@ async def test_a_glob_may_be_meant_from_the_working_directory(use, tree):
     assert "c.ts" in (await use("grep", pattern="needle", path="src", glob="src/deep/*.ts")).text
 
 
-async def test_modes(use, tree):
+async def test_modes(use, use_directly, tree):
     assert (await use("grep", pattern="needle", mode="files")).text.split("\n") == [
         "a.py",
         "src/deep/c.ts",
@@ -89,9 +89,12 @@ async def test_modes(use, tree):
     ]
     assert (await use("grep", pattern="needle", mode="count")).text.endswith("src/deep/d.PY:1\n[3 matching lines]")
     assert (await use("grep", pattern="needle", output_mode="files_with_matches")).text.startswith("a.py\n")
-    wrong = await use("grep", pattern="needle", mode="lots")
+    wrong = await use_directly("grep", pattern="needle", mode="lots")
     assert wrong.is_error
     assert "content, files, count" in wrong.text
+    refused = await use("grep", pattern="needle", mode="lots")
+    assert refused.is_error
+    assert "'content', 'files', 'count'" in refused.text
 
 
 async def test_no_match_is_not_an_error(use, tree):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.tool import Reply, Todo
-from retinue.tools.base import companion_tools
+from retinue.testing import ToolBench
 
 
 class Notebook:
@@ -21,19 +21,19 @@ class Notebook:
         return Reply("nobody")
 
 
-async def call(context, **arguments):
-    context.companion = Notebook()
-    output = await companion_tools()["todo"].run("c", arguments, context)
-    return output, context.companion.todos
+async def call(bench, **arguments):
+    bench.context.companion = Notebook()
+    output = await bench.tool("todo").run("c", arguments, bench.context)
+    return output, bench.context.companion.todos
 
 
-async def test_the_whole_list_is_written_and_the_answer_says_how_it_stands(context):
+async def test_the_whole_list_is_written_and_the_answer_says_how_it_stands(bench):
     entries = [
         {"content": "Read the code", "status": "completed", "activeForm": "Reading the code"},
         {"content": "Fix it", "status": "in_progress"},
         {"content": "Test it", "status": "pending"},
     ]
-    output, todos = await call(context, todos=entries)
+    output, todos = await call(bench, todos=entries)
     assert todos == (
         Todo("Read the code", "completed", "Reading the code"),
         Todo("Fix it", "in_progress"),
@@ -42,8 +42,8 @@ async def test_the_whole_list_is_written_and_the_answer_says_how_it_stands(conte
     assert output.text == "Noted: 1 of 3 done. In progress: Fix it"
 
 
-async def test_an_empty_list_clears_it(context):
-    output, todos = await call(context, todos=[])
+async def test_an_empty_list_clears_it(bench):
+    output, todos = await call(bench, todos=[])
     assert todos == ()
     assert not output.is_error
 
@@ -57,8 +57,8 @@ async def test_an_empty_list_clears_it(context):
         ({"content": "x" * 900, "status": "pending"}, Todo("x" * 500)),
     ],
 )
-async def test_other_spellings_are_taken(context, entry, todo):
-    assert (await call(context, todos=[entry]))[1] == (todo,)
+async def test_other_spellings_are_taken(bench, entry, todo):
+    assert (await call(bench, todos=[entry]))[1] == (todo,)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ async def test_other_spellings_are_taken(context, entry, todo):
         ({"todos": ["x"] * 101}, "at most 100"),
     ],
 )
-async def test_what_cannot_be_understood_changes_nothing_and_says_what_to_send(context, arguments, says):
-    output, todos = await call(context, **arguments)
+async def test_what_cannot_be_understood_changes_nothing_and_says_what_to_send(bench, arguments, says):
+    output, todos = await call(bench, **arguments)
     assert output.is_error
     assert says in output.text
     assert todos is None
 
 
-async def test_without_a_run_it_says_so(context):
-    output = await companion_tools()["todo"].run("c", {"todos": []}, context)
+async def test_without_a_run_it_says_so(bench):
+    output = await bench.tool("todo").run("c", {"todos": []}, bench.context)
     assert output.is_error
 
 
@@ -94,9 +94,7 @@ json_values = st.recursive(
 
 @given(value=json_values)
 async def test_no_input_breaks_it(value, tmp_path_factory):
-    from retinue.core.tool import ToolContext
 
     folder = tmp_path_factory.getbasetemp()
-    context = ToolContext("r", (folder,), folder)
-    output, todos = await call(context, todos=value)
+    output, todos = await call(ToolBench(folder), todos=value)
     assert output.is_error == (todos is None)

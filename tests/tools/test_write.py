@@ -3,12 +3,11 @@
 import asyncio
 import os
 import stat
+from hashlib import sha256
 
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.tools.base import builtin_tools
-from retinue.tools.content import content_hash
 
 
 def leftovers(root):
@@ -20,8 +19,8 @@ async def test_creates_a_file_with_its_folders_and_records_the_effect(use, root,
     assert (root / "a/b/c.txt").read_text() == "hi\n"
     assert "Created" in result.text
     (touched,) = result.effect.writes
-    assert (touched.path, touched.before, touched.after) == (str(root / "a/b/c.txt"), None, content_hash(b"hi\n"))
-    assert context.seen[str(root / "a/b/c.txt")] == content_hash(b"hi\n")
+    assert (touched.path, touched.before, touched.after) == (str(root / "a/b/c.txt"), None, sha256(b"hi\n").hexdigest())
+    assert context.seen[str(root / "a/b/c.txt")] == sha256(b"hi\n").hexdigest()
     assert leftovers(root) == []
 
 
@@ -52,7 +51,7 @@ async def test_after_reading_it_can_be_replaced_and_keeps_its_mode(use, root):
     assert "Replaced" in result.text
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
-    assert result.effect.writes[0].before == content_hash(b"old")
+    assert result.effect.writes[0].before == sha256(b"old").hexdigest()
     again = await use("write", path="run.sh", content="newer")
     assert not again.is_error
 
@@ -69,14 +68,13 @@ async def test_a_file_that_changed_since_it_was_read_is_kept(use, root):
     assert not (await use("write", path="a.txt", content="three")).is_error
 
 
-async def test_of_runs_that_read_the_same_version_exactly_one_writes(root):
+async def test_of_runs_that_read_the_same_version_exactly_one_writes(bench, root):
     (root / "a.txt").write_text("start")
     contexts = [ToolContext(f"run-{n}", (root,), root.parent / "outputs") for n in range(8)]
-    tools = builtin_tools()
     for context in contexts:
-        await tools["read"].run("c", {"path": "a.txt"}, context)
+        await bench.tool("read").run("c", {"path": "a.txt"}, context)
     results = await asyncio.gather(
-        *(tools["write"].run("c", {"path": "a.txt", "content": context.run_id}, context) for context in contexts)
+        *(bench.tool("write").run("c", {"path": "a.txt", "content": context.run_id}, context) for context in contexts)
     )
     (winner,) = [c.run_id for c, result in zip(contexts, results, strict=True) if not result.is_error]
     assert (root / "a.txt").read_text() == winner
@@ -93,8 +91,8 @@ async def test_a_link_is_followed_inside_the_workspace_and_stays_a_link(use, roo
 
 
 @pytest.mark.parametrize("arguments", [{}, {"content": None}, {"content": 5}, {"content": {"a": 1}}])
-async def test_content_must_be_a_string(use, root, arguments):
-    result = await use("write", path="a.txt", **arguments)
+async def test_content_must_be_a_string(use_directly, root, arguments):
+    result = await use_directly("write", path="a.txt", **arguments)
     assert result.is_error
     assert '"content"' in result.text
     assert not (root / "a.txt").exists()
@@ -105,8 +103,8 @@ async def test_empty_content_makes_an_empty_file(use, root):
     assert (root / "a.txt").read_bytes() == b""
 
 
-async def test_unpaired_surrogates_are_refused_before_anything_is_made(use, root):
-    result = await use("write", path="new/a.txt", content="x\ud800")
+async def test_unpaired_surrogates_are_refused_before_anything_is_made(use_directly, root):
+    result = await use_directly("write", path="new/a.txt", content="x\ud800")
     assert result.is_error
     assert "surrogate" in result.text
     assert not (root / "new").exists()

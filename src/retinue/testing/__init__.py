@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Wait,
         script,
     )
+    from retinue.testing.tool_bench import ToolBench
 
 __all__ = [
     "SCRIPTED",
@@ -51,6 +52,7 @@ __all__ = [
     "Spend",
     "Stop",
     "Think",
+    "ToolBench",
     "Turn",
     "Wait",
     "check_grammar",
@@ -63,7 +65,7 @@ __all__ = [
     "temporary_repository",
 ]
 
-_HOMES = ("scripts", "model", "runs", "fixtures")
+_HOMES = ("scripts", "model", "runs", "fixtures", "tool_bench")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from retinue.core.tool import ToolContext, ToolOutput
-from retinue.engine import open_project
+from retinue.core.tool import ToolOutput
+from retinue.testing import ToolBench
 
 
-class Converter:
+class Converter(ToolBench):
     """`await converter(path="x.pdf")` converts in one run."""
 
-    def __init__(self, root: Path, home: Path, **variables: str) -> None:
-        self.root = root
-        environment = {
-            "HOME": str(home),
-            "PATH": os.environ["PATH"],
-            "RETINUE_HOME": str(home / "retinue"),
-            "RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]',
-        }
-        self.project = open_project(root, environment={**environment, **variables})
-        self.context = ToolContext("run-1", (root,), home / "outputs")
+    def __init__(self, root: Path, **variables: str) -> None:
+        super().__init__(root, environment={"RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]', **variables})
 
     def put(self, name: str, content: bytes | str) -> str:
         path = self.root / name
@@ -34,7 +25,7 @@ class Converter:
         return name
 
     async def __call__(self, **arguments: Any) -> ToolOutput:
-        return await self.project.tools["convert_content"].run("call-1", arguments, self.context)
+        return await self.call("convert_content", **arguments)
 
     async def content(self, **arguments: Any) -> str:
         output = await self(**arguments)
@@ -51,17 +42,15 @@ class Converter:
 @pytest_asyncio.fixture
 async def converters(tmp_path: Path) -> AsyncIterator[Callable[..., Converter]]:
     made: list[Converter] = []
-    root, home = tmp_path.resolve() / "work", tmp_path.resolve() / "home"
-    root.mkdir()
-    home.mkdir()
+    (tmp_path / "home").mkdir()
 
     def make(**variables: str) -> Converter:
-        made.append(Converter(root, home, **variables))
+        made.append(Converter(tmp_path / "work", **variables))
         return made[-1]
 
     yield make
     for each in made:
-        await each.project.close()
+        await each.close()
 
 
 @pytest.fixture

@@ -79,7 +79,9 @@ async def test_AB06_one_source_and_only_one(converter: Converter) -> None:
     assert (await converter.error()).startswith("INVALID_INPUT")
     assert (await converter.error(path="a.pdf", url="https://example.com/a.pdf")).startswith("INVALID_INPUT")
     assert (await converter.error(path="")).startswith("INVALID_INPUT")
-    assert (await converter.error(path=7)).startswith("INVALID_INPUT")
+    number = await converter.tool("convert_content").run("call-1", {"path": 7}, converter.context)
+    assert number.text.startswith("INVALID_INPUT") and number.effect.code == "INVALID_INPUT"
+    assert number.is_error and number.value["error"]["code"] == "INVALID_INPUT"
     assert (await converter.error(path="a.pdf", timeoutMs=-5)).startswith("INVALID_INPUT")
 
 

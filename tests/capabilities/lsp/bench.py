@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
-from retinue.core.tool import ToolContext, ToolOutput
-from retinue.engine import open_project
+from retinue.core.tool import ToolOutput
+from retinue.testing import ToolBench
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
@@ -50,18 +49,11 @@ def write_package(root: Path) -> None:
     (root / "app" / "main.py").write_text(MAIN)
 
 
-class Bench:
+class Bench(ToolBench):
     """One project with its tool. `ask` asks as a run without a parent would."""
 
-    def __init__(self, root: Path, home: Path, **variables: str) -> None:
-        self.root = root
-        environment = {"HOME": str(home), "PATH": os.environ["PATH"], "RETINUE_HOME": str(home / "retinue")}
-        self.project = open_project(root, environment={**environment, **variables})
-        self.context = ToolContext("run-1", (root,), home / "outputs")
-
     async def ask(self, action: str, /, **arguments: Any) -> ToolOutput:
-        tool = self.project.part(Languages).tools()["lsp"]
-        return await tool.run("call-1", {"action": action, **arguments}, self.context)
+        return await self.tool("lsp").run("call-1", {"action": action, **arguments}, self.context)
 
     async def text(self, action: str, /, **arguments: Any) -> str:
         output = await self.ask(action, **arguments)
@@ -74,14 +66,14 @@ class Bench:
         assert output.effect.code == output.text.partition(":")[0]
         return output.text
 
-    @property
-    def pool(self) -> LanguageServerPool:
-        return self.project.part(Languages).pool
 
-    @property
-    def slot(self) -> Slot:
-        (only,) = self.pool.slots.values()
-        return only
+def pool_of(bench: Bench) -> LanguageServerPool:
+    return bench.project.part(Languages).pool
+
+
+def slot_of(bench: Bench) -> Slot:
+    (only,) = pool_of(bench).slots.values()
+    return only
 
 
 def alive(pid: int) -> bool:

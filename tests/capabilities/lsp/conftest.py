@@ -19,15 +19,13 @@ async def bench(tmp_path: Path) -> AsyncIterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(**variables: str) -> Bench:
-        root = tmp_path.resolve() / "work"
-        root.mkdir(exist_ok=True)
-        made.append(Bench(root, tmp_path.resolve() / "home", **variables))
+        made.append(Bench(tmp_path / "work", environment=variables))
         return made[-1]
 
     (tmp_path / "home").mkdir()
     yield make
     for each in made:
-        await each.project.close()
+        await each.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
 from retinue.core.tool import ToolContext
 from retinue.guard.sandbox.kernel import can_sandbox
-from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
+from tests.capabilities.lsp.bench import FAKE, Bench, alive, pool_of, slot_of, until
 
 Make = Callable[..., Bench]
 
@@ -60,7 +60,7 @@ async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_ch
 
 async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
     made = faking(bench, "ok", RETINUE_ALLOWED_LSP_ACTIONS='["symbols", "rename"]')
-    tool = made.project.part(Languages).tools()["lsp"]
+    tool = made.tool("lsp")
     assert tool.spec.parameters["properties"]["action"]["enum"] == ["symbols"]
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_ACTION_NOT_ALLOWED")
     assert "lsp" not in bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").project.tools
@@ -113,14 +113,14 @@ async def test_AB07_at_most_64_files_and_2_MiB(bench: Make) -> None:
 )
 async def test_bad_input_is_named(bench: Make, arguments: dict[str, object]) -> None:
     made = faking(bench, "ok")
-    output = await made.project.part(Languages).tools()["lsp"].run("c", arguments, made.context)
+    output = await made.tool("lsp").run("c", arguments, made.context)
     assert output.is_error and output.text.startswith("INVALID_INPUT: "), output.text
     assert output.effect.code == "INVALID_INPUT"
 
 
 async def test_other_spellings_are_understood(bench: Make) -> None:
     made = faking(bench, "ok")
-    tool = made.project.part(Languages).tools()["lsp"]
+    tool = made.tool("lsp")
     said = await tool.run("c", {"operation": "hover", "filePath": "a.fake", "line": "3", "character": 3}, made.context)
     assert "hover 2:3" in said.text, "the emoji before it takes two units of UTF-16"
 
@@ -225,7 +225,7 @@ async def test_a_cancelled_question_leaves_the_server_usable(bench: Make) -> Non
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert "1 warning" in await made.text("diagnostics", file="a.fake")
-    assert made.slot.starts == 1
+    assert slot_of(made).starts == 1
 
 
 async def test_answers_of_another_shape_and_refusals_are_told(bench: Make) -> None:
@@ -290,8 +290,8 @@ async def test_servers_of_a_projects_files_need_consent(bench: Make) -> None:
     (made.root / ".retinue").mkdir()
     servers = {"evil": {"command": ["/bin/sh"], "languages": {".py": "python"}}}
     (made.root / ".retinue" / "settings.json").write_text(json.dumps({"lsp": {"servers": servers, "sandbox": "off"}}))
-    assert [kind.name for kind in made.pool.habits.kinds] == [kind.name for kind in KNOWN]
-    assert not made.pool.habits.trusting
+    assert [kind.name for kind in pool_of(made).habits.kinds] == [kind.name for kind in KNOWN]
+    assert not pool_of(made).habits.trusting
 
 
 def test_settings_change_known_servers_and_add_others() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import retinue
 from retinue.capabilities.lsp.attach import Languages
-from tests.capabilities.lsp.bench import MAIN, Bench, alive, until
+from tests.capabilities.lsp.bench import MAIN, Bench, alive, slot_of, until
 
 
 async def test_a_definition_by_place_and_by_name(shop: Bench) -> None:
@@ -96,7 +96,7 @@ async def test_two_symbols_of_one_name_are_told_apart(shop: Bench) -> None:
 
 
 async def test_proposals_change_nothing(shop: Bench) -> None:
-    allowing = Bench(shop.root, shop.root.parent / "home", RETINUE_LSP_ALLOW_MUTATING_ACTIONS="true")
+    allowing = Bench(shop.root, environment={"RETINUE_LSP_ALLOW_MUTATING_ACTIONS": "true"})
     try:
         before = {path: path.read_bytes() for path in shop.root.rglob("*.py")}
         renamed = await allowing.text("rename", file="app/shop.py", query="cheapest", newName="least")
@@ -104,22 +104,22 @@ async def test_proposals_change_nothing(shop: Bench) -> None:
         assert renamed.count("'cheapest' → 'least'") == 3
         assert "Ignore" in await allowing.text("codeAction", file="app/main.py", line=5)
         assert {path: path.read_bytes() for path in shop.root.rglob("*.py")} == before
-        started = allowing.slot.starts
+        started = slot_of(allowing).starts
         assert "running, process" in await allowing.text("restart")
-        assert allowing.slot.starts == started + 1
+        assert slot_of(allowing).starts == started + 1
     finally:
-        await allowing.project.close()
+        await allowing.close()
 
 
 async def test_AB07_two_concurrent_starts_make_one_process(shop: Bench) -> None:
     answers = await asyncio.gather(*(shop.text("definition", query="cheapest") for _ in range(8)))
     assert len(set(answers)) == 1
-    assert shop.slot.starts == 1
+    assert slot_of(shop).starts == 1
 
 
 async def test_killed_in_the_middle_of_a_question_the_next_one_works(shop: Bench) -> None:
     await shop.text("definition", query="cheapest")
-    session = shop.slot.session
+    session = slot_of(shop).session
     assert session is not None
     server = (await until(lambda: _children(session.pid)))[-1]
     os.kill(server, signal.SIGSTOP)  # it answers nothing any more, but lives
@@ -127,30 +127,30 @@ async def test_killed_in_the_middle_of_a_question_the_next_one_works(shop: Bench
     await asyncio.sleep(0)
     os.kill(server, signal.SIGKILL)
     assert "app/main.py:3:8" in await asked, "even the question itself is asked again"
-    assert shop.slot.starts == 2
+    assert slot_of(shop).starts == 2
     assert "app/shop.py:16:5" in await shop.text("definition", query="cheapest")
     assert not alive(session.pid)
 
 
 async def test_nothing_is_left_when_the_project_closes(shop: Bench) -> None:
     await shop.text("definition", query="cheapest")
-    session = shop.slot.session
+    session = slot_of(shop).session
     assert session is not None
     family = [session.pid, *_children(session.pid)]
-    await shop.project.close()
+    await shop.close()
     assert not any(map(alive, family))
 
 
 async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench) -> None:
-    resting = Bench(shop.root, shop.root.parent / "home")
+    resting = Bench(shop.root)
     resting.project._parts[Languages] = Languages(resting.project, idle_seconds=0)
     try:
         await resting.text("definition", query="cheapest")
-        await until(lambda: not resting.slot.ready)
+        await until(lambda: not slot_of(resting).ready)
         assert "app/shop.py" in await resting.text("definition", query="cheapest")
-        assert resting.slot.starts == 2
+        assert slot_of(resting).starts == 2
     finally:
-        await resting.project.close()
+        await resting.close()
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
     root = tmp_path.resolve() / "copy"
     shutil.copytree(source, root / "retinue", ignore=shutil.ignore_patterns("__pycache__", "faces"))
     (root / "pyproject.toml").write_text('[project]\nname = "copy"\nversion = "1"\n')
-    made = Bench(root, tmp_path.resolve() / "home")
+    made = Bench(root)
     try:
         lines = (root / "retinue/tools/filter.py").read_text().splitlines()
         line = next(number for number, text in enumerate(lines, 1) if text.startswith("def select_tools("))
@@ -172,7 +172,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
             "diagnostics", file="retinue/capabilities/lsp/connection.py", severity="error"
         )
     finally:
-        await made.project.close()
+        await made.close()
 
 
 def _children(pid: int) -> list[int]:
