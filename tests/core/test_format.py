@@ -129,5 +129,9 @@ def test_a_retry_is_said_in_whole_sentences_with_the_time_it_takes(problem, expe
     assert "(attempt 1 of 15)" in retry_text(problem, 0.42, 1, 15)
 
 
+def test_a_retry_without_a_pause_is_not_one_in_no_seconds():
+    assert retry_text("Overloaded", 0.0, 2) == "Overloaded. Trying again now (attempt 2)."
+
+
 def test_a_model_that_takes_over_is_no_further_attempt_after_no_time_at_all():
     assert retry_text("answered 404: no such model", 0.0, 0) == "answered 404: no such model. Another model is asked."

@@ -109,7 +109,8 @@ def retry_text(problem: str, delay: float, attempt: int, most: int = 0) -> str:
     if attempt == 0:
         return f"{text}{end} Another model is asked."
     limit = f" of {most}" if most else ""
-    return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt}{limit})."
+    when = "now" if delay < 0.05 else f"in {delay:.1f} s"
+    return f"{text}{end} Trying again {when} (attempt {attempt}{limit})."
 
 
 def relative(path: str, folder: str) -> str:

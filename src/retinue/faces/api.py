@@ -99,6 +99,16 @@ class Retinue:
         return self._supervisor
 
     @property
+    def model(self) -> str | None:
+        """Return the model that runs get where nothing else names one, as it was given."""
+        return self._model
+
+    @property
+    def permission_mode(self) -> PermissionMode | None:
+        """Return the permission mode that runs get, as it was given; None where the settings decide."""
+        return self._permission_mode
+
+    @property
     def hooks(self) -> SessionHooks:
         """Return the hooks of this program: `retinue.hooks.on("PreToolUse", check, matcher="bash")`."""
         from retinue.capabilities.hooks.session import SessionHooks

@@ -59,12 +59,25 @@ class _Reading(Struct):
     left: int
     texts: list[str]
     notes: list[str]
+    files: list[Path]
 
 
 def project_instructions(cwd: Path, environment: Mapping[str, str], notes: list[str]) -> str:
     """The block for a main agent's prompt; empty where nobody has written anything. `notes` gets
     what was not taken."""
-    reading = _Reading(set(), LARGEST, [], notes)
+    texts = _read_instructions(cwd, environment, notes).texts
+    if not texts:
+        return ""
+    return "\n\n".join([_HEAD, *texts])
+
+
+def instruction_files(cwd: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Return the files that `project_instructions` takes, without those that they import."""
+    return _read_instructions(cwd, environment, []).files
+
+
+def _read_instructions(cwd: Path, environment: Mapping[str, str], notes: list[str]) -> _Reading:
+    reading = _Reading(set(), LARGEST, [], notes, [])
     house = home(environment)
     for path in _user_files(environment):
         within = house if house in path.parents else path.parent
@@ -74,9 +87,7 @@ def project_instructions(cwd: Path, environment: Mapping[str, str], notes: list[
     for folder in _folders(cwd, root):
         for name in NAMES:
             _take(reading, folder / name, root or folder, "instructions of this project")
-    if not reading.texts:
-        return ""
-    return "\n\n".join([_HEAD, *reading.texts])
+    return reading
 
 
 def _user_files(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -113,6 +124,7 @@ def _take(reading: _Reading, path: Path, within: Path, what: str) -> bool:
         return False
     safe = text.strip().replace("</instructions_file", "< /instructions_file")
     reading.texts.append(f'<instructions_file path="{path}" kind="{what}">\n{safe}\n</instructions_file>')
+    reading.files.append(path)
     return True
 
 

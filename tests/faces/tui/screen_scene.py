@@ -10,8 +10,11 @@ import pytest
 from textual.pilot import Pilot
 
 from retinue import Retinue
+from retinue.core import version
 from retinue.core.permission import InboxItem
+from retinue.faces.tui import working
 from retinue.faces.tui.app import RetinueApp
+from retinue.faces.tui.chat import welcome
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.log.inbox import put
 from retinue.testing import FakeClock
@@ -54,6 +57,10 @@ def at_home(project: Any, patch: pytest.MonkeyPatch) -> None:
     for name in ("VISUAL", "EDITOR", "NO_COLOR"):
         patch.delenv(name, raising=False)
     (project.cwd / ".git").mkdir(exist_ok=True)
+    # Pictures of the first screen must not depend on where the test runs, or on the release.
+    patch.setattr(welcome, "short_folder", lambda folder, home: "~/project")
+    patch.setattr(version, "__version__", "1.2.3")
+    patch.setattr(working, "format_wait", lambda seconds: "12s")
 
 
 async def press(pilot: Pilot[int], *keys: str) -> None:

@@ -26,12 +26,12 @@ async def test_what_is_said_and_answered_is_on_the_screen(tmp_path, monkeypatch)
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "hello")
         await scene.model("hello").asked()
-        await until(pilot, lambda: "❯ hello" in picture(app) and "working" in picture(app))
+        await until(pilot, lambda: "❯ hello" in picture(app) and "esc to interrupt" in picture(app))
         scene.model("hello").call("ls", "Let me look.")
         await until(pilot, lambda: app.query(ToolBlock))
         await scene.model("hello").asked()
         scene.model("hello").say("There is **nothing** here.")
-        await until(pilot, lambda: "There is nothing here." in picture(app) and "idle" in picture(app))
+        await until(pilot, lambda: "There is nothing here." in picture(app) and "esc to" not in picture(app))
         assert "✓ ls" in picture(app)
         assert "claude-sonnet-4-5" in picture(app)
 
@@ -286,7 +286,7 @@ async def test_an_agent_sets_up_the_status_line(tmp_path, monkeypatch) -> None:
         )
         scene.model("show the branch first").say("The line shows the branch.")
         await until(pilot, lambda: "The line shows the branch." in picture(app))
-        await until(pilot, lambda: "on !" in picture(app))
+        await until(pilot, lambda: "on with claude-sonnet-4-5!" in picture(app))
 
 
 async def test_a_command_draws_the_status_line(tmp_path, monkeypatch) -> None:

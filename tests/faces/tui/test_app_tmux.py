@@ -145,7 +145,7 @@ def _a_day(window: Terminal, script: Script, place: Project) -> None:
     window.see("All three are in.", "angle one", "angle two", "angle three", "Angle one is written down.")
     assert (place.cwd / "notes.txt").read_text() == "found it\n"
     # Leave, come back, go on
-    window.see("idle")
+    window.see("asks", gone=("esc to interrupt", "Waiting for"))
     window.press("C-c")
     window.see("Press Ctrl+C again")
     window.press("C-c")

@@ -106,6 +106,7 @@ async def typing(pilot) -> None:
 
 
 async def asked_for_help(pilot) -> None:
+    await settled(pilot, "13 agents")
     await pilot.press("f1")
     await settled(pilot, "Keys")
 
@@ -134,6 +135,16 @@ def row(number: int, task: str, **more) -> RunRow:
         usage=Usage(1_000, 10, cost_usd=0.02 * number),
         **fields,
     )
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_the_first_screen(app, snap_compare, size) -> None:
+    (app.project.cwd / "AGENTS.md").write_text("Be brief.")
+
+    async def before(pilot) -> None:
+        await settled(pilot, "AGENTS.md", "search planner", "planner")
+
+    assert snap_compare(app, terminal_size=size, run_before=before)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -167,6 +178,7 @@ def test_sessions(app, snap_compare, size, monkeypatch) -> None:
     monkeypatch.setattr(sessions, "conversations", lambda _: rows)
 
     async def before(pilot) -> None:
+        await settled(pilot, "13 agents")
         pilot.app.action_open_screen("sessions")
         await settled(pilot, "Try the new model")
 
@@ -183,6 +195,7 @@ def test_the_way_out(app, snap_compare, size) -> None:
             ("quit", "s", "stop them and quit"),
             ("stay", "c", "stay here"),
         ]
+        await settled(pilot, "13 agents")
         detail = "explore: Find where requests are authenticated\nreviewer: Review the branch"
         pilot.app.push_screen(ConfirmScreen("2 runs still at work.", choices, detail))
         await settled(pilot, "stay here")

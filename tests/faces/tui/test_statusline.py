@@ -16,6 +16,7 @@ from retinue.settings.load import load_settings
 
 FULL = Facts(
     state="working",
+    mode="plan",
     session_id="3f2a9c1d0000",
     model="anthropic/claude-sonnet-4-5",
     cwd="/home/u/project",
@@ -30,9 +31,24 @@ FULL = Facts(
 
 
 def test_the_default_says_what_is_known_and_nothing_else() -> None:
-    assert fill(TEMPLATE, Facts()) == "idle"
-    line = "working · claude-sonnet-4-5 · project ⎇ main · ctx 25% · ~$0.42 · 2 running, 1 queued agents · 3 to answer"
-    assert fill(TEMPLATE, FULL) == line
+    assert fill(TEMPLATE, Facts(mode="default")) == "asks before changes"
+    facts = "claude-sonnet-4-5 · project ⎇ main · ctx 25% · ~$0.42 · 2 agents running, 1 queued · 3 to answer"
+    assert fill(TEMPLATE, FULL) == f"⏸ plans only · {facts}"
+
+
+def test_one_agent_is_no_agents_and_holding_is_said_in_plain_words() -> None:
+    assert fill("{agents}", Facts(running=1)) == "1 agent running"
+    assert fill("{agents}", Facts(queued=1)) == "1 agent queued"
+    assert fill("{agents}", Facts()) == ""
+    assert fill("{state}", Facts(state="holding")) == "waiting for agents"
+
+
+def test_where_there_is_no_room_the_least_important_parts_go_and_what_waits_stays() -> None:
+    narrow = fill(TEMPLATE, FULL, 78)
+    assert narrow == "⏸ plans only · claude-sonnet-4-5 · 2 agents running, 1 queued · 3 to answer"
+    assert fill(TEMPLATE, FULL, 30) == "⏸ plans only · 3 to answer"
+    assert fill(TEMPLATE, FULL, 1) == "⏸ plans only"
+    assert fill("{model}[ at {branch}][ of {nosuch}]", FULL, 30) == "claude-sonnet-4-5 at main"
 
 
 def test_a_part_in_brackets_goes_with_its_facts() -> None:

@@ -7,7 +7,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from retinue.faces.tui import frame as keys
-from retinue.faces.tui.frame import DARK, LIGHT, THEMES, theme_for, wants_motion
+from retinue.faces.tui.theme import DARK, LIGHT, THEMES, theme_for, wants_motion
 
 
 def _ratio(one: str, other: str) -> float:

@@ -34,10 +34,10 @@ from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import Fleet, Look
 from retinue.faces.tui.board.viewer import Moment
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.faces.tui.frame import DARK, LIGHT, THEMES, use_colours
 from retinue.faces.tui.panels import FleetPanel, LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
+from retinue.faces.tui.theme import DARK, LIGHT, THEMES, use_colours
 from retinue.runs.notification_text import notification
 from retinue.settings.table import Settings
 from tests.faces.tui.cards import Story

@@ -200,6 +200,11 @@ def permit_tools(
     return tuple(kept)
 
 
+def session_mode(project: Project) -> PermissionMode:
+    """Return the mode that all files together give to a main agent that names none."""
+    return _sources(project).mode or "default"
+
+
 def rule_notes(project: Project) -> tuple[str, ...]:
     """Return what is wrong with the permission rules of all files, one sentence each."""
     return tuple(_sources(project).notes)

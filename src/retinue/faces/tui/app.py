@@ -21,16 +21,20 @@ from retinue.faces.tui.board.panel_lines import Look
 from retinue.faces.tui.chat.answer import Notice
 from retinue.faces.tui.chat.log import ChatLog
 from retinue.faces.tui.chat.notification import Waiting
+from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, Frame, Leaving, leaving_on_signals, live_runs, parse, sentence
+from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, Leaving, leaving_on_signals, live_runs, parse, sentence
 from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
 from retinue.faces.tui.statusline import FactFinder, Facts
+from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
+# Opened when the app starts and there is no model; in `SCREENS`.
+NO_MODEL_SCREEN = "first_model"
 PAINT_SECONDS = 0.05
 TWICE_SECONDS = 2.0
 
@@ -57,11 +61,13 @@ class RetinueApp(Frame):
         self.session = Session(retinue, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
         self.feed = Feed(self.project.log, self._take, self._fail)
-        self._finder = FactFinder(self)
+        self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self._leave_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
+        self._welcome = Welcome()
+        self._working = WorkingLine()
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
@@ -75,6 +81,7 @@ class RetinueApp(Frame):
 
     def compose(self) -> ComposeResult:
         yield self._chat
+        yield self._working
         yield self._live
         yield self._waiting
         yield self.banner
@@ -97,6 +104,9 @@ class RetinueApp(Frame):
             self.tell(problem, "warning")
         if self._resume:
             await self.open_session(self._resume)
+        else:
+            self._chat.add(self._welcome)
+        self._look_around()
         if self._viewed:
             self.watch_run(self._viewed)
         if self._choose:
@@ -119,6 +129,7 @@ class RetinueApp(Frame):
         row = self.project.log.reader.run(run_id)
         self.feed.unwatch()
         self.board.main_id = row.id
+        self._working.progress = WorkProgress()
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
             # Two processes must not run one conversation: this one watches, and sends words as commands.
             self.talk = Attached(self.project.state, row.id, changed=self._talk_changed)
@@ -149,14 +160,30 @@ class RetinueApp(Frame):
         self.feed.unwatch()
         self.session.clear()
         self.talk, self.board.main_id = self.session, None
+        self._working.progress = WorkProgress()
         await self._chat.empty()
+        self._welcome = Welcome()
+        self._chat.add(self._welcome)
+
+    @work
+    async def _look_around(self) -> None:
+        """Complete the first screen with the model and what is loaded, and offer a model where there is none."""
+        await self._guarded(self.finder.look_around())
+        self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
+        if self.finder.selection is not None and self.finder.selection.source == "offline":
+            await self.offer_model()
+
+    async def offer_model(self) -> None:
+        """Say how to get a model, once, where there is none yet."""
+        if NO_MODEL_SCREEN in SCREENS and not (self._resume or self._viewed):
+            await self.open_screen(NO_MODEL_SCREEN)
 
     def tell(self, text: str, kind: str = "info") -> None:
         """Add a line of the app's own to the conversation."""
         self._chat.add(Notice(text, kind))
 
     def status_facts(self) -> Facts:
-        return self._finder.facts()
+        return self.finder.facts()
 
     # What a person does
 
@@ -258,6 +285,7 @@ class RetinueApp(Frame):
                 self._chat.push(event)
         elif event.run_id == self.talk.main_id:
             self.talk.observe(event)
+            self._working.progress.take(event)
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
@@ -314,15 +342,24 @@ class RetinueApp(Frame):
             show_cost=settings.show_cost,
             motion=self.motion,
             max_depth=settings.max_subagent_depth,
-            window=self._finder.window,
+            window=self.finder.window,
         )
+        self._working.paint(self.board, self.talk.state, now, self._work_look(frame))
         self._live.paint(self.board, now, frame, look)
-        self._chat.paint(now, self._finder.window, frame=frame, motion=self.motion)
+        self._chat.paint(now, self.finder.window, frame=frame, motion=self.motion)
         self._fleet.paint(self.board, now, frame, motion=self.motion)
         self._fleet.enabled = settings.fleet_view
         self._waiting.paint(self.talk.queue, settings.abort_resend_key)
         self._prompt.waiting = bool(self.talk.queue)
+        if self._welcome.is_attached:
+            self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
         self._status.paint(self.status_facts(), self.project)
+
+    def _work_look(self, frame: int) -> WorkLook:
+        key = ""
+        if self.talk is self.session:
+            key = next(each.key for each in self.keys if each.name == "interrupt").replace("escape", "esc")
+        return WorkLook(width=self.size.width - 2, frame=frame, motion=self.motion, interrupt_key=key)
 
 
 class TerminalHost(Protocol):

@@ -1,4 +1,4 @@
-"""The frame of the app: its themes, its commands, keys and screens as tables, and the way out of it.
+"""The frame of the app: its commands, keys and screens as tables, and the way out of it.
 
 `/help` and completion come from the same table of commands. A screen is loaded when it is first
 opened; its class takes the words after its command, if any, and finds the rest at `self.app`. When the
@@ -21,79 +21,18 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
-from textual.theme import Theme
 
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import plural
-from retinue.faces.tui.board import marks
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.panels import Banner
+from retinue.faces.tui.theme import THEMES, theme_for, use_colours, wants_motion
 
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
-
-
-DARK = Theme(
-    name="retinue-dark",
-    primary="#7aa2f7",
-    secondary="#9aa5ce",
-    accent="#7dcfff",
-    success="#9ece6a",
-    warning="#e0af68",
-    error="#f7768e",
-    foreground="#d5d9e8",
-    background="#16161e",
-    surface="#1a1b26",
-    panel="#24283b",
-    dark=True,
-)
-LIGHT = Theme(
-    name="retinue-light",
-    primary="#1f4fbf",
-    secondary="#4a5270",
-    accent="#00639c",
-    success="#2f6b1f",
-    warning="#8a5a00",
-    error="#b3123c",
-    foreground="#1c1f2b",
-    background="#fafafc",
-    surface="#ffffff",
-    panel="#e8eaf2",
-    dark=False,
-)
-THEMES = (DARK, LIGHT)
-_LIGHT_BACKGROUNDS = frozenset(map(str, (7, *range(9, 16))))
-
-
-def wants_motion(environment: Mapping[str, str]) -> bool:
-    return not environment.get("RETINUE_REDUCED_MOTION") and environment.get("TEXTUAL_ANIMATIONS") != "none"
-
-
-def theme_for(choice: str, environment: Mapping[str, str]) -> Theme:
-    """Return the theme `light` or `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
-    its background, of which 7 and those above 8 are light."""
-    light = choice == "light"
-    if choice == "auto":
-        background = environment.get("COLORFGBG", "").rpartition(";")[2]
-        light = background in _LIGHT_BACKGROUNDS
-    return LIGHT if light else DARK
-
-
-def use_colours(theme: Theme, *, colour: bool = True) -> None:
-    """Draw the lines of the board in the colours of the theme."""
-    if not colour:
-        marks.STYLES.update(accent="bold", success="", warning="bold", error="bold reverse", dim="dim")
-        return
-    marks.STYLES.update(
-        accent=f"bold {theme.accent}",
-        success=str(theme.success),
-        warning=str(theme.warning),
-        error=f"bold {theme.error}",
-        dim=str(theme.secondary),
-    )
 
 
 # Takes the app and the words after the command. The app is not named here: it imports this module.

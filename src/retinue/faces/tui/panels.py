@@ -115,7 +115,7 @@ class StatusLine(Static):
         self._shown: Text | None = None
         self._hint = ""
         self._hint_until = 0.0
-        self._filled: tuple[str, Facts] | None = None
+        self._filled: tuple[str, Facts, int] | None = None
         self._line = Text()
         self._asking = False
         self._ran_at = 0.0
@@ -133,9 +133,10 @@ class StatusLine(Static):
             self._ask(command, facts, project)
         else:
             template = project.settings.settings.status_line_template or TEMPLATE
-            if self._filled != (template, facts):
-                self._filled = (template, facts)
-                self._line = Text(one_line(fill(template, facts)))
+            width = max(self.app.size.width - 2, 0)
+            if self._filled != (template, facts, width):
+                self._filled = (template, facts, width)
+                self._line = Text(one_line(fill(template, facts, width)))
         self._draw()
 
     def _ask(self, command: str, facts: Facts, project: Project) -> None:

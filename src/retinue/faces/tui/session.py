@@ -26,6 +26,7 @@ from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 from retinue.runs.record import NEWS_PROMPT, parse_mention, without_prefix
 
 if TYPE_CHECKING:
+    from retinue.core.spec import PermissionMode
     from retinue.runs.handle import RunHandle
 
 
@@ -77,6 +78,8 @@ class Session:
         self._beginning = False
         # A new attempt was asked for, and what comes before its first event belongs to the one before.
         self._awaited = False
+        # What the main agent may do unasked; of a run that works, from its next call on.
+        self.mode: PermissionMode = options.get("permission_mode") or retinue.permission_mode or _mode_of(retinue)
         # The model of the next attempt, where a person chose another.
         self.model: str | None = None
         self.run: RunHandle | None = None
@@ -243,6 +246,12 @@ class Session:
     def _become(self, state: State) -> None:
         self.state = state
         self._changed()
+
+
+def _mode_of(retinue: Retinue) -> PermissionMode:
+    from retinue.capabilities.permissions.attach import session_mode
+
+    return session_mode(retinue.supervisor.project)
 
 
 class Attached:

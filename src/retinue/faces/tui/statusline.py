@@ -6,10 +6,8 @@ shape Claude Code gives to its statusLine commands, and the first line it prints
 included. It is run when something changed, never twice at once, and is ended when it takes too
 long. It counts only in the user's own settings: a project that was cloned cannot bring one.
 
-The feed from the log to the screen, and the facts of the status line.
-
-Every event arrives once, in order, and is painted at most twenty times a second. No fact is gathered
-by a slow question.
+Where the line has no room for all of it, the least important parts in square brackets go first; what
+waits for an answer stays. No fact is gathered by a slow question.
 """
 
 from __future__ import annotations
@@ -21,26 +19,35 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from retinue.core.format import context_percent, format_cost
-from retinue.faces.text import optional
+from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.text import clean
+from retinue.faces.tui.modes import mode_words
 
 if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
+    from retinue.faces.api import Retinue
+    from retinue.faces.tui.board.board import Board
+    from retinue.faces.tui.session import Session, Talk
+    from retinue.models.select import ModelSelection
+    from retinue.runs.project import Project
 
 
-TEMPLATE = "{state}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
+TEMPLATE = "{mode}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
 TIMEOUT_SECONDS = 5.0
 THROTTLE_SECONDS = 0.3
 MOST_OUTPUT = 8_192
+# Which part goes first where there is no room for all; facts that are not named go before these.
+_SPARE = ("version", "tokens", "session", "provider", "cwd", "cost", "context", "branch", "folder", "model", "state")
+_KEPT = ("agents", "mode", "inbox")
 _OPTIONAL = re.compile(r"\[((?:[^\[\]{}]|\{\w+\})*)\]")
 # All but the sequences that set colours.
 _CONTROL = re.compile(r"[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]|\x1b(?!\[[0-9;:]*m)")
@@ -71,25 +78,24 @@ class Facts:
 
     def words(self) -> dict[str, str]:
         """Return every fact a template may name, as text; empty where there is nothing to say."""
-        agents = filter(None, (optional("{} running", self.running), optional("{} queued", self.queued)))
         percent = context_percent(self.context_tokens, self.window)
         context = ""
         if percent is not None:
             context = f"{percent:.0f}%"
         return {
             **{name: str(value) for name, value in self.extra.items()},
-            "state": self.state,
+            "state": _STATE_WORDS.get(self.state, self.state),
             "session": self.session_id[:8],
             "model": self.model.rpartition("/")[2],
             "provider": self.model.rpartition("/")[0],
             "cwd": self.cwd,
             "folder": Path(self.cwd).name,
             "branch": self.branch,
-            "mode": self.mode,
+            "mode": mode_words(self.mode) or "watching",
             "cost": format_cost(self.cost_usd),
             "tokens": optional("{}", self.tokens),
             "context": context,
-            "agents": optional("{} agents", ", ".join(agents)),
+            "agents": _agents(self.running, self.queued),
             "inbox": optional("{} to answer", self.inbox),
             "version": self.version,
         }
@@ -119,19 +125,49 @@ class Facts:
         }
 
 
-def fill(template: str, facts: Facts) -> str:
-    """Return the template with its facts. A name that is no fact stays as it is written."""
+_STATE_WORDS = {"holding": "waiting for agents"}
+
+
+def _agents(running: int, queued: int) -> str:
+    """Return `2 agents running, 1 queued`."""
+    if not running:
+        return optional("{} queued", queued and plural(queued, "agent"))
+    return f"{plural(running, 'agent')} running{optional(', {} queued', queued)}"
+
+
+def fill(template: str, facts: Facts, width: int | None = None) -> str:
+    """Return the template with its facts, without the parts in brackets that lack a fact or have no room in `width`
+    cells. A name that is no fact stays as it is written."""
     words = facts.words()
+    parts = list(_OPTIONAL.finditer(template))
+    missing = {part.start() for part in parts if not all(words.get(name, name) for name in _FACT.findall(part[1]))}
+    line = _without(template, missing, words)
+    for part in sorted(parts, key=_importance):
+        if width is None or cell_len(line) <= width:
+            break
+        if _FACT.search(part[1]):
+            missing.add(part.start())
+            line = _without(template, missing, words)
+    return line
 
-    def optional(found: re.Match[str]) -> str:
-        names = _FACT.findall(found[1])
-        if not names:
-            return found[0]
-        if all(words.get(name, name) for name in names):
-            return found[1]
-        return ""
 
-    return _FACT.sub(lambda found: words.get(found[1], found[0]), _OPTIONAL.sub(optional, template))
+def _without(template: str, missing: Container[int], words: Mapping[str, str]) -> str:
+    """Return the template with its facts; parts that begin at `missing` are left out."""
+
+    def choose(part: re.Match[str]) -> str:
+        if not _FACT.search(part[1]):
+            return part[0]
+        if part.start() in missing:
+            return ""
+        return part[1]
+
+    return _FACT.sub(lambda found: words.get(found[1], found[0]), _OPTIONAL.sub(choose, template))
+
+
+def _importance(part: re.Match[str]) -> int:
+    """Return how late a part in brackets is left out: as late as its most important fact."""
+    order = (*_SPARE, *_KEPT)
+    return max((order.index(name) for name in _FACT.findall(part[1]) if name in order), default=-1)
 
 
 async def output_of(command: str, facts: Facts, environment: Mapping[str, str], cwd: Path) -> Text:
@@ -191,9 +227,26 @@ def branch_of(folder: Path) -> str:
 BRANCH_SECONDS = 5.0
 
 
+class FactSource(Protocol):
+    """The app, as far as facts come from it."""
+
+    retinue: Retinue
+    project: Project
+    board: Board
+    session: Session
+    talk: Talk
+    facts: dict[str, Any]
+
+
 class FactFinder:
-    def __init__(self, app: RetinueApp) -> None:
+    """Gathers the facts. After `look_around`, `selection` is the model that a new conversation gets, and `loaded`
+    says what the main agent starts with."""
+
+    def __init__(self, app: FactSource) -> None:
         self._app = app
+        self.selection: ModelSelection | None = None
+        self.loaded: tuple[str, ...] = ()
+        self.looked = False
         self._branch = ""
         self._branch_at = -BRANCH_SECONDS
         self._looking: asyncio.Task[None] | None = None
@@ -210,10 +263,11 @@ class FactFinder:
         for card in app.board.cards.values():
             tokens += card.usage.total_tokens
             spent += card.usage.cost_usd or 0.0
-        model = main.model
-        if app.talk is app.session and app.session.model:
-            model = app.session.model
-        settings = app.retinue.supervisor.settings
+        model, mode = main.model, ""
+        if app.talk is app.session:
+            model, mode = app.session.model or model, app.session.mode
+        if not model and self.selection is not None:
+            model = self.selection.info.full_name
         return Facts(
             state=app.talk.state,
             session_id=app.talk.main_id or "",
@@ -222,7 +276,7 @@ class FactFinder:
             cwd=str(app.project.cwd),
             project=str(app.project.cwd),
             branch=self._branch,
-            mode=str(settings.permissions_default_mode or "default"),
+            mode=mode,
             cost_usd=round(spent, 6),
             tokens=tokens,
             context_tokens=main.context_tokens,
@@ -248,6 +302,26 @@ class FactFinder:
             if found is not None:
                 self._windows[model] = providers.info(found, name).window
         return self._windows.get(model)
+
+    async def look_around(self) -> None:
+        """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise
+        RetinueError where the model that was named is not there."""
+        from retinue.faces.tui.chat.welcome import what_was_loaded
+        from retinue.models.select import select_model
+
+        project = self._app.project
+        self.loaded = await asyncio.to_thread(what_was_loaded, project)
+        self.looked = True
+        self.selection = await select_model(
+            self._app.session.model or self._app.retinue.model,
+            settings=project.settings.settings,
+            environment=project.environment,
+            transport=project.transport,
+        )
+
+    @property
+    def branch(self) -> str:
+        return self._branch
 
     def _transcript(self, run_id: str | None) -> str:
         node = self._app.retinue.supervisor.members.get(run_id or "")

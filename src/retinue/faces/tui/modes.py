@@ -1,0 +1,70 @@
+"""The permission modes as the app shows them: their names, what each means, and which one shift+tab chooses next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from retinue.core.spec import PermissionMode
+
+
+class ModeEntry(NamedTuple):
+    """`words` say what the main agent does in the mode, in a status line; `help` explains it in a sentence."""
+
+    mode: PermissionMode
+    words: str
+    help: str
+
+
+MODES: tuple[ModeEntry, ...] = (
+    ModeEntry(
+        "default",
+        "asks before changes",
+        "Reading is free. Editing files and running commands that change something are asked about first.",
+    ),
+    ModeEntry(
+        "acceptEdits",
+        "⏵⏵ accepts edits",
+        "Files of the project are edited without asking. Commands that change something are asked about.",
+    ),
+    ModeEntry(
+        "plan",
+        "⏸ plans only",
+        "Nothing is changed. The agent reads, makes a plan and asks you to approve it.",
+    ),
+    ModeEntry(
+        "dontAsk",
+        "never asks: denies",
+        "What no rule allows is denied without asking you.",
+    ),
+    ModeEntry(
+        "auto",
+        "a model approves",
+        "The model of permissions.autoModel decides what would be asked; what it leaves open is asked.",
+    ),
+    ModeEntry(
+        "bypassPermissions",
+        "⏵⏵⏵ asks nothing",
+        "Everything is done without asking, but for what a rule forbids. Use it only inside a container.",
+    ),
+)
+BY_MODE = {entry.mode: entry for entry in MODES}
+CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
+
+
+def mode_words(mode: str) -> str:
+    """Return what the status line says about a mode; the name of one that is not known."""
+    for entry in MODES:
+        if entry.mode == mode:
+            return entry.words
+    return mode
+
+
+def next_mode(mode: PermissionMode, started_with: PermissionMode) -> PermissionMode:
+    """Return the mode that shift+tab chooses. A mode outside of the cycle is in it only where the app was started
+    with it: nobody gets into `bypassPermissions` by a key alone."""
+    order = [*CYCLE]
+    if started_with not in order:
+        order.append(started_with)
+    if mode not in order:
+        return order[0]
+    return order[(order.index(mode) + 1) % len(order)]

@@ -1,0 +1,153 @@
+"""The working line above the prompt: what the main agent does, for how long, and how to interrupt it.
+
+    ⠋ Reading 3 files… (12s · ↑ 4.1k ↓ 380 tokens · esc to interrupt)
+
+It is there exactly while the main agent works or waits for agents. What it says is computed from the board and from
+the events of the main run, without a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from retinue.core import events
+from retinue.core.format import format_count, format_wait
+from retinue.core.toolnames import canonical
+from retinue.faces.text import plural
+from retinue.faces.tui.board.board import Board
+from retinue.faces.tui.board.cards import RunCard, describe
+from retinue.faces.tui.board.marks import FRAMES, STILL, STYLES
+from retinue.faces.tui.board.text import fit, fit_line, one_line
+from retinue.faces.tui.panels import LinesPanel
+from retinue.faces.tui.session import State
+
+# Characters of a token, for what has been streamed and not been counted by the provider yet.
+_CHARACTERS = 4
+_ANSWERED = re.compile(r"^.* answered \d+:? ?")
+_DELEGATING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result"})
+
+
+@dataclass(slots=True)
+class WorkProgress:
+    """What the main agent has done since it was last spoken to. Takes every event of the main run, in order."""
+
+    began: float = 0.0
+    sent: int = 0
+    received: int = 0
+    streamed: int = 0
+    """Characters of the answer that is being written."""
+    retry_at: float = 0.0
+    retry_reason: str = ""
+
+    def take(self, event: events.Event) -> None:
+        match event.body:
+            case events.RunCreated() | events.RunResumed():
+                self.began, self.sent, self.received, self.streamed = event.at, 0, 0, 0
+                self.retry_reason = ""
+            case events.TextDelta(text) | events.ThinkingDelta(text):
+                self.streamed += len(text)
+                self.retry_reason = ""
+            case events.TurnEnded():
+                self.sent += event.body.usage.input + event.body.usage.cache_write
+                self.received += event.body.usage.output
+                self.streamed, self.retry_reason = 0, ""
+            case events.Retrying(_, delay, failure):
+                self.streamed = 0
+                self.retry_at, self.retry_reason = event.at + delay, failure.message
+            case _:
+                pass
+
+    def tokens(self) -> str:
+        """Return `↑ 4.1k ↓ 380 tokens`; empty while nothing is known."""
+        received = self.received + self.streamed // _CHARACTERS
+        if not self.sent and not received:
+            return ""
+        return f"↑ {format_count(self.sent)} ↓ {format_count(received)} tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLook:
+    """How the line is drawn. `interrupt_key` is empty where no key interrupts the main agent."""
+
+    width: int = 80
+    frame: int = 0
+    motion: bool = True
+    interrupt_key: str = "esc"
+
+
+def working_line(board: Board, progress: WorkProgress, state: State, now: float, look: WorkLook) -> Text | None:
+    """Return the line, at most as wide as the terminal; None while the main agent does nothing."""
+    if state == "idle":
+        return None
+    main = board.cards.get(board.main_id or "", RunCard(""))
+    words = describe_work(board, main, progress, state, now)
+    notes = [format_wait(now - (progress.began or main.began or now)), progress.tokens()]
+    if state == "working" and look.interrupt_key:
+        notes.append(f"{look.interrupt_key} to interrupt")
+    elif state == "holding":
+        notes.append("you can go on")
+    notes = [note for note in notes if note]
+    # The tokens go first where there is no room, then the words are cut: how to interrupt stays.
+    if len(notes) > 2 and len(words) + len(" · ".join(notes)) + 5 > look.width:
+        del notes[1]
+    suffix = f" ({' · '.join(notes)})"
+    sign = FRAMES[look.frame % len(FRAMES)] if look.motion else STILL
+    shown = fit(words, max(look.width - len(suffix) - 2, 0))
+    return fit_line(Text.assemble((f"{sign} {shown}", STYLES["accent"]), (suffix, STYLES["dim"])), look.width)
+
+
+def describe_work(board: Board, main: RunCard, progress: WorkProgress, state: State, now: float) -> str:
+    """Return what goes on, in words for a person."""
+    at_work = [card for card in board.recent(now) if card.live and card.parent_id == main.id]
+    if state == "holding":
+        return _waiting_for([card for card in at_work if card.background])
+    asked = [card for card in (main, *at_work) if card.asks and (card is main or not card.background)]
+    if asked:
+        return f"Waiting for your answer: {one_line(next(iter(asked[0].asks.values())))}"
+    if progress.retry_reason:
+        return _retrying(progress, now)
+    delegating = [name for name in main.tools.values() if _DELEGATING & {name, *canonical(name)}]
+    if delegating and len(delegating) == len(main.tools):
+        return _waiting_for([card for card in at_work if not card.background] or at_work)
+    if main.tools:
+        words = describe(main.tools.values())
+        return words[0].upper() + words[1:]
+    if main.status == "queued":
+        return "Starting…"
+    if main.text.strip():
+        return "Writing…"
+    return "Thinking…"
+
+
+def _waiting_for(agents: list[RunCard]) -> str:
+    if not agents:
+        return "Waiting for agents"
+    return f"Waiting for {plural(len(agents), 'agent')}"
+
+
+def _retrying(progress: WorkProgress, now: float) -> str:
+    # `anthropic/sonnet answered 529: Overloaded` is in the conversation; here its end is enough.
+    whole = one_line(progress.retry_reason).rstrip(".")
+    reason = _ANSWERED.sub("", whole) or whole
+    seconds = round(progress.retry_at - now)
+    if seconds <= 0:
+        return f"Trying again: {reason}"
+    return f"Trying again in {seconds} s: {reason}"
+
+
+class WorkingLine(LinesPanel):
+    """The line on the screen, above the agents and the prompt."""
+
+    def __init__(self) -> None:
+        super().__init__(id="working")
+        self.progress = WorkProgress()
+
+    def paint(self, board: Board, state: State, now: float, look: WorkLook) -> None:
+        line = working_line(board, self.progress, state, now, look)
+        if line is None:
+            self.show([])
+        else:
+            self.show([line])
