@@ -177,6 +177,44 @@ def help_of(*words: str) -> str:
     return re.sub(r"[ \t]+$", "", out.getvalue(), flags=re.MULTILINE)
 
 
+def api() -> str:
+    from retinue.faces.server.openapi import parameter_help
+    from retinue.faces.server.table import ROUTES, NoParams, Stream
+
+    pages = [
+        "# HTTP API reference",
+        "Every route of `retinue serve`, from the table that also makes `/openapi.json`. [Serving](serve.md) says how "
+        "to use them. Every request needs `Authorization: Bearer TOKEN`. Beside what is listed, a request may be "
+        "refused with 400, 401, 403, 422 or 429, and one with a body with 408, 413 or 415. Refusals are RFC 9457 "
+        "problems with a stable `code` and a `remedy`.",
+    ]
+    for route in ROUTES:
+        lines = [f"## {route.method} {route.path}", route.help]
+        rows = []
+        if route.params is not NoParams:
+            for name, about in parameter_help(route.params).items():
+                place = "path" if f"{{{name}}}" in route.path else "query"
+                rows.append((f"`{name}`", place, about))
+        rows += [(f"`{name}`", "header", about) for name, about in route.headers.items()]
+        if route.body is not None:
+            for name in route.body.__struct_fields__:
+                rows.append((f"`{name}`", "body", ""))
+            about = " ".join((route.body.__doc__ or "").split())
+            lines.append(f"Body: {about}")
+        if rows:
+            lines.append(table(("name", "in", "meaning"), rows))
+        result = "Server-sent events."
+        if route.result is not Stream:
+            fields = ", ".join(f"`{name}`" for name in route.result.__struct_fields__)
+            about = " ".join((route.result.__doc__ or "").split())
+            result = f"{about} Fields: {fields}."
+        lines.append(f"{route.status}: {result}")
+        if route.errors:
+            lines.append(f"Errors: {', '.join(map(str, route.errors))}.")
+        pages += lines
+    return "\n\n".join(pages)
+
+
 MARKS = ("<!-- requests: made by `make docs` -->", "<!-- end of requests -->")
 
 
@@ -233,6 +271,7 @@ PAGES = {
     "lint": lint,
     "commands": commands,
     "seeds": seeds,
+    "api": api,
 }
 
 

@@ -50,7 +50,7 @@ def execute_list(args: argparse.Namespace) -> int:
     entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold(), each.path))
     if args.json:
         failed = [{"path": each.path, "reason": each.reason, "line": each.line} for each in catalog.failed]
-        write_json({"agents": [*map(_row_data, entries)], "failed": failed})
+        write_json({"agents": [*map(row_data, entries)], "failed": failed})
         return 0
     shown = [entry for entry in entries if args.all or entry.shadowed_by is None]
     _print_table(shown)
@@ -73,7 +73,7 @@ def _say_problems(catalog: Catalog, shown: Sequence[LoadedAgent], *, everything:
         say(f"{plural(warnings, 'warning')}: see retinue agents lint")
 
 
-def _row_data(entry: LoadedAgent) -> dict[str, object]:
+def row_data(entry: LoadedAgent) -> dict[str, object]:
     parsed = entry.parsed
     return {
         "name": entry.name,
@@ -154,7 +154,7 @@ def execute_show(args: argparse.Namespace) -> int:
     entry = catalog.find(args.name)
     replaced = shadows(catalog.entries, entry)
     if args.json:
-        write_json(_agent_data(entry, replaced))
+        write_json(agent_data(entry, replaced))
         return 0
     _print_agent(entry, replaced)
     for problem in entry.problems:
@@ -163,7 +163,7 @@ def execute_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _agent_data(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> dict[str, Any]:
+def agent_data(entry: LoadedAgent, replaced: Sequence[LoadedAgent]) -> dict[str, Any]:
     parsed = entry.parsed
     return {
         "name": entry.name,

@@ -148,6 +148,8 @@ COMMANDS: dict[str, Command | Group] = {
             "show": Command("one skill: its text as a model gets it, and its files", "skills:show"),
         },
     ),
+    "serve": Command("the HTTP API and the page: see every agent in a browser, and step in", "serve:serve"),
+    "open": Command("open the page of the server that is running, at a run", "serve:open"),
     "trust": Command("consent to hooks, servers and rights that this project brings", "trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),
     "activity": Command("searches, pages, documents, language servers: counts, errors, speed", "reports:activity"),

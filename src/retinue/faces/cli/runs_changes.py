@@ -59,7 +59,7 @@ def execute_effects(args: argparse.Namespace) -> int:
     folder, row = locate(args)
     with LogReader.open(folder) as reader:
         rows = with_descendants(reader, row) if args.tree else [row]
-        found = [(each, _effects(reader, folder, each)) for each in rows]
+        found = [(each, run_effects(reader, folder, each)) for each in rows]
     if args.json:
         write_values({"runs": [effects for _, effects in found]})
         return 0
@@ -68,7 +68,7 @@ def execute_effects(args: argparse.Namespace) -> int:
     return 0
 
 
-def _effects(reader: LogReader, folder: Path, row: RunRow) -> RunEffects:
+def run_effects(reader: LogReader, folder: Path, row: RunRow) -> RunEffects:
     meanwhile = _meanwhile(folder, row.id)
     return effects_of(reader.events(row.id), row.id, row.agent, live=row.state in LIVE, meanwhile=meanwhile)
 

@@ -1,0 +1,206 @@
+"""What is asked about one run or one project: its conversation, effects, changes, agents, models, cost, health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec.structs import replace
+
+from retinue.agents.precedence import shadows
+from retinue.capabilities.audit.changes import diff_of_runs
+from retinue.errors import UsageError
+from retinue.faces.cli.agents import agent_data, row_data
+from retinue.faces.cli.project import with_descendants
+from retinue.faces.cli.runs_changes import run_effects
+from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.views import (
+    AgentDetail,
+    AgentList,
+    AgentView,
+    CostList,
+    DiffList,
+    DoctorReport,
+    DoctorRow,
+    EffectList,
+    FailedFile,
+    ModelList,
+    ModelView,
+    OpenAIModel,
+    RunDetail,
+    ScheduleList,
+    ScheduleView,
+    SearchList,
+    Transcript,
+    run_view,
+)
+from retinue.log import activity
+from retinue.log.activity import By
+from retinue.log.overview import run_labels, search
+from retinue.log.query import LogReader
+from retinue.log.replay import describe_call
+from retinue.log.rows import RunRow
+from retinue.log.schedules import ScheduledJob, jobs
+from retinue.log.transcript import Lines
+from retinue.models.keys import environment as process_environment
+
+
+async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
+    """Return one run whole."""
+
+    def read(reader: LogReader) -> RunDetail:
+        past = reader.conversation(row.id)
+        first = past.created
+        asked = first.options.get("asked") if first is not None else None
+        unknown = past.unknown if row.state == "interrupted" else ()
+        return RunDetail(
+            run_view(row, run_labels(reader, [row.id]).get(row.id)),
+            first.task if first is not None else row.task,
+            reader.outcome(row.id),
+            reader.partial(row.id),
+            asked.get("by") if asked else None,
+            [describe_call(call) for call in unknown],
+        )
+
+    found: RunDetail = await feed.read(read)
+    return found
+
+
+async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) -> Transcript:
+    """Return the conversation from the event `after` on, of at most `limit` events."""
+
+    def read(reader: LogReader) -> Transcript:
+        events = reader.events(row.id, after, limit)
+        lines = Lines()
+        made: list[Any] = []
+        for event in events:
+            made += [orjson.loads(line) for line in lines.take(event)]
+        more = events[-1].seq if len(events) == limit else None
+        return Transcript(row.id, made, more)
+
+    found: Transcript = await feed.read(read)
+    return found
+
+
+async def list_effects(feed: Feed, row: RunRow, *, tree: bool) -> EffectList:
+    """Return what a run really did; with `tree` also those below it."""
+
+    def read(reader: LogReader) -> EffectList:
+        rows = with_descendants(reader, row) if tree else [row]
+        return EffectList([run_effects(reader, feed.folder, each) for each in rows])
+
+    found: EffectList = await feed.read(read)
+    return found
+
+
+async def list_changes(feed: Feed, row: RunRow, *, tree: bool) -> DiffList:
+    """Return the files that a run has changed, with secrets taken out."""
+
+    def read(reader: LogReader) -> DiffList:
+        rows = with_descendants(reader, row) if tree else [row]
+        outcome = reader.outcome(row.id)
+        found = diff_of_runs(feed.folder, [each.id for each in rows])
+        files = [replace(each, diff=feed.redact(each.diff)) for each in found]
+        return DiffList(row.id, outcome.branch if outcome is not None else None, files)
+
+    found: DiffList = await feed.read(read)
+    return found
+
+
+async def list_schedules(feed: Feed) -> ScheduleList:
+    """Return the schedules of the project."""
+    found: list[ScheduledJob] = await feed.read(jobs)
+    views = []
+    for job in found:
+        views.append(
+            ScheduleView(
+                id=job.id,
+                name=job.name,
+                agent=job.agent,
+                prompt=job.prompt,
+                schedule=job.text,
+                kind=job.kind,
+                zone=job.zone,
+                enabled=job.enabled,
+                next_at=job.next_at,
+                last_at=job.last_at,
+                last_run=job.last_run,
+                last_error=job.last_error,
+                runs=job.runs,
+                skipped=job.skipped,
+            )
+        )
+    return ScheduleList(views)
+
+
+async def add_up_cost(feed: Feed, by: By, since: float) -> CostList:
+    """Return what runs that were active after `since` have used."""
+    rows = await asyncio.to_thread(activity.spending, feed.folder, by, since)
+    return CostList(by, rows, activity.total(rows))
+
+
+async def search_log(feed: Feed, words: str, limit: int) -> SearchList:
+    """Return the newest events that hold `words`."""
+    if not words.strip():
+        raise UsageError("There is nothing to search for.", remedy="Say what, with `q`.")
+    return SearchList(await feed.read(search, words, limit=limit))
+
+
+async def list_agents(feed: Feed) -> AgentList:
+    """Return every agent visible from the project."""
+    catalog = (await feed.retinue()).agents
+    entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold()))
+    agents = [msgspec.convert(row_data(entry), AgentView) for entry in entries]
+    return AgentList(agents, [FailedFile(each.path, each.reason, each.line) for each in catalog.failed])
+
+
+async def describe_agent(feed: Feed, name: str) -> AgentDetail:
+    """Return one agent whole. Raise UnknownAgentError."""
+    catalog = (await feed.retinue()).agents
+    entry = catalog.find(name)
+    return msgspec.convert(agent_data(entry, shadows(catalog.entries, entry)), AgentDetail)
+
+
+async def list_models(feed: Feed) -> ModelList:
+    """Return the language models that runs may use, and the agents as OpenAI's clients list them."""
+    from retinue.models import inventory
+
+    retinue = await feed.retinue()
+    found = await inventory.list_models(retinue.supervisor.settings, process_environment())
+    chosen = found.active.info.full_name if found.active is not None else None
+    views = []
+    for info in found.models:
+        prices = info.prices
+        views.append(
+            ModelView(
+                id=info.full_name,
+                provider=info.provider,
+                name=info.name or info.id,
+                window=info.window,
+                max_output=min(info.max_output, info.window),
+                thinking=bool(info.thinking),
+                input_price=prices.input if prices is not None else None,
+                output_price=prices.output if prices is not None else None,
+                default=info.full_name == chosen,
+            )
+        )
+    now = int(time.time())
+    agents = [OpenAIModel("main", now, "retinue")]
+    agents += [OpenAIModel(entry.name, now, entry.source) for entry in retinue.agents.agents]
+    return ModelList(models=views, data=agents, problem=str(found.problem) if found.problem is not None else None)
+
+
+async def examine_installation(feed: Feed) -> DoctorReport:
+    """Return what `retinue doctor` finds."""
+    from retinue.faces.cli.doctor import Installation, examine
+
+    def work() -> DoctorReport:
+        rows = []
+        for found in examine(Installation(feed.cwd, process_environment())):
+            rows.append(DoctorRow(found.category, found.name, found.grade, found.detail, found.remedy))
+        return DoctorReport(all(row.status != "failure" for row in rows), rows)
+
+    return await asyncio.to_thread(work)

@@ -1,0 +1,148 @@
+"""The application: from a request to the handler of its route, and from what that returns to a response."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp
+
+from retinue.errors import RetinueError
+from retinue.faces.feed.projects import Projects
+from retinue.faces.server import handlers
+from retinue.faces.server.handlers import Call
+from retinue.faces.server.openapi import openapi_document
+from retinue.faces.server.problem import TYPE, RequestError, problem_of
+from retinue.faces.server.security import Access, Guard
+from retinue.faces.server.table import ROUTES, Route
+from retinue.log.encode import dump
+
+PUBLIC = frozenset({"/"})
+STATIC = "/static/"
+Endpoint = Callable[[Request], Awaitable[Any]]
+
+_PAGE = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Retinue</title></head>
+<body><h1>Retinue</h1><p>The API of this server is described at /openapi.json and in docs/serve.md.</p></body></html>
+"""
+
+
+def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGIApp:
+    """Return the application for these projects. Streams end when `closing` is set."""
+    routes = [StarletteRoute("/", _page, methods=["GET"])]
+    routes.append(StarletteRoute("/openapi.json", _guarded(_openapi), methods=["GET"]))
+    for route in ROUTES:
+        endpoint = _endpoint(route, projects, access, closing)
+        routes.append(StarletteRoute(route.path, _guarded(endpoint), methods=[route.method]))
+    handlers_of_errors = {404: _not_found, 405: _wrong_method}
+    app = Starlette(routes=routes, exception_handlers=handlers_of_errors)
+    # An address with a slash too many is not found: a redirect would lose the method.
+    app.router.redirect_slashes = False
+    return Guard(app, access, PUBLIC, STATIC)
+
+
+def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio.Event) -> Endpoint:
+    handle = getattr(handlers, route.handler)
+    decoder = msgspec.json.Decoder(route.body) if route.body is not None else None
+
+    async def answer(request: Request) -> Any:
+        params = read_params(route, request)
+        body = None
+        if decoder is not None:
+            body = read_body(await request.body(), decoder)
+        call = Call(projects, params, body, _headers(request), closing)
+        found = await handle(call)
+        if not isinstance(found, msgspec.Struct):
+            return found
+        response = Response(dump(found), route.status, media_type="application/json")
+        if route.handler == "open_session":
+            response.headers["set-cookie"] = access.set_cookie
+        return response
+
+    return answer
+
+
+def _guarded(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint that answers with a problem, whatever is raised."""
+
+    async def answer(request: Request) -> Any:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except (RequestError, RetinueError) as error:
+            return problem_response(error)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the server, and its text is for us alone
+            traceback.print_exception(error, file=sys.stderr)
+            return problem_response(error)
+
+    return answer
+
+
+def problem_response(error: Exception) -> Response:
+    """Return the response for anything that was raised."""
+    found = problem_of(error)
+    headers = dict(error.headers) if isinstance(error, RequestError) else None
+    return Response(dump(found), found.status, headers, media_type=TYPE)
+
+
+def read_params(route: Route, request: Request) -> Any:
+    """Return path and query as the parameters of the route. Raise RequestError."""
+    given: dict[str, Any] = {}
+    try:
+        pairs = parse_qsl(request.scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise RequestError(400, "INVALID", "The query is not UTF-8.") from None
+    for name, value in pairs:
+        if name in given:
+            raise RequestError(422, "INVALID", f"The parameter {name!r} is given twice.")
+        given[name] = value
+    for name, value in request.path_params.items():
+        if name in given:
+            raise RequestError(422, "INVALID", f"{name!r} stands in the path, not in the query.")
+        given[name] = value
+    try:
+        return msgspec.convert(given, route.params, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(422, "INVALID", f"{error}.", "See /openapi.json.") from None
+
+
+def read_body(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Return a body as its route wants it. Raise RequestError."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise RequestError(422, "INVALID", f"{error}.", "See /openapi.json.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(400, "INVALID", f"The body is not JSON ({error}).") from None
+
+
+def _headers(request: Request) -> Mapping[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+
+
+async def _openapi(request: Request) -> Response:
+    return Response(dump(openapi_document()), media_type="application/json")
+
+
+async def _page(request: Request) -> Response:
+    return Response(_PAGE, media_type="text/html")
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return problem_response(RequestError(404, "NOT_FOUND", "There is nothing at this address.", "See /openapi.json."))
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    allowed = getattr(error, "headers", None) or {}
+    refused = RequestError(405, "METHOD", f"{request.method} is not for this address.", "See /openapi.json.", allowed)
+    return problem_response(refused)

@@ -1,0 +1,197 @@
+"""What the routes of the table do: each takes a request and returns the document of its route."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.faces.feed import details, views
+from retinue.faces.feed.feed import Feed, SpawnOrder
+from retinue.faces.feed.projects import Projects
+from retinue.faces.server import table
+from retinue.faces.server.problem import RequestError
+from retinue.faces.server.sse import EventStream
+from retinue.log.overview import run_labels
+from retinue.log.rows import RunRow
+
+BY = "web"
+"""Who asks, unless the client says so with the header X-Retinue-By."""
+_LONGEST_KEY = 200
+
+
+class Call(Struct, frozen=True):
+    """One request that may be answered. `headers` have lower-case names."""
+
+    projects: Projects
+    params: Any
+    body: Any
+    headers: Mapping[str, str]
+    closing: Any
+    """An event that is set when the server ends: streams end then."""
+
+    @property
+    def by(self) -> str:
+        said = self.headers.get("x-retinue-by", "")
+        if said.isascii() and said.isprintable() and 0 < len(said) <= 40:
+            return said
+        return BY
+
+
+async def open_session(call: Call) -> table.Session:
+    feed = call.projects.current
+    return table.Session(str(feed.cwd), feed.folder.name)
+
+
+async def get_projects(call: Call) -> views.ProjectList:
+    return views.ProjectList(await call.projects.views())
+
+
+async def get_agents(call: Call) -> views.AgentList:
+    return await details.list_agents(await call.projects.feed(call.params.project))
+
+
+async def get_agent(call: Call) -> views.AgentDetail:
+    return await details.describe_agent(await call.projects.feed(call.params.project), call.params.name)
+
+
+async def get_models(call: Call) -> views.ModelList:
+    return await details.list_models(await call.projects.feed(call.params.project))
+
+
+async def get_runs(call: Call) -> views.RunList:
+    wanted: table.RunFilter = call.params
+    feed = await call.projects.feed(wanted.project)
+    filters: dict[str, Any] = {"agent": wanted.agent, "depth": wanted.depth}
+    for name, given in (("parent_id", wanted.parent), ("root_id", wanted.root), ("before", wanted.before)):
+        if given is not None:
+            # A run that is not there is an error, not an empty list.
+            filters[name] = (await feed.find(given)).id
+    if wanted.state is not None:
+        filters["states"] = {wanted.state}
+    found = await feed.snapshot(limit=wanted.limit, **filters)
+    runs = [views.run_view(row, found.labels.get(row.id)) for row in found.runs]
+    more = runs[-1].id if len(runs) == wanted.limit else None
+    return views.RunList(found.cursor, runs, more)
+
+
+async def post_run(call: Call) -> views.RunView:
+    body: table.SpawnBody = call.body
+    key = call.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+        raise RequestError(422, "INVALID", f"An Idempotency-Key has 1 to {_LONGEST_KEY} characters.")
+    feed = await call.projects.feed(body.project)
+    order = SpawnOrder(
+        task=body.task,
+        agent=body.agent,
+        model=body.model,
+        budget=body.budget,  # type: ignore[arg-type]  # checked where it is read
+        isolation=body.isolation,
+        schema=body.schema,
+        name=body.name,
+    )
+    row, _ = await feed.spawn(order, by=call.by, key=key)
+    return await _view(feed, row)
+
+
+async def _view(feed: Feed, row: RunRow) -> views.RunView:
+    labels = await feed.read(run_labels, [row.id])
+    return views.run_view(row, labels.get(row.id))
+
+
+async def get_run(call: Call) -> views.RunDetail:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await details.describe_run(feed, row)
+
+
+async def get_tree(call: Call) -> views.RunTree:
+    feed, row = await call.projects.of_run(call.params.id)
+    found = await feed.tree(row.id)
+    return views.RunTree(found.cursor, [views.run_view(each, found.labels.get(each.id)) for each in found.runs])
+
+
+async def get_transcript(call: Call) -> views.Transcript:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await details.read_transcript(feed, row, after=call.params.after, limit=call.params.limit)
+
+
+async def get_effects(call: Call) -> views.EffectList:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await details.list_effects(feed, row, tree=call.params.tree)
+
+
+async def get_diff(call: Call) -> views.DiffList:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await details.list_changes(feed, row, tree=call.params.tree)
+
+
+async def post_steer(call: Call) -> views.CommandView:
+    feed, row = await call.projects.of_run(call.params.id)
+    said = await feed.say(row.id, call.body.message, by=call.by)
+    return views.CommandView(said.run_id, said.text)
+
+
+async def post_stop(call: Call) -> views.CommandView:
+    feed, row = await call.projects.of_run(call.params.id)
+    said = await feed.stop(row.id, by=call.by, tree=call.body.tree)
+    return views.CommandView(said.run_id, said.text)
+
+
+async def post_resume(call: Call) -> views.RunView:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await _view(feed, await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model))
+
+
+async def post_background(call: Call) -> views.CommandView:
+    feed, row = await call.projects.of_run(call.params.id)
+    said = await feed.to_background(row.id, by=call.by)
+    return views.CommandView(said.run_id, said.text)
+
+
+async def get_inbox(call: Call) -> views.InboxList:
+    feed = await call.projects.feed(call.params.project)
+    found = await feed.inbox(everything=call.params.all, limit=call.params.limit)
+    return views.InboxList([views.inbox_view(each) for each in found])
+
+
+async def post_answer(call: Call) -> views.InboxView:
+    feed, item = await call.projects.of_item(call.params.id)
+    return views.inbox_view(await feed.answer(item.id, call.body.answer, call.body.message, by=call.by))
+
+
+async def get_schedules(call: Call) -> views.ScheduleList:
+    return await details.list_schedules(await call.projects.feed(call.params.project))
+
+
+async def get_cost(call: Call) -> views.CostList:
+    return await details.add_up_cost(await call.projects.feed(call.params.project), call.params.by, call.params.since)
+
+
+async def get_search(call: Call) -> views.SearchList:
+    return await details.search_log(await call.projects.feed(call.params.project), call.params.q, call.params.limit)
+
+
+async def get_doctor(call: Call) -> views.DoctorReport:
+    return await details.examine_installation(await call.projects.feed(call.params.project))
+
+
+async def get_events(call: Call) -> EventStream:
+    feed = await call.projects.feed(call.params.project)
+    return EventStream(feed.events(after=_last_event(call, call.params.after)), call.closing)
+
+
+async def get_run_events(call: Call) -> EventStream:
+    feed, row = await call.projects.of_run(call.params.id)
+    after = _last_event(call, call.params.after)
+    return EventStream(feed.events(after=after, run_id=row.id, tree=call.params.tree), call.closing)
+
+
+def _last_event(call: Call, after: int | None) -> int | None:
+    """Return the number from which a client goes on: what it says when it comes back goes before the address."""
+    said = call.headers.get("last-event-id")
+    if said is None:
+        return after
+    if not (said.isascii() and said.isdigit() and len(said) < 17):
+        raise RequestError(422, "INVALID", "Last-Event-ID is no number of an event.")
+    return int(said)

@@ -1,0 +1,99 @@
+"""Errors as RFC 9457 problems, with our stable code and what to do next."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from retinue.errors import (
+    AnsweredError,
+    ConfigurationError,
+    LaunchError,
+    MissingExtraError,
+    RetinueError,
+    SpawnDeniedError,
+    StateError,
+    UnknownAgentError,
+    UnknownItemError,
+    UnknownJobError,
+    UnknownRunError,
+    UsageError,
+)
+from retinue.faces.feed.feed import ConflictError
+from retinue.faces.feed.projects import UnknownProjectError
+
+TYPE = "application/problem+json"
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """Why a request was refused (RFC 9457). `code` is stable; `remedy` says what to do next."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    remedy: str = ""
+
+
+class RequestError(Exception):
+    """A request that is refused before anyone looks at what it asks for."""
+
+    def __init__(self, status: int, code: str, detail: str, remedy: str = "", headers: dict[str, str] | None = None):
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.remedy = remedy
+        self.headers = headers or {}
+
+
+# The first class that fits counts.
+_STATUS: tuple[tuple[type[RetinueError], int], ...] = (
+    (UnknownAgentError, 404),
+    (UnknownRunError, 404),
+    (UnknownItemError, 404),
+    (UnknownJobError, 404),
+    (UnknownProjectError, 404),
+    (ConflictError, 409),
+    (UsageError, 422),
+    (AnsweredError, 409),
+    (SpawnDeniedError, 403),
+    (LaunchError, 409),
+    (MissingExtraError, 422),
+    (ConfigurationError, 422),
+    (StateError, 409),
+)
+TITLES = {
+    400: "The request cannot be read",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not this method",
+    408: "The request took too long",
+    409: "It does not fit how things stand",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Something in the request is wrong",
+    429: "Too many attempts",
+    500: "Retinue failed",
+}
+
+
+def problem(status: int, code: str, detail: str, remedy: str = "") -> Problem:
+    """Return the document for one refusal."""
+    title = TITLES.get(status, "Refused")
+    return Problem(
+        type=f"urn:retinue:error:{code}", title=title, status=status, detail=detail, code=code, remedy=remedy
+    )
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the document for anything that was raised. A defect of ours says no more than that it is one."""
+    if isinstance(error, RequestError):
+        return problem(error.status, error.code, error.detail, error.remedy)
+    if isinstance(error, RetinueError):
+        for kind, status in _STATUS:
+            if isinstance(error, kind):
+                return problem(status, error.code, error.message, error.remedy)
+        return problem(409, error.code, error.message, error.remedy)
+    return problem(500, "INTERNAL", "Retinue failed.", "The output of `retinue serve` says more.")

@@ -1,0 +1,243 @@
+"""The server as a process: its socket, its token, the file that tells other programs where it is, and its end.
+
+The file `serve.json` in the state folder of the project has the address and the token, readable by its owner only.
+It is removed at a clean end. After a crash it is still there: the next server takes over its token, so that pages and
+programs that were connected come back by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import uvicorn
+from msgspec import Struct
+
+from retinue.core.process import start_of
+from retinue.errors import StateError, UsageError
+from retinue.faces.feed.projects import Projects
+from retinue.faces.server.app import make_app
+from retinue.faces.server.security import Access
+from retinue.settings.places import private_folder, state_folder
+
+FILE = "serve.json"
+_BACKLOG = 256
+_ENDING_SECONDS = 5
+
+
+class ServerInfo(Struct, frozen=True):
+    """Where a server is. `url` signs the page in; `started` tells its process from a later one of that number."""
+
+    url: str
+    port: int
+    token: str
+    pid: int
+    started: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.started) and start_of(self.pid) == self.started
+
+
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """How to serve. `names` are further hosts under which the server may be called."""
+
+    cwd: Path
+    host: str = "127.0.0.1"
+    port: int = 4747
+    insecure: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def tls(self) -> bool:
+        return self.certificate is not None
+
+
+def running_server(cwd: Path) -> ServerInfo | None:
+    """Return the server of the project in `cwd`, if one is running."""
+    found = _read(state_folder(cwd) / FILE)
+    return found if found is not None and found.alive else None
+
+
+async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]) -> int:
+    """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered. Return the number of runs that
+    were started here and stopped at the end. Raise UsageError or StateError."""
+    check_host(options)
+    file = state_folder(options.cwd) / FILE
+    before = _read(file)
+    if before is not None and before.alive:
+        raise StateError(
+            f"A server of this project is running already: process {before.pid}, port {before.port}.",
+            remedy="Open it with: retinue open",
+        )
+    listener = _listen_again(options, before) or _listen(options)
+    port: int = listener.getsockname()[1]
+    token = before.token if before is not None else secrets.token_urlsafe(32)
+    access = Access(token, _hosts(options, port), port, tls=options.tls)
+    projects = Projects(options.cwd)
+    closing = asyncio.Event()
+    server = _server(options, make_app(projects, access, closing))
+    info = ServerInfo(_url(options, port, token), port, token, os.getpid(), start_of(os.getpid()) or "")
+    _write(file, info)
+    stopped = 0
+    try:
+        with _on_signals(lambda: _end(server, closing)):
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            # uvicorn says that it has started by a flag alone.
+            while not server.started and not serving.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            if server.started:
+                ready(info)
+            await serving
+            stopped = await projects.close()
+    finally:
+        file.unlink(missing_ok=True)
+    return stopped
+
+
+def check_host(options: ServerOptions) -> None:
+    """Raise UsageError for an address that others can reach without TLS, unless the user insists."""
+    if (options.certificate is None) != (options.key is None):
+        raise UsageError("TLS needs a certificate and its key.", remedy="Give both --certificate and --key.")
+    if is_loopback(options.host) or options.tls or options.insecure:
+        return
+    raise UsageError(
+        f"{options.host} can be reached from other machines, and the connection would not be encrypted.",
+        remedy="Leave --host out, give --certificate and --key, or insist with --insecure.",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hosts(options: ServerOptions, port: int) -> frozenset[str]:
+    names = {"127.0.0.1", "localhost", "[::1]", *options.names}
+    if options.host not in ("0.0.0.0", "::"):  # noqa: S104 - no address that anyone calls
+        names.add(_bracketed(options.host))
+    hosts = {f"{name.lower()}:{port}" for name in names}
+    if port == (443 if options.tls else 80):
+        hosts |= {name.lower() for name in names}
+    return frozenset(hosts)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _url(options: ServerOptions, port: int, token: str) -> str:
+    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else _bracketed(options.host)  # noqa: S104
+    scheme = "https" if options.tls else "http"
+    # A fragment is never sent: the token reaches neither logs nor other sites.
+    return f"{scheme}://{host}:{port}/#token={token}"
+
+
+def _listen(options: ServerOptions) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = found
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise StateError(
+            f"Port {options.port} of {options.host} cannot be used ({error.strerror or error}).",
+            remedy="Choose another with --port; --port 0 takes any that is free.",
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _listen_again(options: ServerOptions, before: ServerInfo | None) -> socket.socket | None:
+    """Return the port of a server that crashed, where any port will do: its pages look for it there."""
+    if options.port or before is None:
+        return None
+    try:
+        return _listen(msgspec.structs.replace(options, port=before.port))
+    except StateError:
+        return None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: ours end the streams first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+def _server(options: ServerOptions, app: object) -> _Server:
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        loop="asyncio",
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_ENDING_SECONDS,
+        ssl_certfile=str(options.certificate) if options.certificate is not None else None,
+        ssl_keyfile=str(options.key) if options.key is not None else None,
+    )
+    return _Server(config)
+
+
+def _end(server: uvicorn.Server, closing: asyncio.Event) -> None:
+    closing.set()
+    # The second signal does not wait for requests that are being answered.
+    server.force_exit = server.should_exit
+    server.should_exit = True
+
+
+@contextlib.contextmanager
+def _on_signals(end: Callable[[], None]):  # type: ignore[no-untyped-def]
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, end)
+    except NotImplementedError:
+        # Windows: KeyboardInterrupt ends the program instead.
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _read(file: Path) -> ServerInfo | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=ServerInfo)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write(file: Path, info: ServerInfo) -> None:
+    private_folder(file.parent)
+    draft = file.with_name(f"{FILE}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(msgspec.json.encode(info))
+    draft.replace(file)

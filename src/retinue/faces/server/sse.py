@@ -1,0 +1,115 @@
+"""The event stream as server-sent events.
+
+A durable event has its number as `id`, so a browser that reconnects says by itself where it was. Deltas and notices
+have none. A comment every 15 seconds shows both sides that the connection lives. What is ready is sent together, and
+a client that takes nothing for 30 seconds is dropped: its run goes on, and it may come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from starlette.types import Receive, Scope, Send
+
+from retinue.errors import RetinueError
+from retinue.faces.feed.stream import BehindError, Frame
+from retinue.log.encode import dump
+
+PING_SECONDS = 15.0
+STALLED_SECONDS = 30.0
+RETRY_MS = 1000
+HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),
+)
+_PING = b": ping\n\n"
+
+
+def encode_frames(frames: Sequence[Frame]) -> bytes:
+    """Return events as they go over the wire."""
+    parts = []
+    for frame in frames:
+        if frame.number is not None:
+            parts.append(b"id: %d\n" % frame.number)
+        parts.append(b"data: %b\n\n" % frame.data)
+    return b"".join(parts)
+
+
+class ByteStream:
+    """An ASGI response that sends what `chunks` yields until it ends, the client leaves, or the server closes."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], closing: asyncio.Event) -> None:
+        self._chunks = chunks
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        sender = asyncio.create_task(self._send_all(send), name="stream to a client")
+        watchers = {asyncio.create_task(_left(receive)), asyncio.create_task(self._closing.wait())}
+        try:
+            await asyncio.wait({sender, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sender, *watchers):
+                task.cancel()
+            await asyncio.wait({sender, *watchers})
+            if not sender.cancelled():
+                # A client that was too slow or went away: nothing is wrong with the server.
+                sender.exception()
+        with contextlib.suppress(OSError, RuntimeError):
+            async with asyncio.timeout(1.0):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_all(self, send: Send) -> None:
+        try:
+            async for chunk in self._chunks:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            close = getattr(self._chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+
+class EventStream(ByteStream):
+    """The response of a stream route."""
+
+    def __init__(self, events: AsyncIterator[list[Frame]], closing: asyncio.Event) -> None:
+        super().__init__(with_pings(events), closing)
+
+
+async def with_pings(events: AsyncIterator[list[Frame]]) -> AsyncIterator[bytes]:
+    """Yield events as bytes, and a comment whenever nothing happened for a while."""
+    yield b"retry: %d\n\n" % RETRY_MS
+    waiting: asyncio.Future[list[Frame]] = asyncio.ensure_future(anext(events))
+    try:
+        while True:
+            done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
+            if not done:
+                yield _PING
+                continue
+            try:
+                frames = waiting.result()
+            except StopAsyncIteration:
+                return
+            except BehindError:
+                # Without the end of the response the client would wait: it comes back by itself.
+                yield b": too slow, come back with Last-Event-ID\n\n"
+                return
+            except RetinueError as error:
+                yield b"event: problem\ndata: %b\n\n" % dump({"code": error.code, "detail": str(error)})
+                return
+            yield encode_frames(frames)
+            waiting = asyncio.ensure_future(anext(events))
+    finally:
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
