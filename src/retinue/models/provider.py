@@ -20,6 +20,7 @@ from retinue.models.protocol import ModelInfo
 from retinue.settings.field import DEFAULT, Origin
 
 if TYPE_CHECKING:
+    from retinue.models.key_store import StoredKey
     from retinue.models.keys import KeyHelper
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -83,13 +84,19 @@ class ProviderMaker:
     """One provider from its preset, its entry in settings and the environment."""
 
     def __init__(
-        self, name: str, preset: Preset, entry: Mapping[str, Any], origin: Origin, environment: Mapping[str, str]
+        self,
+        name: str,
+        preset: Preset,
+        entry: Mapping[str, Any],
+        origin: Origin,
+        environment: Mapping[str, str],
+        stored: StoredKey | None = None,
     ) -> None:
         self.name, self.preset, self.entry, self.origin = name, preset, entry, origin
         self.api: Api = entry.get("api", preset.api)
         self.notes: list[str] = []
         self._ignored_helper = ""
-        self.given = environment
+        self.given, self.stored = environment, stored
         self.base_url, self.trusted = self._address()
         self.environment: Mapping[str, str] = environment if self.trusted else {}
 
@@ -97,6 +104,8 @@ class ProviderMaker:
         """Return the provider, without the models that its entry lists."""
         helper = self._helper()
         key, source = self._key() if helper is None else ("", helper.name)
+        if not source and self._may_have_stored():
+            key, source, helper = self._stored_key()
         custom = bool(self.base_url) and host_of(self.base_url) != host_of(self.preset.url)
         headers = self._headers()
         query = {**self._api_version(), **self.entry.get("query", {})}
@@ -203,6 +212,20 @@ class ProviderMaker:
             if not self.trusted and self.given.get(name):
                 self.notes.append(self._withheld(name))
         return "", ""
+
+    def _may_have_stored(self) -> bool:
+        """Return whether a stored key was given for this address."""
+        own = origin_of(self.base_url)
+        return self.stored is not None and own is not None and own == origin_of(self.stored.origin)
+
+    def _stored_key(self) -> tuple[str, str, KeyHelper | None]:
+        assert self.stored is not None
+        if self.stored.key:
+            return self.stored.key, f"the stored key of '{self.name}'", None
+        from retinue.models.keys import KeyHelper
+
+        helper = KeyHelper(keyring=self.stored.keyring)
+        return "", helper.name, helper
 
     def _key_variable(self, source: str) -> str | None:
         if source and self.environment.get(source):

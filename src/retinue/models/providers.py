@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from retinue.models.key_store import StoredKey, stored_keys
 from retinue.models.known import (
     FREE,
     UNKNOWN_WINDOW_ELSEWHERE,
@@ -53,6 +54,11 @@ class Providers:
         for name, entry in self.settings.providers.items():
             found[name.strip().lower()] = (name, entry)
         return found
+
+    @cached_property
+    def stored(self) -> Mapping[str, StoredKey]:
+        """The keys that `retinue models add` has stored."""
+        return stored_keys(self.environment)
 
     def configured(self) -> Iterator[Provider]:
         """Yield the usable ones that the user set up: built-in with a key, those of settings, well-known ones
@@ -154,7 +160,9 @@ class Providers:
         if preset is None:
             return None
         origin = self.settings.origin(f"providers.{written}") if name in self.described else DEFAULT
-        made = ProviderMaker(name, preset, entry, origin, self.environment).make()
+        # OpenAI has two ids for one key.
+        stored = self.stored.get(name) or self.stored.get(name.removesuffix("-responses"))
+        made = ProviderMaker(name, preset, entry, origin, self.environment, stored).make()
         listed = []
         for item in entry.get("models", ()):
             info = self._read_listed(made, item)

@@ -128,7 +128,7 @@ class _Chooser:
             found = await self.find(name)
             if found is not None:
                 self.later = names[place + 1 :]
-                selection = _make_selection(found, "file", f'the agent\'s file asks for "{name}"')
+                selection = make_selection(found, "file", f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
                     selection = selection._replace(notes=(before, *selection.notes))
@@ -151,7 +151,7 @@ class _Chooser:
     async def from_call(self, query: str | None) -> ModelSelection | None:
         if query is None or query in INHERITING:
             return None
-        return _make_selection(await self.require(query), "call", f'"{query}" was asked for')
+        return make_selection(await self.require(query), "call", f'"{query}" was asked for')
 
     def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
@@ -159,21 +159,21 @@ class _Chooser:
         found = self.resolver.find(parent.full_name)
         if found is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        inherited = _make_selection(found, "parent", "inherited from the run it is started from")
+        inherited = make_selection(found, "parent", "inherited from the run it is started from")
         return inherited._replace(notes=(), warnings=())
 
     async def from_environment(self) -> ModelSelection | None:
         name = self.environment.get(VARIABLE, "").strip()
         if not name or name in INHERITING:
             return None
-        return _make_selection(await self.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
+        return make_selection(await self.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
 
     async def from_settings(self) -> ModelSelection | None:
         name = self.settings.model
         if not name or name in INHERITING:
             return None
         where = str(self.settings.origin("model"))
-        return _make_selection(
+        return make_selection(
             await self.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
         )
 
@@ -183,8 +183,10 @@ class _Chooser:
                 continue
             info = await default_of(self.providers, provider, self.transport)
             if info is not None:
-                why = f"no model is named, and {provider.key_source} is set"
-                return _make_selection(ResolvedName(info, provider), "key", why)
+                said = f"{provider.key_source} is set"
+                if provider.key_source != provider.key_variable:
+                    said = f"there is {provider.key_source}"
+                return make_selection(ResolvedName(info, provider), "key", f"no model is named, and {said}")
         return None
 
     def _not_first_choice(self, provider: Provider) -> bool:
@@ -201,7 +203,7 @@ class _Chooser:
                 continue
             info = provider.listed[0] if provider.listed else self.providers.info(provider, first_that_talks(served))
             why = f"no model is named, and the server '{provider.id}' answers at {display_url(provider.base_url)}"
-            return _make_selection(ResolvedName(info, provider), "server", why)
+            return make_selection(ResolvedName(info, provider), "server", why)
         return None
 
     def from_gguf(self) -> ModelSelection | None:
@@ -212,7 +214,7 @@ class _Chooser:
         if not path.is_file():
             self.warnings.append(f"the local model {path} is not there")
             return None
-        return _make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
+        return make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
     async def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
@@ -246,7 +248,7 @@ class _Chooser:
                 reason = self.resolver.problem(name)
                 notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))
             elif found.info.full_name not in taken:
-                other = _make_selection(found, "settings", f"{selection.info.full_name} cannot answer")
+                other = make_selection(found, "settings", f"{selection.info.full_name} cannot answer")
                 if self.settings.scope_models and self._check_scope(other, None):
                     notes.append(f"the fallback {found.info.full_name} is not among the enabled models")
                 elif found.info.prices is None and selection.info.prices is not None:
@@ -284,7 +286,7 @@ def default_model(provider: str) -> str | None:
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 
 
-def _make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelection:
+def make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelection:
     return ModelSelection(
         info=found.info,
         provider=found.provider,

@@ -247,8 +247,9 @@ class Project:
     @cached_property
     def redactor(self) -> Redactor:
         from retinue.guard.redact import Redactor
+        from retinue.models.key_store import secret_variables
 
-        return Redactor(self.environment)
+        return Redactor({**self.environment, **secret_variables(self.environment)})
 
     @cached_property
     def inbox_service(self) -> InboxService:

@@ -291,7 +291,7 @@ def models(installation: Installation) -> Iterator[Row]:
         return
     # A person who did not choose the planner should know that no language model answers.
     if chosen.info.provider == "offline":
-        remedy = "Set a key, such as ANTHROPIC_API_KEY, or describe a server under `providers` in the settings."
+        remedy = "Set one up: retinue models add. Or set a key, such as ANTHROPIC_API_KEY."
         yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy
         return
     try:

@@ -156,10 +156,14 @@ COMMANDS: dict[str, Command | Group] = {
     "logs": Command("warnings and errors of runs, newest last", "reports:logs"),
     "doctor": Command("what this host can enforce, what is missing, and what to do", "doctor"),
     "models": Group(
-        "which models there are, and which one would be used",
+        "set up models, see which there are, and which one would be used",
         {
             "list": Command("every model that could be used here", "models:list"),
             "resolve": Command("which model a name means, and why", "models:resolve"),
+            "add": Command("set up a provider: check its key or address, and keep it", "models_setup:add"),
+            "remove": Command("forget the key and the address of a provider", "models_setup:remove"),
+            "test": Command("ask a model for one word: does it answer?", "models_setup:test"),
+            "default": Command("choose the model of runs that name none", "models_setup:default"),
         },
     ),
 }

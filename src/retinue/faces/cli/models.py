@@ -128,6 +128,8 @@ def execute_list(args: argparse.Namespace) -> int:
     Shown are the models of every provider that has a key or an address; a server of your own is
     asked for what it serves. Any other model of a configured provider can be named as provider/id.
     """
+    from retinue.models.setup import FIRST_STEPS
+
     loaded = settings_in_effect(folder(args.cwd), process_environment())
     found = asyncio.run(list_models(loaded.settings, process_environment()))
     models, active, problem = list(found.models), found.active, found.problem
@@ -149,6 +151,8 @@ def execute_list(args: argparse.Namespace) -> int:
     else:
         own = ", `models` of your settings over them" if loaded.settings.models else ""
         print(f"Prices (USD per million tokens) and windows as of {table_date()}, from {table_source()}{own}.")
+    if all(info.provider == "offline" for info in found.models):
+        print(FIRST_STEPS, end="")
     if active is not None:
         print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")
     if problem is not None:

@@ -34,7 +34,10 @@ _WHAT = (
     "This comes from Retinue's offline search planner, not from a language model: it looks for words and ranks "
     "where they occur, and understands nothing."
 )
-_REMEDY = "`retinue models list` shows how to use a real model: set a provider's key, name a server, or a GGUF file."
+_REMEDY = (
+    "`retinue models add` sets up a real model: a provider's key, a server or a GGUF file; `retinue models list` shows "
+    "every way."
+)
 _CANNOT: dict[Wish, str] = {
     "act": "I cannot do this: I am Retinue's offline search planner, not a language model. I only search and read; "
     "I write no code, change no files and run nothing.",
@@ -314,9 +317,9 @@ def _final(request: ModelRequest, situation: Situation, findings: Findings, tool
 
 _NO_TOOLS = (
     "I am Retinue's offline search planner, not a language model. I work only through tools that search and read "
-    "files, and this run has none of them. `retinue models list` shows how to use a real model."
+    "files, and this run has none of them. `retinue models add` sets up a real model."
 )
 _NO_SCHEMA = (
     "A structured result is asked for that a search cannot fill honestly, so nothing is submitted. "
-    "A language model could: see `retinue models list`."
+    "A language model could: `retinue models add` sets one up."
 )

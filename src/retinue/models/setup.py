@@ -1,0 +1,254 @@
+"""The way to a model of one's own: which ways there are, check a key or an address, keep it, try a model.
+
+`retinue models add` and the app's welcome ask the same questions by this. A provider is tried with one small request
+before anything is kept; what is refused is not kept. Keys go to the keyring or a private file (`key_store.py`),
+addresses and the default model to the user's own settings; nothing is ever written into a project.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retinue.core.messages import Text, UserMessage
+from retinue.core.outcome import Failure
+from retinue.errors import ConfigurationError, RetinueError, UsageError
+from retinue.http.address import display_url, normal_url
+from retinue.http.transport import Transport
+from retinue.models.build import build_model
+from retinue.models.inventory import default_of
+from retinue.models.key_store import store_key
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Preset
+from retinue.models.protocol import Finished, ModelRequest
+from retinue.models.provider import Provider, ProviderMaker
+from retinue.models.providers import Providers
+from retinue.models.resolve import ResolvedName
+from retinue.models.select import ModelSelection, make_selection
+from retinue.settings.field import Origin
+from retinue.settings.foreign import read_object
+from retinue.settings.load import FILE
+from retinue.settings.places import retinue_home
+from retinue.settings.table import Settings
+from retinue.settings.write import save_settings
+
+FIRST_STEPS = """\
+There is no language model yet. Any one of these is enough:
+  retinue models add                      choose a provider and enter its key: it is checked and kept for you
+  export ANTHROPIC_API_KEY=…              or OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY, GROQ_API_KEY, …
+  retinue models add openrouter           one key for the models of all makers
+  ollama serve                            Ollama, LM Studio, vLLM and llama.cpp on this machine are found by themselves
+  retinue models add NAME --url ADDRESS   any server that speaks OpenAI's API, with or without a key
+  retinue models add FILE.gguf            weights on this machine (pip install 'retinue[local]')
+Then: retinue models test · retinue models default NAME · retinue -p "Say hello"
+"""
+
+KEY_PAGES = {
+    "anthropic": "console.anthropic.com/settings/keys",
+    "openai": "platform.openai.com/api-keys",
+    "gemini": "aistudio.google.com/apikey",
+    "openrouter": "openrouter.ai/keys",
+    "groq": "console.groq.com/keys",
+    "mistral": "console.mistral.ai/api-keys",
+    "deepseek": "platform.deepseek.com/api_keys",
+    "xai": "console.x.ai",
+    "together": "api.together.ai/settings/api-keys",
+    "fireworks": "app.fireworks.ai/settings/users/api-keys",
+    "moonshot": "platform.moonshot.ai/console/api-keys",
+    "zai": "z.ai/manage-apikey/apikey-list",
+    "qwen": "bailian.console.alibabacloud.com",
+    "minimax": "platform.minimax.io",
+    "cerebras": "cloud.cerebras.ai",
+}
+"""Where the makers give out keys, in the order in which they are offered."""
+PROMPT = "Reply with the single word: ok"
+MOST_TOKENS = 200
+"""Some models think before they say a word."""
+
+
+class CheckError(ConfigurationError):
+    """A provider or a model did not answer as it should."""
+
+    code = "MODEL_CHECK"
+
+
+class ModelTest(NamedTuple):
+    """What one small request came to. `failure` is None when the model answered."""
+
+    model: str
+    text: str
+    seconds: float
+    failure: Failure | None = None
+
+
+class AddedProvider(NamedTuple):
+    """`where` says where the key is kept, empty without one; `test` is None where nobody was asked."""
+
+    provider: Provider
+    model: str
+    where: str = ""
+    test: ModelTest | None = None
+
+
+def provider_name(name: str) -> str:
+    """Return the id that a provider has here."""
+    wanted = name.strip().lower()
+    return OTHER_NAMES.get(wanted, wanted)
+
+
+def preset_of(name: str) -> Preset | None:
+    return BUILT_IN.get(name) or PRESETS.get(name)
+
+
+async def try_model(selection: ModelSelection, transport: Transport) -> ModelTest:
+    """Ask a model for one word, once."""
+    model = build_model(selection._replace(attempts=1, fallbacks=()), transport)
+    message = UserMessage((Text(PROMPT),))
+    request = ModelRequest(system="You answer with one word.", messages=(message,), max_output=MOST_TOKENS)
+    began = time.monotonic()
+    text = ""
+    failure: Failure | None = Failure("dropped", f"{selection.info.full_name} sent no answer.")
+    try:
+        async for part in model.stream(request):
+            if isinstance(part, Finished):
+                text = part.message.text.strip()
+                failure = part.message.failure
+                break
+    finally:
+        await model.close()
+    return ModelTest(selection.info.full_name, text, time.monotonic() - began, failure)
+
+
+async def add_provider(
+    name: str,
+    *,
+    key: str = "",
+    url: str = "",
+    model: str = "",
+    check: bool = True,
+    settings: Settings,
+    environment: Mapping[str, str],
+    transport: Transport | None = None,
+) -> AddedProvider:
+    """Check a key or an address, and keep it. Raise CheckError when it does not work, UsageError when something is
+    missing or wrong; then nothing is kept."""
+    provider = _candidate(name, key, url, settings, environment)
+    own = Transport() if transport is None else transport
+    try:
+        selection = await _model_of(provider, model, settings, environment, own)
+        test = None
+        if check:
+            test = await try_model(selection, own)
+            if test.failure is not None:
+                raise CheckError(test.failure.message, remedy=f"Nothing was kept. {_without_variable(test.failure)}")
+    finally:
+        if transport is None:
+            await own.close()
+    if url:
+        _keep_address(provider.id, url, environment)
+    where = ""
+    if key:
+        where = store_key(provider.id, key, provider.base_url, environment)
+    return AddedProvider(provider, selection.info.full_name, where, test)
+
+
+def _without_variable(failure: Failure) -> str:
+    """Return the remedy of a failure; a key that was just typed is not in a variable."""
+    if failure.kind == "authentication":
+        return "Check the key, and enter it again."
+    return failure.remedy
+
+
+def _candidate(name: str, key: str, url: str, settings: Settings, environment: Mapping[str, str]) -> Provider:
+    """Return the provider as it will be once key and address are kept."""
+    wanted = provider_name(name)
+    preset = preset_of(wanted)
+    described = dict(Providers(settings, environment).described.get(wanted, (wanted, {}))[1])
+    if preset is None and not url and not described.get("baseUrl"):
+        raise UsageError(
+            f"There is no provider '{name}'.",
+            remedy=f"Known: {', '.join([*KEY_PAGES, *_local_names()])}. For another server add --url ADDRESS.",
+        )
+    if "/" in wanted or not wanted:
+        raise UsageError(f"'{name}' cannot be the name of a provider.", remedy="Use a word, such as my-server.")
+    if url:
+        described["baseUrl"] = url
+    provider = ProviderMaker(
+        wanted, preset or Preset("openai", "", needs_key=False), described, Origin("user"), environment
+    ).make()
+    if url and normal_url(provider.api, url) != provider.base_url and preset is not None and preset.urls:
+        names = " or ".join(preset.urls)
+        raise UsageError(f"{names} is set and comes before --url.", remedy=f"Unset it first: unset {preset.urls[0]}")
+    if key:
+        provider = provider._replace(api_key=key, key_source="the key that was entered", helper=None, problem=None)
+    if provider.problem is not None:
+        raise UsageError(f"{provider.problem[0].upper()}{provider.problem[1:]}.", remedy="Or give it here, see --help.")
+    return provider
+
+
+def _local_names() -> list[str]:
+    return [name for name, preset in PRESETS.items() if not preset.needs_key]
+
+
+async def _model_of(
+    provider: Provider, model: str, settings: Settings, environment: Mapping[str, str], transport: Transport
+) -> ModelSelection:
+    providers = Providers(settings, environment)
+    if model:
+        info = providers.info(provider, model.removeprefix(f"{provider.id}/"))
+    else:
+        found = await default_of(providers, provider, transport)
+        if found is None:
+            raise CheckError(
+                f"'{provider.id}' does not say which models it has at {display_url(provider.base_url)}.",
+                remedy="Check that it runs and that the address is right, or name a model: --model ID",
+            )
+        info = found
+    return make_selection(ResolvedName(info, provider), "call", "it is being set up")
+
+
+def _keep_address(name: str, url: str, environment: Mapping[str, str]) -> None:
+    entries = own_providers(environment)
+    entry = entries.get(name)
+    entries[name] = {**(entry if isinstance(entry, dict) else {}), "baseUrl": url}
+    _save({"providers": entries}, environment)
+
+
+def forget_address(name: str, environment: Mapping[str, str]) -> bool:
+    """Remove a provider from the user's own settings. Return False when it is not there."""
+    entries = own_providers(environment)
+    if entries.pop(name, None) is None:
+        return False
+    _save({"providers": entries or None}, environment)
+    return True
+
+
+def own_providers(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entries of the user's own file, as they are written."""
+    written = read_object(retinue_home(environment) / FILE, exact=True).data.get("providers")
+    if isinstance(written, dict):
+        return dict(written)
+    return {}
+
+
+def add_weights(path: Path, environment: Mapping[str, str]) -> None:
+    """Make a GGUF file the user's model on this machine. Raise RetinueError when it cannot be one."""
+    from retinue.models.offline.engine import require_library
+    from retinue.models.offline.local import read_header
+
+    require_library()
+    read_header(path)
+    _save({"localModel": str(path)}, environment)
+
+
+def make_default(model: str, environment: Mapping[str, str]) -> Path:
+    """Write the user's setting `model`, and return the file."""
+    return _save({"model": model}, environment)
+
+
+def _save(changes: Mapping[str, Any], environment: Mapping[str, str]) -> Path:
+    saved = save_settings(changes, cwd=Path.cwd(), target="user", environment=environment)
+    if not saved.persisted:
+        raise RetinueError(saved.problem or "The settings cannot be written.", remedy="Correct that, and try again.")
+    return saved.path
