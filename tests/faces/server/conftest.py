@@ -75,17 +75,15 @@ class Served:
     def ended(self, run_id: str) -> Any:
         return self.until(f"/v1/runs/{run_id}", lambda found: found if found["run"]["state"] == "ended" else None)
 
-    def raw(self, data: bytes, *, half: bool = False) -> bytes:
+    def raw(self, data: bytes) -> bytes:
         """Send bytes as they are, and return what comes until the other side closes or is silent."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             connection.sendall(data)
-            if not half:
-                connection.shutdown(socket.SHUT_WR)
             found = b""
             while True:
                 try:
                     piece = connection.recv(65536)
-                except TimeoutError:
+                except (TimeoutError, ConnectionResetError):
                     return found
                 if not piece:
                     return found

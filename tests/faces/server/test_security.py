@@ -1,0 +1,365 @@
+"""The eight rules of a server on localhost, each tried over a raw socket as an attacker would."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faces.server.conftest import Served
+from tests.program.conftest import Project
+
+from retinue.errors import UsageError
+from retinue.faces.server import security
+from retinue.faces.server.process import ServerOptions, check_host, is_loopback
+from retinue.faces.server.security import MOST_BODY, MOST_FAILURES
+
+EVERY_ROUTE = ("/", "/openapi.json", "/v1/runs", "/v1/events", "/static/app.js", "/nothing", "/ag-ui/Explore")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("guarded")
+    project = Project(folder / "project", folder / "home")
+    project.cwd.mkdir()
+    project.home.mkdir()
+    (folder / "secret.txt").write_text("the secret of another folder")
+    process: subprocess.Popen[str] = project.start("serve", "--port", "0", "--json", "--no-browser")
+    yield Served(process)
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def send(
+    server: Served, lines: list[str], body: bytes = b"", *, half: bool = False
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a request line and headers as they are; return status, headers and body of the first response."""
+    answer = server.raw("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+    return parse(answer)
+
+
+def parse(answer: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *rest = head.decode("latin-1").split("\r\n")
+    headers = {}
+    for line in rest:
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return int(first.split()[1]), headers, body
+
+
+def code_of(body: bytes) -> str:
+    found: str = json.loads(body)["code"]
+    return found
+
+
+def asked(server: Served, path: str = "/v1/runs", method: str = "GET", **headers: str) -> list[str]:
+    """A right request, with these headers besides or instead; an empty one is left out."""
+    given = {"Host": f"127.0.0.1:{server.port}", "Authorization": f"Bearer {server.token}", "Connection": "close"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value)]
+
+
+# 1: reach
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.nip.io"])
+def test_an_address_that_others_can_reach_needs_tls_or_insistence(project: Project, host: str) -> None:
+    done = project.retinue("serve", "--host", host, "--port", "0", "--json", "--no-browser")
+    assert done.returncode == 2
+    assert "--insecure" in done.stderr and done.stdout == ""
+    check_host(ServerOptions(cwd=Path(), host=host, insecure=True))
+    check_host(ServerOptions(cwd=Path(), host=host, certificate=Path("c"), key=Path("k")))
+    with pytest.raises(UsageError, match="--key"):
+        check_host(ServerOptions(cwd=Path(), host=host, certificate=Path("c")))
+
+
+def test_loopback_is_what_the_numbers_say() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
+    assert [is_loopback(host) for host in ("", "0.0.0.0", "::", "localhost.example", "10.0.0.1")] == [False] * 5
+
+
+def test_the_socket_is_bound_to_this_machine_alone(server: Served) -> None:
+    other = socket.gethostbyname(socket.gethostname())
+    if other.startswith("127."):
+        pytest.skip("this host has no other address")
+    with pytest.raises(OSError):
+        socket.create_connection((other, server.port), timeout=5).close()
+
+
+# 2: host
+
+
+@pytest.mark.parametrize("path", EVERY_ROUTE)
+@pytest.mark.parametrize(
+    "host", ["evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "localhost:{port}.evil.example", ""]
+)
+def test_a_name_that_was_rebound_to_this_machine_reaches_no_route(server: Served, path: str, host: str) -> None:
+    status, headers, body = send(server, asked(server, path, Host=host.format(port=server.port)))
+    assert status in (400, 403), body
+    assert "access-control-allow-origin" not in headers
+    if status == 403:
+        assert code_of(body) == "HOST"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
+def test_its_own_names_are_accepted(server: Served, host: str) -> None:
+    assert send(server, asked(server, Host=host.format(port=server.port)))[0] == 200
+
+
+# 3: other sites
+
+
+@pytest.mark.parametrize("path", EVERY_ROUTE)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_a_request_from_another_site_is_refused_even_with_the_token(
+    server: Served, path: str, headers: dict[str, str]
+) -> None:
+    status, found, body = send(server, asked(server, path, **headers))
+    assert (status, code_of(body)) == (403, "ORIGIN")
+    assert not [name for name in found if name.startswith("access-control")]
+
+
+def test_a_request_of_its_own_page_is_accepted_and_no_cors_header_is_sent(server: Served) -> None:
+    own = {"Origin": f"http://127.0.0.1:{server.port}", "Sec_Fetch_Site": "same-origin"}
+    status, headers, _ = send(server, asked(server, **own))
+    assert status == 200
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
+def test_a_preflight_gets_no_permission(server: Served) -> None:
+    lines = asked(server, method="OPTIONS", Authorization="", Origin="https://evil.example")
+    status, headers, _ = send(server, [*lines, "Access-Control-Request-Method: POST"])
+    assert status == 403
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
+# 4: token and cookie
+
+
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer x", "Basic {token}", "{token}", "Bearer {token}x", "Bearer {half}"]
+)
+def test_nothing_is_answered_without_the_token(server: Served, authorization: str) -> None:
+    given = authorization.format(token=server.token, half=server.token[:20])
+    for path in ("/v1/runs", "/openapi.json", "/v1/events", "/nothing"):
+        status, _, body = send(server, asked(server, path, Authorization=given))
+        assert (status in (401, 429), code_of(body) in ("TOKEN", "ATTEMPTS")) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/runs?token={token}", "/?token={token}", "/v1/runs?TOKEN=x", "/v1/runs?a=1&token=x"]
+)
+def test_a_token_in_an_address_is_refused(server: Served, path: str) -> None:
+    for authorization in (f"Bearer {server.token}", ""):
+        lines = asked(server, path.format(token=server.token), Authorization=authorization)
+        status, _, body = send(server, lines)
+        assert (status, code_of(body)) == (400, "TOKEN_IN_ADDRESS")
+
+
+def cookie(server: Served) -> str:
+    status, headers, _ = server.request("POST", "/v1/session", {})
+    assert status == 200
+    assert [part.strip() for part in headers["set-cookie"].split(";")[1:]] == ["HttpOnly", "SameSite=Strict", "Path=/"]
+    return headers["set-cookie"].split(";")[0]
+
+
+def test_the_token_is_exchanged_for_a_cookie_that_does_not_hold_it(server: Served) -> None:
+    given = cookie(server)
+    assert server.token not in given and str(server.port) in given
+    assert send(server, asked(server, Authorization="", Cookie=given))[0] == 200
+    assert send(server, asked(server, Authorization="", Cookie=given + "x"))[0] in (401, 429)
+
+
+def test_with_a_cookie_a_change_needs_a_header_that_no_form_can_set(server: Served) -> None:
+    given, body = cookie(server), b'{"message":"x"}'
+    common = {
+        "Authorization": "",
+        "Cookie": given,
+        "Content_Type": "application/json",
+        "Content_Length": str(len(body)),
+    }
+    status, _, answer = send(server, asked(server, "/v1/runs/x/steer", "POST", **common), body)
+    assert (status, code_of(answer)) == (403, "HEADER")
+    status, _, answer = send(server, asked(server, "/v1/runs/x/steer", "POST", **common, X_Retinue="1"), body)
+    assert (status, code_of(answer)) == (404, "UNKNOWN_RUN")
+
+
+def test_wrong_tokens_are_counted_and_the_right_one_still_works(project: Project, serving: Any) -> None:
+    own = serving()
+    found = [send(own, asked(own, Authorization="Bearer wrong"))[0] for _ in range(MOST_FAILURES + 3)]
+    assert found == [401] * MOST_FAILURES + [429] * 3
+    assert send(own, asked(own))[0] == 200
+
+
+# 5: bodies
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_form_that_another_site_could_post_is_no_request(server: Served, kind: str) -> None:
+    body = b'{"task":"x"}'
+    for authorization in (f"Bearer {server.token}", ""):
+        lines = asked(
+            server, method="POST", Authorization=authorization, Content_Type=kind, Content_Length=str(len(body))
+        )
+        status, _, answer = send(server, lines, body)
+        assert (status, code_of(answer)) in ((415, "NOT_JSON"), (401, "TOKEN"))
+        assert status == 415 or not authorization
+
+
+def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:
+    json_kind = "application/json"
+    lines = asked(server, method="POST", Content_Type=json_kind, Content_Length=str(MOST_BODY + 1))
+    status, _, answer = send(server, lines, b"{")
+    assert (status, code_of(answer)) == (413, "TOO_LARGE")
+    lines = asked(server, method="POST", Content_Type=json_kind, Transfer_Encoding="chunked")
+    chunk = b"%x\r\n%b\r\n" % (65536, b" " * 65536)
+    status, _, answer = send(server, lines, chunk * (MOST_BODY // 65536 + 1))
+    assert (status, code_of(answer)) == (413, "TOO_LARGE")
+
+
+async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    from retinue.faces.server.problem import RequestError
+
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.05)
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    bounded = security._bounded(receive)
+    with pytest.raises(RequestError) as caught:
+        for _ in range(100):
+            await bounded()
+    assert caught.value.status == 408
+
+
+def test_slow_requests_of_others_hold_up_nobody(server: Served) -> None:
+    slow = []
+    for _ in range(30):
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        connection.sendall("\r\n".join(asked(server, method="POST")).encode())
+        slow.append(connection)
+    assert send(server, asked(server))[0] == 200
+    for connection in slow:
+        connection.close()
+
+
+# 6: headers of responses
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/runs", "/nothing", "/openapi.json"])
+def test_every_response_has_the_strict_headers(server: Served, path: str) -> None:
+    for authorization in (f"Bearer {server.token}", ""):
+        _, headers, _ = send(server, asked(server, path, Authorization=authorization))
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+
+
+# 7: paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../../../../etc/passwd",
+        "/static/..%2f..%2f..%2fetc/passwd",
+        "/static//etc/passwd",
+        "/static/%2e%2e/%2e%2e/secret.txt",
+        "/v1/agents/..%2f..%2fsecret.txt",
+        "/v1/runs/..%2f..%2fsecret.txt",
+        "/v1/runs?project=../../secret.txt",
+        "/v1/runs?project=%00",
+        "/v1/runs/%00/transcript",
+    ],
+)
+def test_no_path_leads_out_of_the_projects(server: Served, path: str) -> None:
+    status, _, body = send(server, asked(server, path))
+    assert status in (400, 404, 422)
+    assert b"secret of another" not in body and b"root:" not in body
+
+
+def test_no_route_takes_a_folder_or_a_command() -> None:
+    from retinue.faces.server.table import ROUTES
+
+    names: set[str] = set()
+    for route in ROUTES:
+        names.update(route.params.__struct_fields__)
+        if route.body is not None:
+            names.update(route.body.__struct_fields__)
+    assert not names & {"cwd", "path", "folder", "file", "command", "environment", "env", "permission_mode", "trust"}
+
+
+# Smuggling
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["Host: evil.example"],
+        ["Content-Length: 0", "Content-Length: 5"],
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["Content-Length: -1"],
+        ["Content-Length: 1e3"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+        ["Authorization: Bearer other"],
+        ["Origin: http://a", "Origin: http://b"],
+        ["Content-Type : application/json"],
+        [" Folded: line"],
+    ],
+)
+def test_a_request_that_two_servers_would_read_differently_is_refused(server: Served, extra: list[str]) -> None:
+    lines = asked(server, "/v1/runs", "POST", Content_Type="application/json") + extra
+    answer = server.raw("\r\n".join([*lines, "", ""]).encode() + b"0\r\n\r\nGET /v1/runs HTTP/1.1\r\n\r\n")
+    status, _, _ = parse(answer)
+    assert 400 <= status < 500
+    assert answer.count(b'"runs":') == 0
+
+
+def test_a_web_socket_is_refused(server: Served) -> None:
+    lines = asked(server, "/v1/runs", Connection="Upgrade", Upgrade="websocket")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    answer = server.raw("\r\n".join([*lines, key, "Sec-WebSocket-Version: 13", "", ""]).encode())
+    assert b"101" not in answer.split(b"\r\n")[0]
+
+
+# 8: secrets
+
+
+def test_what_is_shown_went_through_the_redactor(project: Project, serve: Any, serving: Any) -> None:
+    from tests.program.model_server import Reply
+
+    secret = "sk-ant-api03-" + "A1b2C3d4" * 11
+    call = ("write", {"path": "key.txt", "content": f"KEY={secret}\n"})
+    serve(lambda request: Reply(calls=[call]) if request.turn == 0 else Reply(text=f"It is {secret}."))
+    own = serving()
+    run = own.post("/v1/runs", {"agent": "general-purpose", "task": f"Write {secret}"}, 201)
+    own.ended(run["id"])
+    shown = [own.request("GET", path)[2] for path in ("/v1/runs", "/v1/search?q=KEY%3D", "/v1/inbox?all=true")]
+    for part in ("", "/tree", "/transcript", "/effects", "/diff"):
+        shown.append(own.get(f"/v1/runs/{run['id']}{part}"))
+    events = own.stream(f"/v1/runs/{run['id']}/events")
+    shown.append(events.until("run.ended"))
+    events.close()
+    assert (project.cwd / "key.txt").read_text() == f"KEY={secret}\n"
+    assert secret not in json.dumps(shown)
+    assert "key.txt" in json.dumps(shown[-2])
