@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from retinue.agents.cache import FileCache
-from retinue.agents.catalog import Catalog, LoadedAgent
+from retinue import Retinue
 
 
 class Project:
@@ -27,8 +27,8 @@ class Project:
         target.write_bytes(text if isinstance(text, bytes) else text.encode())
         return target
 
-    def catalog(self) -> Catalog:
-        return Catalog.load(self.root, cache=FileCache())
+    def catalog(self) -> Any:
+        return Retinue(self.root).agents
 
-    def agent(self, name: str) -> LoadedAgent:
+    def agent(self, name: str) -> Any:
         return self.catalog().find(name)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agent_file import read_agent
 
-from retinue.agents.frontmatter import Parsed
-from retinue.agents.parse import parse
 from retinue.core.spec import AgentSpec
 
 
-def pi(*lines: str, body: str = "Prompt.", file: str = "worker.md") -> Parsed:
+def pi(*lines: str, body: str = "Prompt.", file: str = "worker.md") -> Any:
     text = "\n".join(["---", *lines, "---", body])
-    return parse(text.encode(), path=f".pi/agents/{file}")
+    return read_agent(text, f".pi/agents/{file}")
 
 
 def spec(*lines: str, **options: Any) -> AgentSpec:
@@ -57,7 +56,7 @@ def test_A05_every_field_arrives_with_its_type() -> None:
 
 
 def test_A07_a_file_without_frontmatter_is_all_prompt() -> None:
-    parsed = parse(b"# Envy\n\nYou classify.\n", path=".pi/agents/envy.md")
+    parsed = read_agent("# Envy\n\nYou classify.\n", ".pi/agents/envy.md")
     assert parsed.spec is not None
     assert (parsed.spec.name, parsed.spec.description) == ("envy", "envy")
     assert parsed.spec.prompt == "# Envy\n\nYou classify."
@@ -184,7 +183,7 @@ def test_A27_the_name_is_the_key_and_the_file_name_the_fallback(line: str, name:
     parsed = pi(line, file="foo.md")
     assert parsed.spec is not None
     assert parsed.spec.name == name
-    assert parsed.spec.path == ".pi/agents/foo.md"
+    assert parsed.spec.path is not None and parsed.spec.path.endswith("/project/.pi/agents/foo.md")
 
 
 def test_A27_a_colon_in_the_name_is_refused() -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agent_file import FOLDERS, read_agent
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
-from retinue.core.spec import AgentSpec, DialectName, PermissionRule, Source
+from retinue.core.spec import AgentSpec, DialectName, PermissionRule
 
 
-def read(
-    dialect: DialectName, *lines: str, body: str = "Prompt.", path: str = "agents/x.md", source: Source = "project"
-) -> Parsed:
-    return parse("\n".join(["---", *lines, "---", body]).encode(), path=path, dialect=dialect, source=source)
+def read(dialect: DialectName, *lines: str, body: str = "Prompt.", file: str = "x.md") -> Any:
+    if dialect == "copilot":
+        file = file.replace(".md", ".agent.md")
+    parsed = read_agent("\n".join(["---", *lines, "---", body]), f"{FOLDERS[dialect]}/{file}")
+    assert parsed.dialect == dialect
+    return parsed
 
 
 def spec(dialect: DialectName, *lines: str, **options: Any) -> AgentSpec:
@@ -24,7 +26,7 @@ def spec(dialect: DialectName, *lines: str, **options: Any) -> AgentSpec:
     return found.spec
 
 
-def code(parsed: Parsed) -> str | None:
+def code(parsed: Any) -> str | None:
     return parsed.error.code if parsed.error is not None else None
 
 
@@ -117,7 +119,7 @@ def test_claude_files_that_are_skipped() -> None:
     assert code(read("claude", "name: x")) == "missing-description"
     assert code(read("claude", "name: -x", "description: d")) == "bad-name"
     assert code(read("claude", "name: a:b", "description: d")) == "bad-name"
-    documentation = parse(b"# Guide\n\nHow to use these.\n", path=".claude/agents/README.md")
+    documentation = read_agent("# Guide\n\nHow to use these.\n", ".claude/agents/README.md")
     assert documentation.error is not None
     assert (documentation.error.code, documentation.error.severity) == ("no-frontmatter", "info")
     assert documentation.prompt == "# Guide\n\nHow to use these."
@@ -130,15 +132,9 @@ def test_what_was_read_is_there_even_without_a_spec() -> None:
 
 
 def test_claude_plugin_files_bring_no_hooks_servers_or_modes() -> None:
-    parsed = read(
-        "claude",
-        "hooks: {Stop: [{command: x}]}",
-        "mcpServers: [a]",
-        "permissionMode: bypassPermissions",
-        "tools: Read",
-        path="plugin/agents/helper.md",
-        source="plugin",
-    )
+    lines = ("hooks: {Stop: [{command: x}]}", "mcpServers: [a]", "permissionMode: bypassPermissions", "tools: Read")
+    text = "\n".join(["---", *lines, "---", "Prompt."])
+    parsed = parse(text.encode(), path="plugin/agents/helper.md", dialect="claude", source="plugin")
     assert parsed.spec is not None
     assert parsed.spec.name == "helper"
     assert (parsed.spec.hooks, parsed.spec.servers, parsed.spec.permission_mode) == ((), None, None)
@@ -261,7 +257,7 @@ def test_retinue_accepts_every_spelling() -> None:
 
 
 def test_retinue_takes_the_file_name() -> None:
-    parsed = parse(b"Just a prompt.\n", path=".retinue/agents/helper.md")
+    parsed = read_agent("Just a prompt.\n", ".retinue/agents/helper.md")
     assert parsed.spec is not None
     assert (parsed.spec.name, parsed.dialect) == ("helper", "retinue")
 
@@ -316,7 +312,7 @@ def test_opencode_permission_map() -> None:
 
 
 def test_opencode_is_named_after_its_path() -> None:
-    parsed = parse(b"---\ndescription: d\n---\n", path="p/.opencode/agent/core/reviewer.md")
+    parsed = read_agent("---\ndescription: d\n---\n", ".opencode/agent/core/reviewer.md")
     assert parsed.spec is not None
     assert (parsed.name, parsed.spec.name) == (None, "core/reviewer")
 
@@ -328,7 +324,7 @@ def test_gemini_fields() -> None:
 
 def test_copilot_fields_and_name() -> None:
     text = b"---\nmodel: [GPT-5, Claude Sonnet 4]\ntools: [search, edit/editFiles, 'github/*']\n---\n"
-    parsed = parse(text, path=".github/agents/Plan-Writer.agent.md")
+    parsed = read_agent(text, ".github/agents/Plan-Writer.agent.md")
     assert parsed.model == ("GPT-5", "Claude Sonnet 4")
     assert parsed.spec is not None
     assert (parsed.spec.name, parsed.spec.model.name, parsed.spec.model.fallbacks) == (
@@ -389,9 +385,9 @@ def test_every_key_has_a_fate_and_unknown_ones_are_kept(name: DialectName) -> No
 
 def test_the_hash_is_of_the_content_and_not_of_the_place() -> None:
     text = b"---\nname: x\ndescription: d\ntools: Read\n---\nBody\n"
-    here = parse(text, path=".claude/agents/a.md").spec
-    there = parse(text.replace(b"tools: Read", b"tools: [Read]  # same"), path=".claude/agents/b/c.md").spec
-    other = parse(text.replace(b"Body", b"body"), path=".claude/agents/a.md").spec
+    here = read_agent(text, ".claude/agents/a.md").spec
+    there = read_agent(text.replace(b"tools: Read", b"tools: [Read]  # same"), ".claude/agents/b/c.md").spec
+    other = read_agent(text.replace(b"Body", b"body"), ".claude/agents/a.md").spec
     assert here is not None
     assert there is not None
     assert other is not None

@@ -6,9 +6,11 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from retinue import Retinue
 from retinue.agents.catalog import Catalog, FileCache
 from retinue.agents.folders import SWITCHES
 from retinue.agents.report import file_notes
@@ -24,7 +26,6 @@ class AgentFolders:
         self.home.mkdir()
         (self.project / ".git").mkdir(parents=True)
         self.environment = {"HOME": str(self.home)}
-        self.cache = FileCache()
 
     def agent(self, path: str, name: str | None = "x", *, text: str = "", base: Path | None = None) -> Path:
         head = f"name: {name}\n" if name is not None else ""
@@ -36,9 +37,14 @@ class AgentFolders:
         target.write_bytes(text.encode() if isinstance(text, str) else text)
         return target
 
-    def load(self, cwd: str = "", **options: object) -> Catalog:
-        options = {"builtins": False, "environment": self.environment, "cache": self.cache, **options}
-        return Catalog.load(self.project / cwd, **options)  # type: ignore[arg-type]
+    def load(self, cwd: str | Path = "", *, builtins: bool = False, agents: str | None = None) -> Any:
+        switch = {} if builtins else {"RETINUE_DISABLE_BUILTIN_AGENTS": "1"}
+        return Retinue(self.project / cwd, agents=agents, environment={**switch, **self.environment}).agents
+
+
+def load_with(folders: AgentFolders, **options: Any) -> Catalog:
+    """The same with folders that plugins and administrators bring."""
+    return Catalog.load(folders.project, environment=folders.environment, cache=FileCache(), **options)
 
 
 @pytest.fixture
@@ -233,13 +239,13 @@ def test_precedence_from_policy_to_builtin(folders: AgentFolders, tmp_path: Path
         ("policy", lambda: folders.agent("g.md", "general-purpose", base=policy)),
     ]
     places = {"plugin_folders": [plugin], "policy_folders": [policy], "builtins": True}
-    assert folders.load(**places).find("general-purpose").source == "builtin"
+    assert load_with(folders, **places).find("general-purpose").source == "builtin"
     for source, write in order:
         if source == "policy":
-            assert folders.load(**places, agents_json=flag).find("general-purpose").source == "flag"
+            assert load_with(folders, **places, agents_json=flag).find("general-purpose").source == "flag"
         write()
-        assert folders.load(**places).find("general-purpose").source == source
-    catalog = folders.load(**places, agents_json=flag)
+        assert load_with(folders, **places).find("general-purpose").source == source
+    catalog = load_with(folders, **places, agents_json=flag)
     assert [entry.source for entry in catalog.entries if entry.name == "general-purpose"] == [
         "policy",
         "flag",
@@ -293,7 +299,7 @@ def test_without_a_repository_the_walk_goes_up_but_not_through_folders_others_ca
 def test_the_users_folder_is_the_users_even_when_the_walk_meets_it(folders: AgentFolders) -> None:
     folders.agent(".claude/agents/x.md", base=folders.home)
     (folders.home / "code").mkdir()
-    catalog = Catalog.load(folders.home / "code", environment=folders.environment, builtins=False, cache=FileCache())
+    catalog = folders.load(folders.home / "code")
     assert [entry.source for entry in catalog.entries] == ["user"]
 
 
@@ -313,7 +319,7 @@ def test_copilot_reads_only_its_own_suffix(folders: AgentFolders) -> None:
 
 def test_plugins_are_found_by_their_scoped_name_too(folders: AgentFolders, tmp_path: Path) -> None:
     folders.agent("agents/review/deep.md", None, base=tmp_path / "kit")
-    catalog = folders.load(plugin_folders=[tmp_path / "kit"])
+    catalog = load_with(folders, builtins=False, plugin_folders=[tmp_path / "kit"])
     assert catalog.find("deep").source == "plugin"
     assert catalog.find("kit:review:deep").name == "deep"
 
@@ -322,7 +328,7 @@ def test_agents_on_the_command_line(folders: AgentFolders) -> None:
     text = (
         '{"a": {"description": "d", "prompt": " P ", "tools": ["Read"], "maxTurns": 3}, "b": {"prompt": "p"}, "c": 5}'
     )
-    catalog = folders.load(agents_json=text)
+    catalog = folders.load(agents=text)
     assert catalog.names == ("a",)
     found = catalog.find("a").spec
     assert (found.prompt, found.tools.allow, found.max_turns, found.source) == ("P", ("Read",), 3, "flag")
@@ -332,12 +338,12 @@ def test_agents_on_the_command_line(folders: AgentFolders) -> None:
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '"x"', "{", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])
 def test_agents_on_the_command_line_that_are_no_object(folders: AgentFolders, text: str) -> None:
     with pytest.raises(UsageError):
-        folders.load(agents_json=text)
+        folders.load(agents=text)
 
 
 def test_odd_characters_on_the_command_line(folders: AgentFolders) -> None:
     text = '{"a": {"description": "\\ud800", "prompt": "p", "x": 123456789012345678901234567890}}'
-    assert len(folders.load(agents_json=text).find("a").spec.hash) == 64
+    assert len(folders.load(agents=text).find("a").spec.hash) == 64
 
 
 def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentFolders) -> None:

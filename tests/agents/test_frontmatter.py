@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, Parsed
+import pytest
+from agent_file import read_agent
+
+from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS
 from retinue.agents.parse import parse
 
 
-def claude(text: str | bytes) -> Parsed:
-    data = text if isinstance(text, bytes) else text.encode()
-    return parse(data, path=".claude/agents/file.md")
+def claude(text: str | bytes) -> Any:
+    return read_agent(text, ".claude/agents/file.md")
 
 
 def head(*lines: str, body: str = "Body.") -> str:
     return "\n".join(["---", "name: x", *lines, "---", body]) + "\n"
 
 
-def codes(parsed: Parsed) -> list[str]:
+def codes(parsed: Any) -> list[str]:
     return [problem.code for problem in parsed.problems]
 
 
@@ -301,6 +303,6 @@ def test_broken_frontmatter_with_very_many_lines_ends() -> None:
 
 def test_an_empty_file_and_an_empty_block() -> None:
     assert claude("").error is not None
-    empty = parse(b"---\n\n---\nContent\n", path=".pi/agents/x.md")
+    empty = read_agent("---\n\n---\nContent\n", ".pi/agents/x.md")
     assert empty.spec is not None
     assert (empty.spec.name, empty.prompt) == ("x", "Content")

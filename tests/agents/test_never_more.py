@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from agent_file import read_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
 from retinue.core.spec import AgentSpec, DialectName, Problem
 
 
-def claude(*lines: str) -> Parsed:
+def claude(*lines: str) -> Any:
     text = "\n".join(["---", "name: x", "description: d", *lines, "---", "Body"])
-    return parse(text.encode(), path=".claude/agents/x.md")
+    return read_agent(text)
 
 
 def spec(*lines: str) -> AgentSpec:
@@ -23,7 +25,7 @@ def spec(*lines: str) -> AgentSpec:
     return found
 
 
-def problem(parsed: Parsed, key: str) -> Problem:
+def problem(parsed: Any, key: str) -> Problem:
     (found,) = [each for each in parsed.problems if each.key == key]
     return found
 
