@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs.requests import BEFORE, PLAIN, first_requests, largest_request
 
+from retinue.core.messages import user
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
+from retinue.core.tool import shown_specs
 from retinue.engine import open_project
 from retinue.faces.api import main_agent
+from retinue.http.transport import Transport
+from retinue.models.build import build_model
+from retinue.models.protocol import ModelRequest
+from retinue.models.select import select_model
+from retinue.runs.offer import with_patches
 from retinue.runs.preview import preview
 from retinue.runs.project import Project
+from retinue.settings.table import Settings
 
 
 def project_with(tmp_path: Path, **files: str) -> Project:
@@ -53,6 +63,44 @@ def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to
     _, tools, _, _, whole = largest_request()
     assert tools == 17
     assert whole <= 3_000
+
+
+PROVIDERS = (
+    "anthropic/claude-sonnet-5-5",
+    "openrouter/anthropic/claude-sonnet-4.5",
+    "openai/gpt-4.1",
+    "openai/gpt-6.1-sol",
+    "gemini/gemini-2.5-pro",
+    "deepseek/deepseek-v4-pro",
+    "mistral/mistral-large-latest",
+    "xai/grok-4.7",
+)
+
+
+@pytest.mark.parametrize("mode", [None, "plan"])
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_main_stays_within_its_budget_in_the_words_of_every_provider(
+    tmp_path: Path, name: str, mode: str | None
+) -> None:
+    """What really goes over the wire, with every extra installed and a person to ask."""
+
+    async def nobody(item: Any) -> None: ...
+
+    project = project_with(tmp_path)
+    project.__dict__["unavailable"] = {}
+    project.approvers.append(nobody)
+    found = await seen(project, permission_mode=mode)
+    variable = f"{name.partition('/')[0].upper()}_API_KEY"
+    chosen = (await select_model(name, settings=Settings({}), environment={variable: "k"}))._replace(attempts=1)
+    transport = Transport()
+    model: Any = build_model(chosen, transport)
+    specs = shown_specs(tool.spec for tool in with_patches(tuple(found.tools), chosen.info.id))
+    asked = ModelRequest(system=found.system, messages=(user(found.message),), tools=specs, thinking="high")
+    body = json.dumps(model.body(asked), separators=(",", ":"), ensure_ascii=False)
+    await transport.close()
+    # The path of the project is not ours to shorten.
+    measured = len(body.replace(str(project.cwd), "/home/somebody/project").encode()) / 4
+    assert 2_000 < measured <= 2_990
 
 
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

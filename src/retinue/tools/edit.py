@@ -30,7 +30,7 @@ _ONE: Aliases = {
     "replace_all": ("all", "replaceAll", "every"),
 }
 _REPLACEMENT: Properties = {
-    "old_string": {"type": "string", "description": "Exact text to replace"},
+    "old_string": {"type": "string", "description": "Exact text"},
     "new_string": {"type": "string"},
     "replace_all": {"type": "boolean"},
 }

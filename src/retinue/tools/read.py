@@ -193,7 +193,7 @@ class ReadTool(BuiltinTool):
     name = "read"
     required = ("path",)
     properties: ClassVar[Properties] = {
-        "path": {"type": "string", "description": "Relative to the working directory, or absolute"},
+        "path": {"type": "string", "description": "Relative or absolute"},
         "offset": {"type": "integer", "description": "First line, from 1"},
         "limit": {"type": "integer", "description": "Number of lines"},
     }

@@ -34,7 +34,7 @@ class ConvertContentTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "path": {"type": "string"},
         "url": {"type": "string"},
-        "offset": {"type": "integer", "description": "First character, from 0"},
+        "offset": {"type": "integer", "description": "From 0"},
     }
     hidden: ClassVar[Properties] = {
         "maxContentChars": {"type": "integer", "minimum": 1},

@@ -160,7 +160,7 @@ class FetchContentTool(WebTool):
     properties: ClassVar[Properties] = {
         "url": {"type": "string"},
         "responseId": {"type": "string", "description": "Of an earlier result, to read on"},
-        "offset": {"type": "integer", "description": "First character, from 0"},
+        "offset": {"type": "integer", "description": "From 0"},
     }
     hidden: ClassVar[Properties] = {
         "urls": {"type": "array", "items": {"type": "string"}},

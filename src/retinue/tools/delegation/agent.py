@@ -56,10 +56,10 @@ class AgentTool(DelegationTool):
     required = ("prompt", "description")
     asked_for = ()
     properties: ClassVar[Properties] = {
-        "prompt": text_property("The whole task"),
+        "prompt": text_property("The task"),
         "description": text_property("3-5 words"),
         "subagent_type": text_property("Default general-purpose"),
-        "run_in_background": flag_property("false: wait for the result"),
+        "run_in_background": flag_property("false: wait"),
         "resume": text_property("Id or name"),
         "name": {"type": "string"},
         "model": text_property("provider/name or part of it"),
