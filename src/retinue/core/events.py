@@ -198,6 +198,8 @@ class Compacted(Tagged, frozen=True, tag="run.compacted"):
 
 APPROVED = "plan_approved"
 """The code of the warning that tells which permission mode holds since a plan was approved."""
+MODE_CHANGED = "permission_mode"
+"""The code of the warning that tells which permission mode a person has chosen for a run since."""
 FILE_PROBLEM = "agent_file"
 """The code of a warning about the file of the run's agent: it is the same for all runs of that file."""
 MISSING = "missing_tools"

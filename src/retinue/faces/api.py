@@ -28,6 +28,7 @@ from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.runs.handle import RunHandle
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.record import recorded_mode
 from retinue.runs.resume import find_run
 from retinue.runs.supervisor import Supervisor
 
@@ -249,14 +250,33 @@ class Retinue:
         prompt: str | None = None,
         *,
         model: str | None = None,
+        permission_mode: PermissionMode | None = None,
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | Mapping[str, float] | None = None,
     ) -> Run:
         """Go on with a run of the log, from this process or any earlier one: by its id, the
         beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
         found = find_run(self._project.log.reader, run_id)
-        again = await self._supervisor.resume(found.id, prompt, model=model, limits=limits, budget=_budget(budget))
+        before = recorded_mode(self._project.log.reader, found.id)
+        again = await self._supervisor.resume(
+            found.id, prompt, model=model, mode=permission_mode, limits=limits, budget=_budget(budget)
+        )
+        if permission_mode is not None and again.depth == 0:
+            from retinue.runs.plan_mode import announce_mode
+
+            announce_mode(again, before)
         return again.handle
+
+    async def change_mode(self, run: Run, mode: PermissionMode) -> None:
+        """Give the main run `run` another permission mode, from its next call on. Raise StateError for a run
+        that does not live here or has a parent."""
+        node = self._supervisor.members.get(run.id)
+        if node is None or not node.live or node.plan_mode is None:
+            raise StateError(
+                "The permission mode of this run cannot be changed.",
+                remedy="Only a main run that works in this process has a mode that can be changed.",
+            )
+        await node.plan_mode.change(mode)
 
     @property
     def events(self) -> EventBus:

@@ -238,7 +238,9 @@ def _late_tools(
 ) -> Callable[[], tuple[Tool, ...]]:
     """Return what the loop asks for tools that the run gets after its launch."""
     sources: list[Callable[[], tuple[Tool, ...]]] = _for_run(node, project.capabilities.each("late_tools"))
-    if node.handle.launch.mode == "plan" and node.handle.launch.request.parent_id is None:
+    request = node.handle.launch.request
+    if request.parent_id is None and (request.depth == 0 or node.handle.launch.mode == "plan"):
+        # A person may change the mode of the run they talk to.
         from retinue.runs.plan_mode import PlanMode
 
         plan = node.plan_mode = PlanMode(node, project, context, wrap, tools)

@@ -33,6 +33,7 @@ from retinue.runs.handle import RunHandle
 from retinue.runs.launch import State, T
 
 if TYPE_CHECKING:
+    from retinue.core.spec import PermissionMode
     from retinue.core.tool import Reply
     from retinue.log.replay import Conversation
     from retinue.runs.project import Project
@@ -46,9 +47,10 @@ class SlotQueue(Protocol):
 
 
 class PlanReceiver(Protocol):
-    """What a run in plan mode hands its plan in to."""
+    """What a run in plan mode hands its plan in to, and what changes its mode."""
 
     async def hand_in(self, plan: str, call_id: str) -> Reply: ...
+    async def change(self, mode: PermissionMode) -> None: ...
 
 
 _COUNTED = frozenset(
@@ -103,7 +105,7 @@ class RunNode(Struct, eq=False):
     hooks: Hooks = NO_HOOKS
     """Who is told what it does."""
     plan_mode: PlanReceiver | None = None
-    """Where a run in plan mode hands in its plan."""
+    """Where a main run hands in its plan, and where a person changes its mode."""
     end_notes: list[str] = field(default_factory=list)
     """What capabilities want its outcome to say."""
     state: State = field(default_factory=dict)

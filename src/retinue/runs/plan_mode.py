@@ -1,4 +1,4 @@
-"""The end of plan mode: a person says yes to the plan, and the run goes on with the rights it lacked.
+"""The permission mode of a main run that lives: a person changes it, or ends plan mode by a yes to the plan.
 
 The prompt and the tools that the model has seen stay as they are, so that what a provider has
 cached stays good; the tools that plan mode kept away are added behind them. The log says which
@@ -7,17 +7,18 @@ mode holds since, so that a run that is taken up again has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.core.events import APPROVED, Warned
+from retinue.core.events import APPROVED, MODE_CHANGED, Warned
 from retinue.core.tool import Reply
 from retinue.runs.guard import RunGuards
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.offer import connect_patches, with_hidden_patches, with_patches
 from retinue.runs.plan import choose_tools, is_readonly
+from retinue.runs.record import mode_text
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -30,9 +31,33 @@ OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go o
 _NOBODY = frozenset({"policy", "expiry"})
 
 
+PLANNING = (
+    "The person has switched to plan mode: change nothing from now on. Study what you need, then hand in a plan with "
+    "exit_plan."
+)
+PLANNED = "The person has ended plan mode: you may make changes again, in the permission mode {}."
+
+
+def announce_mode(node: RunNode, before: PermissionMode | None) -> None:
+    """Record the mode that a person chose for a run that is taken up again, and tell its model of plan mode."""
+    mode = node.handle.launch.mode
+    record_mode(node, mode)
+    if mode == "plan" and before != "plan":
+        node.handle.controls.steer(PLANNING, "notification")
+    elif mode != "plan" and before == "plan":
+        node.handle.controls.steer(PLANNED.format(mode), "notification")
+
+
+def record_mode(node: RunNode, mode: PermissionMode) -> None:
+    """Let the log say which mode holds from here on."""
+    body = Warned(MODE_CHANGED, mode_text(mode))
+    node.project.log.append(node.handle.place, body)
+    node.observe(body)
+
+
 class PlanMode:
-    """Of one run that began in plan mode, for one attempt of it. `wrap` guards tools that it gets
-    later; `guarded` are those it has."""
+    """The mode of one main run, for one attempt of it. `wrap` guards tools that it gets later;
+    `guarded` are those it has."""
 
     def __init__(
         self,
@@ -48,7 +73,7 @@ class PlanMode:
         self._wrap = wrap
         self._guarded = guarded
         self.tools: tuple[Tool, ...] = ()
-        """What the run has got since its plan was approved, behind its gate."""
+        """What the run has got since its mode was changed, behind its gate."""
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
@@ -72,29 +97,65 @@ class PlanMode:
         more = answer.message if answer.choice in OPTIONS else said
         return Reply("answered", f"{await self._leave(mode)} {more}".rstrip(), answer.by or "")
 
+    async def change(self, mode: PermissionMode) -> None:
+        """Let `mode` hold from the run's next call on. Its model hears of it where a call is refused, or where it
+        hands in a plan that nobody needs any more: a message of its own would make a finished agent answer again."""
+        node, before = self._node, self._node.handle.launch.mode
+        if mode == before:
+            return
+        if mode == "plan":
+            self._change_launch(mode, self._new_tools([self._project.tools["exit_plan"]]), readonly=True)
+        elif before != "plan":
+            self._change_launch(mode, (), readonly=node.handle.launch.readonly)
+        elif await self._take_up(mode) is None:
+            # Its file makes it read-only: the mode changes, its rights do not.
+            self._change_launch(mode, (), readonly=True)
+        else:
+            self._context.confinement = None
+        record_mode(node, mode)
+
     async def _leave(self, mode: PermissionMode) -> str:
         """Give the run the tools and the rights of `mode`. Return what its model should know."""
+        new = await self._take_up(mode)
+        if new is None:
+            return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
+        body = Warned(APPROVED, f"The plan was approved: {mode_text(mode)[0].lower()}{mode_text(mode)[1:]}")
+        self._project.log.append(self._node.handle.place, body)
+        self._node.observe(body)
+        names = ", ".join(tool.spec.name for tool in new)
+        gained = f" You have got more tools: {names}." if names else ""
+        return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"
+
+    async def _take_up(self, mode: PermissionMode) -> tuple[Tool, ...] | None:
+        """Give the run what `mode` allows after plan mode, and return its new tools; None for a run that is
+        read-only in every mode."""
         node, project = self._node, self._project
         launch, notes = node.handle.launch, list[str]()
         request = replace(launch.request, permission_mode=mode)
         if is_readonly(request, mode, project.settings.settings, notes):
-            return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
+            return None
         plan = LaunchPlan(request, project, mode=mode, isolation=launch.isolation, state=dict(launch.state))
         await choose_tools(plan)
-        known = {tool.spec.name for tool in launch.tools}
-        chosen = with_patches((*launch.tools, *plan.tools.values()), launch.model.info.id)
-        new = tuple({tool.spec.name: tool for tool in chosen if tool.spec.name not in known}.values())
-        changed = replace(launch, request=request, mode=mode, readonly=False, tools=(*launch.tools, *new))
+        new = self._new_tools(with_patches((*launch.tools, *plan.tools.values()), launch.model.info.id))
+        self._change_launch(mode, new, readonly=False)
+        return new
+
+    def _new_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Return those that the run has not got."""
+        known = {tool.spec.name for tool in self._node.handle.launch.tools}
+        return tuple({tool.spec.name: tool for tool in tools if tool.spec.name not in known}.values())
+
+    def _change_launch(self, mode: PermissionMode, new: tuple[Tool, ...], *, readonly: bool) -> None:
+        node, project = self._node, self._project
+        launch = node.handle.launch
+        request = replace(launch.request, permission_mode=mode)
+        changed = replace(launch, request=request, mode=mode, readonly=readonly, tools=(*launch.tools, *new))
         node.handle.launch = changed
-        project.part(RunGuards)[node.id].permissions.mode = mode
+        guard = project.part(RunGuards).get(node.id)
+        if guard is not None:
+            guard.permissions.mode = mode
         for change_rights in project.capabilities.each("change_rights"):
             change_rights(node, self._context)
-        everything = (*self._guarded, *self._wrap(new))
+        everything = (*self._guarded, *self.tools, *self._wrap(new))
         connect_patches(changed, everything)
         self.tools = with_hidden_patches(everything, self._wrap)[len(self._guarded) :]
-        body = Warned(APPROVED, f"The plan was approved: the permission mode is {mode} now.")
-        project.log.append(node.handle.place, body)
-        node.observe(body)
-        names = ", ".join(tool.spec.name for tool in new)
-        gained = f" You have got more tools: {names}." if names else ""
-        return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"

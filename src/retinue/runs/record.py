@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.events import APPROVED, RunCreated, Warned
+from retinue.core.events import APPROVED, MODE_CHANGED, RunCreated, Warned
 from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
@@ -156,22 +156,41 @@ def request_of(
     )
 
 
-_AFTER_PLAN: tuple[PermissionMode, ...] = ("acceptEdits", "default")
+_MODE_CHANGES = (APPROVED, MODE_CHANGED)
 
 
-def with_approved_mode(request: RunRequest, reader: LogReader, run_id: str) -> RunRequest:
-    """The request of a run that is taken up again, in the mode that holds since its plan was approved."""
-    if request.permission_mode != "plan":
+def mode_text(mode: PermissionMode) -> str:
+    """The sentence by which the log says that a mode holds from here on."""
+    return f"The permission mode is {mode} now."
+
+
+def with_approved_mode(
+    request: RunRequest, reader: LogReader, run_id: str, chosen: PermissionMode | None = None
+) -> RunRequest:
+    """The request of a run that is taken up again, in the mode that a person has `chosen`, or else in the one that
+    holds since a plan of it was approved or a person changed its mode. Nobody chooses for agents of agents."""
+    if request.parent_id is not None:
         return request
-    bodies = (event.body for _, event in reader.ordered(run_id, ("run.warned",)))
-    texts = [body.text for body in bodies if isinstance(body, Warned) and body.code == APPROVED]
-    mode = next((mode for mode in _AFTER_PLAN if texts and f" {mode} now." in texts[-1]), None)
+    mode = chosen or changed_mode(reader, run_id)
     if mode is None:
         return request
-    spec = request.spec
-    if spec.permission_mode == "plan":
-        spec = replace(spec, permission_mode=None)
-    return replace(request, spec=spec, permission_mode=mode)
+    return replace(request, spec=replace(request.spec, permission_mode=None), permission_mode=mode)
+
+
+def recorded_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
+    """The mode that a run had last; None where the files decided it."""
+    first = next((event.body for event in reader.events(run_id, limit=1)), None)
+    began_in = first.options.get("permission_mode") if isinstance(first, RunCreated) else None
+    return changed_mode(reader, run_id) or began_in
+
+
+def changed_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
+    """The mode that holds since a plan was approved or a person changed it; None where it is as the run began."""
+    found: PermissionMode | None = None
+    for _, event in reader.ordered(run_id, ("run.warned",)):
+        if isinstance(event.body, Warned) and event.body.code in _MODE_CHANGES:
+            found = next((mode for mode in get_args(PermissionMode) if f" {mode} now." in event.body.text), found)
+    return found
 
 
 def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:

@@ -237,11 +237,15 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch
-    approved = options.get("permission_mode") == "plan" and launch.mode != "plan"
+    began_in = options.get("permission_mode")
+    approved = began_in == "plan" and launch.mode != "plan"
+    planning = began_in != "plan" and launch.mode == "plan" and row.parent_id is None
     had = {*started.tools, _SEARCH}
     if approved:
         # A person gave it the others.
         had.update(map(label, launch.tools))
+    if planning:
+        had.add("exit_plan")
     tools = tuple(tool for tool in launch.tools if label(tool) in had)
     if row.parent_id is not None:
         for limit in project.capabilities.each("limit_resumed"):
@@ -249,7 +253,7 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
     over = {"exit_plan"} if approved else set()
     later = later_tool_names(launch, project)
     missing = sorted(set(started.tools) - {label(tool) for tool in tools} - later - over)
-    notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
+    notes = (f"no longer available: {', '.join(missing)}",) if missing and not planning else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 
 

@@ -14,6 +14,7 @@ from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
 from retinue.core.outcome import StoppedBy
 from retinue.core.request import RunRequest
+from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
@@ -154,14 +155,14 @@ class Supervisor:
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | None = None,
         model: str | None = None,
+        mode: PermissionMode | None = None,
         parent: RunNode | None = None,
         background: bool = False,
         call_id: str | None = None,
         join: JoinMode | None = None,
     ) -> RunNode:
-        """Take up an ended or interrupted run with the definition, tools, depth and folder it had, and its model unless
-        `model` names another. Its limits and budget apply again, but for what `limits` and `budget` name. It hears
-        first how its children ended, if it does not know. Raise StateError while it is running, here or elsewhere."""
+        """Take up an ended or interrupted run with what it had, but for the `model`, permission `mode`, `limits` and
+        `budget` that are named. It hears first how its children ended. Raise StateError while it runs anywhere."""
         self.notice_settings()
         log = self.project.log
         await log.flush()
@@ -171,7 +172,7 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
-        request = with_approved_mode(request_of(row, past, prompt, limits, model, budget), log.reader, row.id)
+        request = with_approved_mode(request_of(row, past, prompt, limits, model, budget), log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
@@ -189,8 +190,7 @@ class Supervisor:
         except BaseException:
             await log.give_back(row)
             raise
-        handle = handle_for(self, row.place, launch)
-        node = self._rejoin(row, handle, past, below, parent, account, background, call_id)
+        node = self._rejoin(row, handle_for(self, row.place, launch), past, below, parent, account, background, call_id)
         node.hooks = admitted.hooks
         for view in news:
             if view.id in self.members:

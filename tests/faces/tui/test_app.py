@@ -226,7 +226,7 @@ async def test_page_keys_scroll_the_conversation_and_shift_tab_goes_into_it(tmp_
         await until(pilot, lambda: "the end" not in picture(app))
         await pilot.press("pagedown", "pagedown", "pagedown")
         await until(pilot, lambda: "the end" in picture(app))
-        await pilot.press("shift+tab")
+        await pilot.press("ctrl+up")
         await until(pilot, lambda: isinstance(app.focused, ToolBlock))
         await pilot.press("escape")
         assert app.focused is app._prompt

@@ -26,6 +26,7 @@ from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, Leaving, leaving_on_signals, live_runs, parse, sentence
+from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
@@ -60,6 +61,7 @@ class RetinueApp(Frame):
         self.board = Board(backfill=backfill_from(self.project.log))
         self.session = Session(retinue, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
+        self._first_mode = self.session.mode
         self.feed = Feed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
@@ -225,6 +227,20 @@ class RetinueApp(Frame):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
 
     @work
+    async def action_cycle_mode(self) -> None:
+        """Choose the next permission mode; outside of the prompt go to what can be focused before."""
+        if len(self.screen_stack) > 1 or self.focused is not self._prompt:
+            self.screen.focus_previous()
+        elif self.talk is not self.session:
+            self._status.show("It runs in another process: its permission mode cannot be changed from here.")
+        else:
+            await self._guarded(self.session.change_mode(next_mode(self.session.mode, self._first_mode)))
+
+    def action_conversation(self) -> None:
+        if len(self.screen_stack) == 1:
+            self.screen.focus_previous()
+
+    @work
     async def action_resend(self) -> None:
         await self._guarded(self.talk.resend())
 
@@ -335,15 +351,7 @@ class RetinueApp(Frame):
         frame = int(time.monotonic() / FRAME_SECONDS)
         settings = self.retinue.supervisor.settings
         # Twenty times a second: the panels below draw only what has changed.
-        look = Look(
-            width=self.size.width - 2,
-            mode=settings.widget_mode,
-            display=settings.widget_display_mode,
-            show_cost=settings.show_cost,
-            motion=self.motion,
-            max_depth=settings.max_subagent_depth,
-            window=self.finder.window,
-        )
+        look = Look.from_settings(settings, self.size.width - 2, motion=self.motion, window=self.finder.window)
         self._working.paint(self.board, self.talk.state, now, self._work_look(frame))
         self._live.paint(self.board, now, frame, look)
         self._chat.paint(now, self.finder.window, frame=frame, motion=self.motion)

@@ -121,6 +121,8 @@ class Key(NamedTuple):
 
 KEYS: tuple[Key, ...] = (
     Key("interrupt", "escape", "interrupt", "stop what the main agent does; background agents go on"),
+    Key("mode", "shift+tab", "cycle_mode", "another permission mode: ask, accept edits, plan", always=True),
+    Key("conversation", "ctrl+up", "conversation", "into the conversation, to open tool calls with enter", always=True),
     Key("resend", "f9", "resend", "stop it and send the waiting messages now"),
     Key("background", "ctrl+b", "background", "move the agents it waits for to the background"),
     Key("fold", "ctrl+o", "fold", "open or fold all tool calls and thoughts"),
@@ -135,7 +137,6 @@ EDITOR: tuple[tuple[str, str], ...] = (
     ("tab", "complete a /command, an @agent or a @file"),
     ("up, down", "what was said before; in an empty prompt: take waiting messages back, go to the agents"),
     ("pageup, pagedown", "scroll the conversation"),
-    ("shift+tab", "into the conversation, to open tool calls with enter"),
 )
 
 

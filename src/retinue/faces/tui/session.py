@@ -16,14 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
-from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
+from retinue.core.events import (
+    APPROVED,
+    MODE_CHANGED,
+    AssistantEnded,
+    Event,
+    RunEnded,
+    RunResumed,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.replay import replay
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
-from retinue.runs.record import NEWS_PROMPT, parse_mention, without_prefix
+from retinue.runs.record import NEWS_PROMPT, parse_mention, recorded_mode, without_prefix
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -80,6 +90,7 @@ class Session:
         self._awaited = False
         # What the main agent may do unasked; of a run that works, from its next call on.
         self.mode: PermissionMode = options.get("permission_mode") or retinue.permission_mode or _mode_of(retinue)
+        self._first_mode = self._run_mode = self.mode
         # The model of the next attempt, where a person chose another.
         self.model: str | None = None
         self.run: RunHandle | None = None
@@ -138,9 +149,20 @@ class Session:
         self._compact = True
         return "The conversation will be shortened when you next say something."
 
+    async def change_mode(self, mode: PermissionMode) -> None:
+        """Let another permission mode hold: for a main agent that works from its next call on, else from the next
+        message on."""
+        self.mode = mode
+        if self.run is not None and self.run.outcome is None and not self._beginning:
+            await self._retinue.change_mode(self.run, mode)
+            self._run_mode = mode
+        self._changed()
+
     def open(self, run_id: str) -> None:
         """Go on with this run of the log when something is said next."""
         self._forget(run_id)
+        reader = self._retinue.supervisor.project.log.reader
+        self.mode = self._run_mode = recorded_mode(reader, run_id) or self._first_mode
 
     def clear(self) -> None:
         """Start a new conversation when something is said next. The old one stays in the log."""
@@ -167,6 +189,8 @@ class Session:
                     self._become("holding")
             case RunEnded():
                 self._become("idle")
+            case Warned(code=code) if code in (APPROVED, MODE_CHANGED) and self.run is not None:
+                self.mode = self._run_mode = self.run.launch.mode
             case _:
                 pass
 
@@ -216,10 +240,12 @@ class Session:
             options["model"] = self.model
         try:
             if self.main_id is None:
+                options["permission_mode"] = self._chosen_mode()
                 self.run = await self._retinue.prompt(text, agent=self._agent, **options)
             else:
                 self._awaited = True
-                self.run = await self._retinue.resume(self.main_id, text, model=self.model)
+                mode = self._chosen_mode()
+                self.run = await self._retinue.resume(self.main_id, text, model=self.model, permission_mode=mode)
         except BaseException:
             self._awaited = False
             if self.run is None or self.run.outcome is not None:
@@ -228,9 +254,20 @@ class Session:
         finally:
             self._beginning = False
         self.main_id, self.model = self.run.id, None
+        self._run_mode = self.mode = self.run.launch.mode
         if self._compact:
             self._compact = not self.run.controls.compact()
         self._become("working")
+
+    def _chosen_mode(self) -> PermissionMode | None:
+        """Return the mode for the next attempt where the person chose another one, else None: files decide."""
+        given: PermissionMode | None = self._options.get("permission_mode")
+        held = self._run_mode
+        if self.main_id is None:
+            held = self._first_mode
+        if self.mode != held:
+            return self.mode
+        return given if self.main_id is None else None
 
     def _interrupted(self) -> bool:
         if self.run is None or self.run.outcome is None:

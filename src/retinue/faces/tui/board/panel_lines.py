@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
@@ -19,6 +19,9 @@ from retinue.faces.tui.board.board import Board, counts, tree
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import STYLES, badge, icon, stats
 from retinue.faces.tui.board.text import fit, fit_line, one_line
+
+if TYPE_CHECKING:
+    from retinue.settings.table import Settings
 
 MOST_LINES = 12
 RICH_WIDTH = 88
@@ -40,6 +43,18 @@ class Look:
     max_depth: int = 3
     most: int = MOST_LINES
     window: Window = field(default=lambda model: None)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, width: int, *, motion: bool, window: Window) -> Look:
+        return cls(
+            width=width,
+            mode=settings.widget_mode,
+            display=settings.widget_display_mode,
+            show_cost=settings.show_cost,
+            motion=motion,
+            max_depth=settings.max_subagent_depth,
+            window=window,
+        )
 
 
 def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]:

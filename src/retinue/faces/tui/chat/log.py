@@ -12,6 +12,7 @@ from textual.widget import AwaitMount, Widget
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import (
+    MODE_CHANGED,
     AssistantEnded,
     Body,
     Compacted,
@@ -311,6 +312,9 @@ class ChatLog(VerticalScroll, can_focus=False):
 
 def _notice(body: Body) -> Notice | None:
     match body:
+        case Warned(code=code) if code == MODE_CHANGED:
+            # The status line shows the mode.
+            return None
         case Warned(text=text):
             return Notice(text, "warning")
         case LimitReached(detail=detail):
