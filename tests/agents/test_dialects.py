@@ -296,6 +296,11 @@ def test_what_isolated_leaves_out_is_not_called_honoured() -> None:
     assert read("pi", "isolated: false", "skills: a").fates["skills"].fate == "honoured"
 
 
+def test_a_session_folder_beside_a_session_that_is_not_kept_is_not_called_honoured() -> None:
+    assert read("pi", "persist_session: false", "session_dir: out").fates["session_dir"].fate == "ignored"
+    assert read("pi", "persist_session: true", "session_dir: out").fates["session_dir"].fate != "ignored"
+
+
 def test_opencode_permission_map() -> None:
     found = spec("opencode", "permission:", "  edit: deny", "  bash: {'*': ask, 'rm *': deny}", "  webfetch: allow")
     assert found.tools.allow is None

@@ -76,6 +76,17 @@ def test_B9_a_repository_cannot_have_transcripts_written_outside_of_itself(proje
     assert len(list((project.cwd / "sessions").glob("*.jsonl"))) == 1
 
 
+def test_B9_a_session_that_is_not_to_be_kept_is_not_written_into_the_session_folder(
+    project: Project, serve: Any
+) -> None:
+    serve(lambda request: Reply("done"))
+    session_file(project, "out\npersist_session: false")
+    assert not (project.cwd / "out").exists()
+    assert "'persist_session' is false" in project.retinue("agents", "show", "keeper").stdout
+    session_file(project, "out\npersist_session: true")
+    assert len(list((project.cwd / "out").glob("*.jsonl"))) == 1
+
+
 def test_B9_an_agent_cannot_lead_its_transcript_into_another_file_by_a_link(project: Project, serve: Any) -> None:
     private = project.home / "private"
     private.mkdir()

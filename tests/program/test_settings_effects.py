@@ -130,3 +130,21 @@ def test_B35_without_scheduling_the_parameter_is_gone_and_a_model_that_sends_it_
     (agent,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "Agent"]
     assert "schedule" not in agent["input_schema"]["properties"]
     assert "scheduling is switched off (schedulingEnabled)" in str(server.requests[-1].results)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [("8", "Seconds (default 7.2, at most 7.2)"), ("0", "Seconds (default 120)"), ("", "at most 595)")],
+)
+def test_P11_the_schema_of_bash_says_how_long_a_call_may_take_under_the_settings(
+    project: Project, serve: Any, seconds: str, said: str
+) -> None:
+    server = serve(lambda request: Reply("done"))
+    more = {"RETINUE_TOOL_TIMEOUT_SECONDS": seconds} if seconds else {}
+    for _ in range(2):
+        assert project.retinue("-p", "go", env=more).returncode == 0
+    first, second = [
+        next(tool for tool in request.body["tools"] if tool["name"] == "bash") for request in server.requests
+    ]
+    assert first["input_schema"]["properties"]["timeout"]["description"].endswith(said)
+    assert first == second, "requests of the same settings begin alike"

@@ -39,6 +39,8 @@ _ROUTED: frozenset[Vocabulary] = frozenset({"devkit"})
 """Vocabularies whose policy names who is for what; elsewhere the list of agents says it."""
 _PROACTIVE = re.compile(r"\bproactive(?:ly)?\b", re.IGNORECASE)
 _MOST = 12
+_USUAL_TOOL_SECONDS = 600.0
+"""The limit of which bash speaks in its schema: the default of `toolTimeoutSeconds`."""
 
 
 def delegation_policy(agents: Iterable[AgentSpec], vocabulary: Vocabulary = "claude") -> str:
@@ -150,6 +152,18 @@ def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
     """Tools that touch nothing but the run itself; not what a program put in their place."""
     found = (name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
     return frozenset(found)
+
+
+def with_time_limit(tools: dict[str, Tool], seconds: float | None) -> dict[str, Tool]:
+    """With a bash whose schema says how long one call may take in this run, where that is not the usual time."""
+    if seconds == _USUAL_TOOL_SECONDS or "bash" not in tools:
+        return tools
+    from retinue.tools.bash import BashTool, bash_within
+
+    # A program may have put another tool in its place.
+    if type(tools["bash"]) is not BashTool:
+        return tools
+    return {**tools, "bash": bash_within(seconds)}
 
 
 def writes_patches(model: str) -> bool:

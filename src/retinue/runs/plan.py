@@ -26,7 +26,15 @@ from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
 from retinue.runs.budget import BUDGETED
 from retinue.runs.consent import with_consent
 from retinue.runs.launch import Launch, LaunchPlan
-from retinue.runs.offer import SPAWNING, has_only_builtins, offered_tools, suited, useful_tools, with_patches
+from retinue.runs.offer import (
+    SPAWNING,
+    has_only_builtins,
+    offered_tools,
+    suited,
+    useful_tools,
+    with_patches,
+    with_time_limit,
+)
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
@@ -158,6 +166,8 @@ def _select(plan: LaunchPlan) -> None:
     plan.notes += [note for note in selection.notes if note in plan.missing or note not in selection.missing]
     allowed = plan.permit(selection.tools, plan.notes)
     plan.tools = useful_tools({tool.spec.name: tool for tool in allowed}, plan.spec)
+    limits = _limits(plan.request, plan.settings, [], plan.parent)
+    plan.tools = with_time_limit(plan.tools, limits.tool_seconds)
     plan.patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, plan.spec.tools.rules)
 
 

@@ -93,11 +93,12 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
 
 def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
     """Where the transcript of a run goes; None for none. Its file may name a folder (`session_dir`):
-    that of a project only one of the project, so that cloning it does not write elsewhere."""
+    that of a project only one of the project, so that cloning it does not write elsewhere. With `persist_session`
+    false no session is kept there; the transcript that every run has is with the others."""
     session, chosen = request.spec.session, project.settings.settings.output_transcript
     if not wants_transcript(session.transcript, chosen, session.persist):
         return None
-    if session.directory is None:
+    if session.directory is None or session.persist is False:
         return transcript_path(project.state, run_id)
     said = session.directory
     if said == "~" or said.startswith("~/"):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -181,9 +182,29 @@ def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
         wanted /= 1000
     if context.tool_timeout is None:
         return wanted, False
-    # A little less than the loop allows the call, so that the partial output still comes back.
-    most = max(context.tool_timeout * 0.9, context.tool_timeout - 5)
+    most = _most(context.tool_timeout)
     return min(wanted, most), wanted >= most
+
+
+def _most(tool_timeout: float) -> float:
+    """Return a little less than the loop allows a call, so that the partial output still comes back."""
+    return max(tool_timeout * 0.9, tool_timeout - 5)
+
+
+@cache
+def bash_within(tool_timeout: float | None) -> BashTool:
+    """Return the tool for runs in which one call may take so long; its schema says so. One limit has one tool, so
+    that requests of all such runs begin alike."""
+    tool = BashTool()
+    said = f"Seconds (default {DEFAULT_SECONDS:g})"
+    if tool_timeout is not None:
+        most = _most(tool_timeout)
+        said = f"Seconds (default {min(DEFAULT_SECONDS, most):g}, at most {most:g})"
+    parameters = dict(tool.spec.parameters)
+    timeout = {"type": "number", "description": said}
+    parameters["properties"] = {**parameters["properties"], "timeout": timeout}
+    tool.spec = replace(tool.spec, parameters=parameters)
+    return tool
 
 
 _MILLISECONDS = 10_000

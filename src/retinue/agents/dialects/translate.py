@@ -37,6 +37,7 @@ _SAYS_NOTHING = Fate("ignored", None, "no value")
 _NOT_ISOLATED = Fate("ignored", None, "'isolated' leaves the built-in tools only")
 _BEYOND_BUILTIN = ("skills", "tools.extensions", "tools.exclude_extensions")
 _SEEMS_KEY = re.compile(r"\s*([A-Za-z_][\w-]*)\s*[:=：]")
+_NOT_PERSISTED = Fate("ignored", None, "'persist_session' is false")
 _NOT_IN_PLUGIN = Fate("ignored", None, "not allowed in a plugin")
 _SHARED: Mapping[str, Any] = {"tools": ToolPolicy(), "model": ModelPolicy(), "session": SessionPolicy()}
 
@@ -87,9 +88,17 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
         else:
             values[target] = value
             draft.rows[target] = (match.rank, key)
+    _mark_ignored(draft)
+    return draft
+
+
+def _mark_ignored(draft: SpecDraft) -> None:
+    """Correct the fates of keys that another key of the file leaves without effect."""
+    values, fates = draft.values, draft.fates
     if values.get("isolated"):
         fates.update((draft.rows[target][1], _NOT_ISOLATED) for target in _BEYOND_BUILTIN if target in values)
-    return draft
+    if values.get("session.persist") is False and "session.directory" in values:
+        fates[draft.rows["session.directory"][1]] = _NOT_PERSISTED
 
 
 def missed_limits(dialect: Dialect, block: str, items: Iterable[Item], first_line: int) -> list[Problem]:
