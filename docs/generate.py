@@ -179,7 +179,8 @@ def help_of(*words: str) -> str:
 
 def api() -> str:
     from retinue.faces.server.openapi import parameter_help
-    from retinue.faces.server.table import ROUTES, NoParams, Stream
+    from retinue.faces.server.params import NoParams
+    from retinue.faces.server.table import ROUTES, Stream
 
     pages = [
         "# HTTP API reference",

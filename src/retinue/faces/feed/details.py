@@ -10,12 +10,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from retinue.agents.precedence import shadows
-from retinue.capabilities.audit.changes import diff_of_runs
 from retinue.errors import UsageError
-from retinue.faces.cli.agents import agent_data, row_data
-from retinue.faces.cli.project import with_descendants
-from retinue.faces.cli.runs_changes import run_effects
 from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.views import (
     AgentDetail,
@@ -87,6 +82,8 @@ async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) ->
 
 async def list_effects(feed: Feed, row: RunRow, *, tree: bool) -> EffectList:
     """Return what a run really did; with `tree` also those below it."""
+    from retinue.faces.cli.project import with_descendants
+    from retinue.faces.cli.runs_changes import run_effects
 
     def read(reader: LogReader) -> EffectList:
         rows = with_descendants(reader, row) if tree else [row]
@@ -98,6 +95,8 @@ async def list_effects(feed: Feed, row: RunRow, *, tree: bool) -> EffectList:
 
 async def list_changes(feed: Feed, row: RunRow, *, tree: bool) -> DiffList:
     """Return the files that a run has changed, with secrets taken out."""
+    from retinue.capabilities.audit.changes import diff_of_runs
+    from retinue.faces.cli.project import with_descendants
 
     def read(reader: LogReader) -> DiffList:
         rows = with_descendants(reader, row) if tree else [row]
@@ -151,6 +150,8 @@ async def search_log(feed: Feed, words: str, limit: int) -> SearchList:
 
 async def list_agents(feed: Feed) -> AgentList:
     """Return every agent visible from the project."""
+    from retinue.faces.cli.agents import row_data
+
     catalog = (await feed.retinue()).agents
     entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold()))
     agents = [msgspec.convert(row_data(entry), AgentView) for entry in entries]
@@ -159,6 +160,9 @@ async def list_agents(feed: Feed) -> AgentList:
 
 async def describe_agent(feed: Feed, name: str) -> AgentDetail:
     """Return one agent whole. Raise UnknownAgentError."""
+    from retinue.agents.precedence import shadows
+    from retinue.faces.cli.agents import agent_data
+
     catalog = (await feed.retinue()).agents
     entry = catalog.find(name)
     return msgspec.convert(agent_data(entry, shadows(catalog.entries, entry)), AgentDetail)

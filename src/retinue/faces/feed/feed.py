@@ -12,14 +12,13 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.errors import StateError, UnknownRunError, UsageError
-from retinue.faces.api import Retinue
 from retinue.faces.feed.stream import EventHub, EventScope, Frame
 from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
@@ -32,8 +31,10 @@ from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.tail import last_number, one_moment
 from retinue.models.keys import environment as process_environment
-from retinue.runs.resume import find_run
 from retinue.settings.places import state_folder
+
+if TYPE_CHECKING:
+    from retinue.faces.api import Retinue
 
 
 class ConflictError(UsageError):
@@ -127,12 +128,14 @@ class Feed:
 
     # Verbs
 
-    async def spawn(self, order: SpawnOrder, *, by: str, key: str | None = None) -> tuple[RunRow, bool]:
+    async def spawn(
+        self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
+    ) -> tuple[RunRow, bool]:
         """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
         returned. Raise ConflictError for another order under that key, and what `Retinue.spawn` raises."""
         if key is None:
-            return await self._spawn(order, {"by": by}, None), True
-        run_id = _id_of_key(key, str(self.cwd))
+            return await self._spawn(order, {"by": by}, run_id), True
+        run_id = id_of_key(key, self.cwd)
         digest = hashlib.sha256(dump(order)).hexdigest()
         async with self._keys.setdefault(run_id, asyncio.Lock()):
             before = await self.read(_find_asked, run_id)
@@ -224,6 +227,9 @@ class Feed:
                 if not self.cwd.is_dir() or state_folder(self.cwd) != self.folder:
                     gone = f"The folder {self.cwd} of this project is gone or was moved."
                     raise StateError(gone, remedy="Its runs can only be read.")
+                # Loaded late: a server that only shows runs starts in half the time.
+                from retinue.faces.api import Retinue
+
                 retinue = Retinue(self.cwd)
                 await retinue.__aenter__()
                 # Someone can answer: runs that ask wait instead of being denied.
@@ -241,6 +247,15 @@ class Feed:
             await self._retinue.__aexit__()
             self._retinue = None
         return stopped
+
+
+def find_run(reader: LogReader, run_id: str) -> RunRow:
+    """Return the run of that id, its beginning, or `@name`."""
+    if not run_id.startswith("@"):
+        return reader.run(run_id)
+    from retinue.runs.resume import find_run as find_by_name
+
+    return find_by_name(reader, run_id)
 
 
 def take_snapshot(reader: LogReader, **filters: Any) -> Snapshot:
@@ -262,9 +277,9 @@ def take_tree(reader: LogReader, run_id: str) -> Snapshot:
         return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
 
 
-def _id_of_key(key: str, project: str) -> str:
+def id_of_key(key: str, cwd: Path) -> str:
     """Return the id of the run that is started under this key: the same after a restart."""
-    digits = hashlib.sha256(f"{project}\0{key}".encode()).hexdigest()
+    digits = hashlib.sha256(f"{cwd}\0{key}".encode("utf-8", "surrogateescape")).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[12:14]}"
 
 

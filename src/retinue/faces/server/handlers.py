@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
+from starlette.responses import Response
 
+from retinue.errors import RetinueError
 from retinue.faces.feed import details, views
 from retinue.faces.feed.feed import Feed, SpawnOrder
 from retinue.faces.feed.projects import Projects
-from retinue.faces.server import table
-from retinue.faces.server.problem import RequestError
-from retinue.faces.server.sse import EventStream
+from retinue.faces.server import ag_ui, chat, params
+from retinue.faces.server.problem import TYPE, RequestError, problem_of
+from retinue.faces.server.sse import ByteStream, EventStream
+from retinue.log.encode import dump
 from retinue.log.overview import run_labels
 from retinue.log.rows import RunRow
 
@@ -39,9 +43,9 @@ class Call(Struct, frozen=True):
         return BY
 
 
-async def open_session(call: Call) -> table.Session:
+async def open_session(call: Call) -> params.Session:
     feed = call.projects.current
-    return table.Session(str(feed.cwd), feed.folder.name)
+    return params.Session(str(feed.cwd), feed.folder.name)
 
 
 async def get_projects(call: Call) -> views.ProjectList:
@@ -61,7 +65,7 @@ async def get_models(call: Call) -> views.ModelList:
 
 
 async def get_runs(call: Call) -> views.RunList:
-    wanted: table.RunFilter = call.params
+    wanted: params.RunFilter = call.params
     feed = await call.projects.feed(wanted.project)
     filters: dict[str, Any] = {"agent": wanted.agent, "depth": wanted.depth}
     for name, given in (("parent_id", wanted.parent), ("root_id", wanted.root), ("before", wanted.before)):
@@ -77,7 +81,7 @@ async def get_runs(call: Call) -> views.RunList:
 
 
 async def post_run(call: Call) -> views.RunView:
-    body: table.SpawnBody = call.body
+    body: params.SpawnBody = call.body
     key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
         raise RequestError(422, "INVALID", f"An Idempotency-Key has 1 to {_LONGEST_KEY} characters.")
@@ -185,6 +189,31 @@ async def get_run_events(call: Call) -> EventStream:
     feed, row = await call.projects.of_run(call.params.id)
     after = _last_event(call, call.params.after)
     return EventStream(feed.events(after=after, run_id=row.id, tree=call.params.tree), call.closing)
+
+
+async def post_chat(call: Call) -> chat.ChatCompletion | ByteStream | Response:
+    feed, body = call.projects.current, call.body
+    try:
+        if not body.stream:
+            return await chat.complete(feed, body)
+        run_id = await chat.start_run(feed, body)
+    except (RequestError, RetinueError) as error:
+        return _chat_problem(error)
+    return ByteStream(chat.stream_completion(feed, body, run_id), call.closing)
+
+
+def _chat_problem(error: Exception) -> Response:
+    """Return a problem that is also an error as OpenAI's clients read it."""
+    found = problem_of(error)
+    message = f"{found.detail} {found.remedy}".rstrip()
+    theirs = {"message": message, "type": "invalid_request_error", "code": found.code, "param": None}
+    return Response(dump({**asdict(found), "error": theirs}), found.status, media_type=TYPE)
+
+
+async def post_ag_ui(call: Call) -> ByteStream:
+    feed, given = call.projects.current, call.body
+    run_id, after = await ag_ui.start_thread(feed, call.params.agent, given)
+    return ByteStream(ag_ui.stream_thread(feed, given, run_id, after), call.closing)
 
 
 def _last_event(call: Call, after: int | None) -> int | None:

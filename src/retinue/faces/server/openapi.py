@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.version import __version__
+from retinue.faces.server.params import NoParams
 from retinue.faces.server.problem import TITLES, TYPE, Problem
-from retinue.faces.server.table import ROUTES, NoParams, Route, Stream
+from retinue.faces.server.table import ROUTES, Route, Stream
 
 _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 422, 429)

@@ -3,145 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
-from retinue.core.delegation import State
 from retinue.faces.feed import views
-from retinue.log.activity import By
+from retinue.faces.server import params
+from retinue.faces.server.ag_ui import AgentInput
+from retinue.faces.server.chat import ChatBody, ChatCompletion
 
 Method = Literal["GET", "POST"]
-Text = Annotated[str, Meta(min_length=1, max_length=200_000)]
-Word = Annotated[str, Meta(min_length=1, max_length=500)]
-Page = Annotated[int, Meta(ge=1, le=1000)]
-Number = Annotated[int, Meta(ge=0, le=2**53)]
-
-
-class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
-    """A route without parameters."""
-
-
-class InProject(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    project: Word | None = None
-    """Id of a project of GET /v1/projects; without it the served one."""
-
-
-class OfRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Word
-    """Id of a run, its beginning, or @name."""
-
-
-class OfTree(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    tree: bool = False
-    """Also all runs that it has started, and theirs."""
-
-
-class OfItem(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Word
-    """Id of an inbox item, or its beginning."""
-
-
-class OfAgent(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    name: Word
-
-
-class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    state: State | None = None
-    agent: Word | None = None
-    parent: Word | None = None
-    """Id of a run: only those that it has started."""
-    root: Word | None = None
-    """Id of a run: only those of its tree."""
-    depth: Annotated[int, Meta(ge=0, le=100)] | None = None
-    before: Word | None = None
-    """Id of the last run of the page before."""
-    limit: Page = 100
-
-
-class TranscriptPage(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    after: Number = 0
-    """Number of an event of the run: only what came after it."""
-    limit: Page = 1000
-
-
-class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    all: bool = False
-    """Also what was answered, expired or withdrawn."""
-    limit: Page = 100
-
-
-class CostFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    by: By = "agent"
-    since: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
-    """Unix time: only runs that were active after it."""
-
-
-class SearchFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    q: Word
-    """The words, as they stand in a task, a message, an answer, a call or a result."""
-    limit: Page = 50
-
-
-class EventFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    after: Number | None = None
-    """Only events above this number. The header Last-Event-ID goes before it. Without both, from now on."""
-
-
-class RunEventFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    after: Number = 0
-    """Only events above this number. The header Last-Event-ID goes before it."""
-
-
-class SpawnBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run to start. Without `agent` it is the main agent. `budget` is shared with all runs below it: `usd`,
-    `tokens`, `turns`, `toolCalls`, `seconds`, `spawns`. `schema` is a JSON Schema for the result."""
-
-    task: Text
-    agent: Word | None = None
-    model: Word | None = None
-    budget: dict[str, float | int | None] | None = None
-    isolation: Literal["worktree", "off"] | None = None
-    schema: dict[str, Any] | None = None
-    name: Word | None = None
-    project: Word | None = None
-
-
-class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say to the run. It reads it after its current tool calls."""
-
-    message: Text
-
-
-class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """With `tree` all runs below it are stopped as well."""
-
-    tree: bool = False
-
-
-class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say to the run when it goes on, and another model for it."""
-
-    prompt: Text | None = None
-    model: Word | None = None
-
-
-class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing: an empty object."""
-
-
-class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`answer` is one of the item's options, or words for a question. `message` reaches the agent with a denial."""
-
-    answer: Text
-    message: Annotated[str, Meta(max_length=10_000)] = ""
-
-
-class Session(Struct, frozen=True):
-    """The cookie is set. Requests with it that change something need the header `X-Retinue: 1`."""
-
-    cwd: str
-    project: str
 
 
 class Stream:
@@ -157,7 +28,7 @@ class Route(Struct, frozen=True, kw_only=True):
     handler: str
     help: str
     result: Any
-    params: type[Struct] = NoParams
+    params: type[Struct] = params.NoParams
     body: type[Struct] | None = None
     status: int = 200
     errors: tuple[int, ...] = ()
@@ -174,8 +45,8 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/session",
         handler="open_session",
         help="Exchange the token for a cookie: for the page.",
-        result=Session,
-        body=EmptyBody,
+        result=params.Session,
+        body=params.EmptyBody,
     ),
     Route(
         method="GET",
@@ -190,7 +61,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_agents",
         help="Every agent visible from the project, and the files that could not be loaded.",
         result=views.AgentList,
-        params=InProject,
+        params=params.InProject,
         errors=(404, 409),
     ),
     Route(
@@ -199,7 +70,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_agent",
         help="One agent: its definition and what became of each field of its file.",
         result=views.AgentDetail,
-        params=OfAgent,
+        params=params.OfAgent,
         errors=(404, 409),
     ),
     Route(
@@ -208,7 +79,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_models",
         help="The language models that runs may use; and the agents, as clients of OpenAI's API list models.",
         result=views.ModelList,
-        params=InProject,
+        params=params.InProject,
         errors=(404, 409),
     ),
     Route(
@@ -217,7 +88,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_runs",
         help="Runs of all processes, newest first.",
         result=views.RunList,
-        params=RunFilter,
+        params=params.RunFilter,
         errors=(404, 409),
     ),
     Route(
@@ -226,7 +97,7 @@ ROUTES: tuple[Route, ...] = (
         handler="post_run",
         help="Start a run in the process of the server.",
         result=views.RunView,
-        body=SpawnBody,
+        body=params.SpawnBody,
         status=201,
         errors=(404, 409),
         headers=_KEY,
@@ -237,7 +108,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_run",
         help="One run: how it stands, its whole task, how it ended.",
         result=views.RunDetail,
-        params=OfRun,
+        params=params.OfRun,
         errors=(404, 409),
     ),
     Route(
@@ -246,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_tree",
         help="A run and all below it.",
         result=views.RunTree,
-        params=OfRun,
+        params=params.OfRun,
         errors=(404, 409),
     ),
     Route(
@@ -255,7 +126,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_transcript",
         help="The conversation of a run.",
         result=views.Transcript,
-        params=TranscriptPage,
+        params=params.TranscriptPage,
         errors=(404, 409),
     ),
     Route(
@@ -264,7 +135,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_effects",
         help="What a run really did: files, commands, hosts, denials.",
         result=views.EffectList,
-        params=OfTree,
+        params=params.OfTree,
         errors=(404, 409),
     ),
     Route(
@@ -273,7 +144,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_diff",
         help="The files that a run has changed, as unified diffs.",
         result=views.DiffList,
-        params=OfTree,
+        params=params.OfTree,
         errors=(404, 409),
     ),
     Route(
@@ -282,7 +153,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_run_events",
         help="The events of a run as they happen.",
         result=Stream,
-        params=RunEventFilter,
+        params=params.RunEventFilter,
         errors=(404, 409),
         headers=_LAST,
     ),
@@ -292,8 +163,8 @@ ROUTES: tuple[Route, ...] = (
         handler="post_steer",
         help="Say something to a live run.",
         result=views.CommandView,
-        params=OfRun,
-        body=SteerBody,
+        params=params.OfRun,
+        body=params.SteerBody,
         errors=(404, 409),
     ),
     Route(
@@ -302,8 +173,8 @@ ROUTES: tuple[Route, ...] = (
         handler="post_stop",
         help="Stop a run. It keeps what it has said and can be resumed.",
         result=views.CommandView,
-        params=OfRun,
-        body=StopBody,
+        params=params.OfRun,
+        body=params.StopBody,
         errors=(404, 409),
     ),
     Route(
@@ -312,8 +183,8 @@ ROUTES: tuple[Route, ...] = (
         handler="post_resume",
         help="Go on with an interrupted, stopped or ended run, in the process of the server.",
         result=views.RunView,
-        params=OfRun,
-        body=ResumeBody,
+        params=params.OfRun,
+        body=params.ResumeBody,
         errors=(404, 409),
     ),
     Route(
@@ -322,8 +193,8 @@ ROUTES: tuple[Route, ...] = (
         handler="post_background",
         help="Let the run that waits for this one go on without it.",
         result=views.CommandView,
-        params=OfRun,
-        body=EmptyBody,
+        params=params.OfRun,
+        body=params.EmptyBody,
         errors=(404, 409),
     ),
     Route(
@@ -332,7 +203,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_inbox",
         help="What waits for a person: approvals, questions and quotes.",
         result=views.InboxList,
-        params=InboxFilter,
+        params=params.InboxFilter,
         errors=(404, 409),
     ),
     Route(
@@ -341,8 +212,8 @@ ROUTES: tuple[Route, ...] = (
         handler="post_answer",
         help="Answer one item. Each is answered once: 409 says who was first.",
         result=views.InboxView,
-        params=OfItem,
-        body=AnswerBody,
+        params=params.OfItem,
+        body=params.AnswerBody,
         errors=(404, 409),
     ),
     Route(
@@ -351,7 +222,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_schedules",
         help="Agents that start at a time.",
         result=views.ScheduleList,
-        params=InProject,
+        params=params.InProject,
         errors=(404, 409),
     ),
     Route(
@@ -360,7 +231,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_cost",
         help="What runs have used, by agent, run, tree, day or model.",
         result=views.CostList,
-        params=CostFilter,
+        params=params.CostFilter,
         errors=(404, 409),
     ),
     Route(
@@ -369,7 +240,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_search",
         help="Words in tasks, messages, answers, calls and results.",
         result=views.SearchList,
-        params=SearchFilter,
+        params=params.SearchFilter,
         errors=(404, 409),
     ),
     Route(
@@ -378,7 +249,7 @@ ROUTES: tuple[Route, ...] = (
         handler="get_doctor",
         help="What this installation can enforce, what is missing, and what to do.",
         result=views.DoctorReport,
-        params=InProject,
+        params=params.InProject,
         errors=(404, 409),
     ),
     Route(
@@ -387,8 +258,27 @@ ROUTES: tuple[Route, ...] = (
         handler="get_events",
         help="What happens in all runs of the project.",
         result=Stream,
-        params=EventFilter,
+        params=params.EventFilter,
         errors=(404, 409),
         headers=_LAST,
+    ),
+    Route(
+        method="POST",
+        path="/v1/chat/completions",
+        handler="post_chat",
+        help="An agent as OpenAI's chat completions have a model; with `stream` as server-sent events.",
+        result=ChatCompletion,
+        body=ChatBody,
+        errors=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/ag-ui/{agent}",
+        handler="post_ag_ui",
+        help="An agent for clients that speak AG-UI 1.0.",
+        result=Stream,
+        params=params.ToAgent,
+        body=AgentInput,
+        errors=(404, 409),
     ),
 )

@@ -1,0 +1,267 @@
+"""Agents for clients that speak AG-UI 1.0: `POST /ag-ui/{agent}`.
+
+A thread is one run, with all its resumes. Its first request starts the run; later ones say something to it or take it
+up again. Agents below the run are sub-agents of the protocol, and their text and calls carry `subagentRunId`. What
+waits for a person ends the response with an interrupt; the run waits, and the next request answers with `resume`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import orjson
+from msgspec import Struct
+
+from retinue.core.delegation import LIVE
+from retinue.core.outcome import Outcome
+from retinue.core.permission import InboxItem
+from retinue.errors import AnsweredError, UsageError
+from retinue.faces.feed.feed import Feed, SpawnOrder, id_of_key
+from retinue.faces.server.chat import ChatMessage, SentText
+from retinue.log.encode import dump
+from retinue.log.tail import last_number
+
+BY = "ag-ui"
+VERSION = "1.0.0"
+
+
+class ResumeEntry(Struct, frozen=True, rename="camel"):
+    """An answer to an interrupt: `payload` is one of the options, a text, or an object with `answer` and `message`."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class AgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
+    """AG-UI's RunAgentInput. `tools`, `context` and `state` of the client are not used."""
+
+    thread_id: str
+    run_id: str
+    messages: list[ChatMessage]
+    resume: list[ResumeEntry] | None = None
+
+
+class _Speaker:
+    """What was passed on of one run of the tree."""
+
+    def __init__(self, subagent: str | None) -> None:
+        self.subagent = subagent
+        self.text = SentText()
+        self.message: str | None = None
+        self.turn = 0
+
+
+class Translator:
+    """Turns the events of a tree of runs into those of AG-UI."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._speakers: dict[str, _Speaker] = {root: _Speaker(None)}
+
+    def take(self, kind: str, data: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what clients are told of one event."""
+        run_id = data.get("run_id")
+        if not run_id:
+            return []
+        found: list[dict[str, Any]] = []
+        if kind == "run.created" and run_id not in self._speakers:
+            self._speakers[run_id] = _Speaker(run_id)
+            return [self._started(data)]
+        speaker = self._speakers.get(run_id)
+        if speaker is None:
+            # It began before the client came.
+            speaker = self._speakers[run_id] = _Speaker(run_id)
+            found.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": run_id})
+        found += self._said(speaker, kind, data)
+        if kind == "assistant.ended":
+            for part in data["message"]["content"]:
+                if part["type"] == "tool_call":
+                    found += _call(speaker, part)
+        elif kind == "tool.ended":
+            content = "\n".join(part["text"] for part in data["result"]["content"] if part["type"] == "text")
+            ids = {"messageId": f"{data['call_id']}-result", "toolCallId": data["call_id"]}
+            found.append(_of(speaker, {"type": "TOOL_CALL_RESULT", **ids, "content": content, "role": "tool"}))
+        elif kind == "run.ended" and run_id != self._root:
+            del self._speakers[run_id]
+            found.append(_finished(run_id, data["outcome"]))
+        return found
+
+    def suspend(self, interrupts: list[str]) -> list[dict[str, Any]]:
+        """Return what closes everything that is open, because the response ends before the run does."""
+        found = []
+        for run_id, speaker in self._speakers.items():
+            found += self._close(speaker)
+            if run_id != self._root:
+                outcome = {"type": "suspended", "interruptIds": interrupts}
+                found.append({"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": outcome})
+        return found
+
+    def _started(self, data: dict[str, Any]) -> dict[str, Any]:
+        options = data.get("options") or {}
+        event = {"type": "SUBAGENT_STARTED", "subagentRunId": data["run_id"], "name": data["agent"]}
+        if options.get("description"):
+            event["description"] = options["description"]
+        if data["parent_id"] and data["parent_id"] != self._root:
+            event["parentSubagentRunId"] = data["parent_id"]
+        if options.get("call_id"):
+            event["parentToolCallId"] = options["call_id"]
+        return event
+
+    def _said(self, speaker: _Speaker, kind: str, data: dict[str, Any]) -> list[dict[str, Any]]:
+        found = []
+        new = speaker.text.take(kind, data)
+        if new:
+            if speaker.message is None:
+                speaker.message = f"{data['run_id']}-{data['seq']}"
+                start = {"type": "TEXT_MESSAGE_START", "messageId": speaker.message, "role": "assistant"}
+                found.append(_of(speaker, start))
+            content = {"type": "TEXT_MESSAGE_CONTENT", "messageId": speaker.message, "delta": new}
+            found.append(_of(speaker, content))
+        if kind in ("assistant.ended", "run.ended"):
+            found += self._close(speaker)
+        return found
+
+    def _close(self, speaker: _Speaker) -> list[dict[str, Any]]:
+        if speaker.message is None:
+            return []
+        message, speaker.message = speaker.message, None
+        return [_of(speaker, {"type": "TEXT_MESSAGE_END", "messageId": message})]
+
+
+def _of(speaker: _Speaker, event: dict[str, Any]) -> dict[str, Any]:
+    if speaker.subagent is None:
+        return event
+    return {**event, "subagentRunId": speaker.subagent}
+
+
+def _call(speaker: _Speaker, part: dict[str, Any]) -> list[dict[str, Any]]:
+    ids = {"toolCallId": part["id"]}
+    return [
+        _of(speaker, {"type": "TOOL_CALL_START", **ids, "toolCallName": part["name"]}),
+        _of(speaker, {"type": "TOOL_CALL_ARGS", **ids, "delta": dump(part["arguments"]).decode()}),
+        _of(speaker, {"type": "TOOL_CALL_END", **ids}),
+    ]
+
+
+def _finished(run_id: str, outcome: dict[str, Any]) -> dict[str, Any]:
+    if outcome["ended"] in ("completed", "steered"):
+        success = {"type": "success"}
+        return {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "result": outcome["text"], "outcome": success}
+    failure = outcome.get("failure") or {}
+    message = failure.get("message") or f"It ended as {outcome['ended']}."
+    return {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": message, "code": outcome["ended"]}
+
+
+def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
+    """Return an inbox item as an interrupt."""
+    found: dict[str, Any] = {
+        "id": item.id,
+        "reason": {"approval": "tool_call", "question": "input_required", "quote": "confirmation"}[item.kind],
+        "message": f"{item.title}\n{item.detail}".strip(),
+        "responseSchema": {"type": "string", **({"enum": list(item.options)} if item.kind != "question" else {})},
+        "metadata": {"agent": item.agent, "risk": item.risk, "reason": item.reason, "rule": item.rule},
+    }
+    call_id = item.payload.get("call_id")
+    if isinstance(call_id, str):
+        found["toolCallId"] = call_id
+    if item.expires_at is not None:
+        found["expiresAt"] = datetime.fromtimestamp(item.expires_at, UTC).isoformat()
+    if item.run_id != root:
+        found["subagentRunId"] = item.run_id
+    return found
+
+
+async def start_thread(feed: Feed, agent: str, given: AgentInput) -> tuple[str, int]:
+    """Start, steer, answer or resume the run of a thread. Return its id and the event after which to listen."""
+    key = f"ag-ui {agent} {given.thread_id}"
+    run_id = id_of_key(key, feed.cwd)
+    rows = await feed.read(lambda reader: [row for row in reader.list_runs(root_id=run_id) if row.id == run_id])
+    cursor: int = await feed.read(last_number)
+    said = _last_words(given)
+    if not rows:
+        if said is None:
+            raise UsageError("A new thread needs words of the user.", remedy="Send a message with the role `user`.")
+        order = SpawnOrder(agent=None if agent == "main" else agent, task=said)
+        await feed.spawn(order, by=BY, run_id=run_id)
+        return run_id, 0
+    if given.resume:
+        for entry in given.resume:
+            await _answer(feed, entry)
+    elif said is not None and rows[0].state in LIVE:
+        await feed.say(run_id, said, by=BY)
+    if (await feed.find(run_id)).state not in LIVE:
+        await feed.resume(run_id, said if not given.resume else None, by=BY)
+    return run_id, cursor
+
+
+async def _answer(feed: Feed, entry: ResumeEntry) -> None:
+    answer, message = entry.payload, ""
+    if isinstance(entry.payload, dict):
+        answer, message = entry.payload.get("answer"), str(entry.payload.get("message") or "")
+    if entry.status == "cancelled" or answer is None:
+        answer = "deny"
+    try:
+        await feed.answer(entry.interrupt_id, str(answer), message, by=BY)
+    except AnsweredError:
+        # Someone else was faster: the run goes on with that answer.
+        return
+
+
+def _last_words(given: AgentInput) -> str | None:
+    for message in reversed(given.messages):
+        if message.role == "user":
+            return message.text if message.text.strip() else None
+    return None
+
+
+async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) -> AsyncIterator[bytes]:
+    """Yield AG-UI's events as server-sent events, until the run ends or waits for a person."""
+    ids = {"threadId": given.thread_id, "runId": given.run_id}
+    yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
+    translator = Translator(run_id)
+    waiting = await _waiting(feed, run_id)
+    if waiting:
+        yield _event(_interrupted(ids, waiting, run_id))
+        return
+    async for frames in feed.events(after=after, run_id=run_id, tree=True):
+        for frame in frames:
+            data = orjson.loads(frame.data)
+            for event in translator.take(frame.type, data):
+                yield _event(event)
+            if frame.type == "run.ended" and frame.run_id == run_id:
+                outcome = await feed.read(lambda reader: reader.outcome(run_id))
+                yield _event(_end(ids, outcome))
+                return
+            if frame.type in ("inbox.opened", "inbox.waiting"):
+                waiting = await _waiting(feed, run_id)
+        if waiting:
+            for event in translator.suspend([item.id for item in waiting]):
+                yield _event(event)
+            yield _event(_interrupted(ids, waiting, run_id))
+            return
+
+
+def _interrupted(ids: dict[str, str], waiting: list[InboxItem], run_id: str) -> dict[str, Any]:
+    interrupts = [interrupt_of(item, run_id) for item in waiting]
+    return {"type": "RUN_FINISHED", **ids, "outcome": {"type": "interrupt", "interrupts": interrupts}}
+
+
+async def _waiting(feed: Feed, run_id: str) -> list[InboxItem]:
+    return [each.item for each in await feed.inbox() if each.item.root_id == run_id]
+
+
+def _end(ids: dict[str, str], outcome: Outcome) -> dict[str, Any]:
+    if not outcome.ok:
+        message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
+        return {"type": "RUN_ERROR", "message": message, "code": outcome.ended}
+    usage = outcome.tree_usage or outcome.usage
+    spent = {"model": outcome.model, "inputTokens": usage.input, "outputTokens": usage.output}
+    result = outcome.value if outcome.value is not None else outcome.text
+    return {"type": "RUN_FINISHED", **ids, "result": result, "outcome": {"type": "success"}, "usage": [spent]}
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % dump(event)

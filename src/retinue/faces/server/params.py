@@ -1,0 +1,146 @@
+"""What the routes of the table take: parameters in path and query, and bodies. The text below a field is its help."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from retinue.core.delegation import State
+from retinue.log.activity import By
+
+Text = Annotated[str, Meta(min_length=1, max_length=200_000)]
+Word = Annotated[str, Meta(min_length=1, max_length=500)]
+Page = Annotated[int, Meta(ge=1, le=1000)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """A route without parameters."""
+
+
+class InProject(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    project: Word | None = None
+    """Id of a project of GET /v1/projects; without it the served one."""
+
+
+class OfRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Word
+    """Id of a run, its beginning, or @name."""
+
+
+class OfTree(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    tree: bool = False
+    """Also all runs that it has started, and theirs."""
+
+
+class OfItem(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Word
+    """Id of an inbox item, or its beginning."""
+
+
+class OfAgent(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: Word
+
+
+class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    state: State | None = None
+    agent: Word | None = None
+    parent: Word | None = None
+    """Id of a run: only those that it has started."""
+    root: Word | None = None
+    """Id of a run: only those of its tree."""
+    depth: Annotated[int, Meta(ge=0, le=100)] | None = None
+    before: Word | None = None
+    """Id of the last run of the page before."""
+    limit: Page = 100
+
+
+class TranscriptPage(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Number = 0
+    """Number of an event of the run: only what came after it."""
+    limit: Page = 1000
+
+
+class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    all: bool = False
+    """Also what was answered, expired or withdrawn."""
+    limit: Page = 100
+
+
+class CostFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    by: By = "agent"
+    since: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    """Unix time: only runs that were active after it."""
+
+
+class SearchFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    q: Word
+    """The words, as they stand in a task, a message, an answer, a call or a result."""
+    limit: Page = 50
+
+
+class EventFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Number | None = None
+    """Only events above this number. The header Last-Event-ID goes before it. Without both, from now on."""
+
+
+class RunEventFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Number = 0
+    """Only events above this number. The header Last-Event-ID goes before it."""
+
+
+class SpawnBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run to start. Without `agent` it is the main agent. `budget` is shared with all runs below it: `usd`,
+    `tokens`, `turns`, `toolCalls`, `seconds`, `spawns`. `schema` is a JSON Schema for the result."""
+
+    task: Text
+    agent: Word | None = None
+    model: Word | None = None
+    budget: dict[str, float | int | None] | None = None
+    isolation: Literal["worktree", "off"] | None = None
+    schema: dict[str, Any] | None = None
+    name: Word | None = None
+    project: Word | None = None
+
+
+class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to say to the run. It reads it after its current tool calls."""
+
+    message: Text
+
+
+class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """With `tree` all runs below it are stopped as well."""
+
+    tree: bool = False
+
+
+class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to say to the run when it goes on, and another model for it."""
+
+    prompt: Text | None = None
+    model: Word | None = None
+
+
+class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing: an empty object."""
+
+
+class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`answer` is one of the item's options, or words for a question. `message` reaches the agent with a denial."""
+
+    answer: Text
+    message: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class ToAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    agent: Word
+    """Name of an agent, or `main`."""
+
+
+class Session(Struct, frozen=True):
+    """The cookie is set. Requests with it that change something need the header `X-Retinue: 1`."""
+
+    cwd: str
+    project: str

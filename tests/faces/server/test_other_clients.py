@@ -1,0 +1,221 @@
+"""Clients of other people: the `openai` SDK, AG-UI's own types, and a client that is made from the OpenAPI document."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.faces.server.conftest import Served
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
+
+Serving = Callable[..., Served]
+EDIT = ("edit", {"path": "f0.txt", "old_string": "beta", "new_string": "gamma"})
+
+
+def sdk(server: Served) -> Any:
+    openai = pytest.importorskip("openai")
+    return openai.OpenAI(base_url=f"{server.base}/v1", api_key=server.token, max_retries=0)
+
+
+def test_the_openai_sdk_lists_agents_and_talks_to_one(project: Project, serve: Any, serving: Serving) -> None:
+    model = serve(lambda request: Reply(text="It is in f0.txt."))
+    client = sdk(serving())
+    assert {"main", "Explore"} <= {each.id for each in client.models.list()}
+    messages = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hello, who are you?"},
+        {"role": "user", "content": [{"type": "text", "text": "Where is alpha?"}]},
+    ]
+    answer = client.chat.completions.create(model="Explore", messages=messages)
+    assert answer.choices[0].message.content == "It is in f0.txt."
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens > 0
+    first = json.dumps(model.requests[0].body["messages"][0])
+    assert "who are you?" in first and "Where is alpha?" in first
+
+
+def test_the_openai_sdk_streams_an_answer(project: Project, serve: Any, serving: Serving) -> None:
+    def reads(request: Request) -> Reply:
+        return (
+            Reply(text="I look.", calls=[("read", {"path": "f0.txt"})]) if request.turn == 0 else Reply(text="Found.")
+        )
+
+    serve(reads)
+    client = sdk(serving())
+    chunks = list(
+        client.chat.completions.create(
+            model="main",
+            messages=[{"role": "user", "content": "Where?"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == "I look.\n\nFound."
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage.total_tokens > 0
+
+
+def test_the_openai_sdk_hears_of_errors(project: Project, serve: Any, serving: Serving) -> None:
+    import openai
+
+    serve(lambda request: Reply(status=401, text="no"))
+    client = sdk(serving())
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="Nobody", messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        client.chat.completions.create(model="Explore", messages=[{"role": "user", "content": "x"}])
+    assert caught.value.code == "RUN_FAILED" and "retinue runs show" in str(caught.value)
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.chat.completions.create(model="Explore", messages=[{"role": "system", "content": "x"}])
+
+
+def test_a_client_that_leaves_a_chat_stops_its_run(project: Project, serve: Any, serving: Serving) -> None:
+    serve(lambda request: Reply(text="Thinking", hang=True))
+    server = serving()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = {"model": "Explore", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    headers = {**server.headers, "Content-Type": "application/json"}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+    response = connection.getresponse()
+    assert response.readline().startswith(b"data: ")
+    (run,) = server.until("/v1/runs?state=running", lambda found: found["runs"])
+    response.close()
+    connection.close()
+    assert "Stopped by openai." in server.ended(run["id"])["outcome"]["failure"]["message"]
+
+
+def talk(server: Served, agent: str, **given: Any) -> list[Any]:
+    """Send a RunAgentInput and return the events, each checked by the types of AG-UI's own package."""
+    core = pytest.importorskip("ag_ui.core")
+    pydantic = pytest.importorskip("pydantic")
+    messages = [{"id": "m", "role": "user", "content": text} for text in given.pop("said", [])]
+    body = {"threadId": "t1", "runId": "r1", "state": {}, "messages": messages, "tools": [], "context": []}
+    body |= {"forwardedProps": {}, **given}
+    core.RunAgentInput.model_validate(body)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {**server.headers, "Content-Type": "application/json", "Accept": "text/event-stream"}
+    connection.request("POST", f"/ag-ui/{agent}", json.dumps(body), headers)
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    adapter = pydantic.TypeAdapter(core.Event)
+    lines = response.read().decode().split("\n\n")
+    connection.close()
+    return [adapter.validate_json(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+def delegates(request: Request) -> Reply:
+    first = json.dumps(request.body["messages"][0])
+    if "CHILD" in first and "DELEGATE" not in first:
+        return Reply(text="Child done.")
+    if request.turn == 0:
+        call = {"prompt": "CHILD: look", "description": "look around", "subagent_type": "Explore"}
+        return Reply(text="I ask.", calls=[("Agent", {**call, "run_in_background": False})])
+    return Reply(text="The child is done.")
+
+
+def test_ag_ui_shows_the_agents_below_a_run(project: Project, serve: Any, serving: Serving) -> None:
+    serve(delegates)
+    server = serving()
+    events = talk(server, "main", said=["DELEGATE it"])
+    kinds = [event.type.value for event in events]
+    assert (kinds[0], kinds[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert events[-1].outcome.type == "success" and events[-1].result == "The child is done."
+    (started,) = [event for event in events if event.type.value == "SUBAGENT_STARTED"]
+    (call,) = [event for event in events if event.type.value == "TOOL_CALL_START"]
+    assert (started.name, started.description) == ("Explore", "look around")
+    assert started.parent_tool_call_id == call.tool_call_id
+    texts = [(event.delta, event.subagent_run_id) for event in events if event.type.value == "TEXT_MESSAGE_CONTENT"]
+    assert texts == [("I ask.", None), ("Child done.", started.subagent_run_id), ("The child is done.", None)]
+    assert kinds.count("SUBAGENT_FINISHED") == 1 and kinds.count("TOOL_CALL_RESULT") == 1
+    assert kinds.count("TEXT_MESSAGE_START") == kinds.count("TEXT_MESSAGE_END") == 3
+
+
+def test_ag_ui_asks_with_an_interrupt_and_goes_on_with_the_answer(
+    project: Project, serve: Any, serving: Serving
+) -> None:
+    project.mode = "default"
+    serve(lambda request: Reply(calls=[EDIT]) if request.turn == 0 else Reply(text="Edited."))
+    server = serving()
+    asked = talk(server, "general-purpose", said=["Edit it"])
+    outcome = asked[-1].outcome
+    assert outcome.type == "interrupt"
+    (interrupt,) = outcome.interrupts
+    assert "+gamma" in interrupt.message and "allow" in interrupt.response_schema["enum"]
+    (call,) = [event for event in asked if event.type.value == "TOOL_CALL_START"]
+    assert interrupt.tool_call_id == call.tool_call_id
+    answer = [{"interruptId": interrupt.id, "status": "resolved", "payload": "allow"}]
+    done = talk(server, "general-purpose", said=["Edit it"], runId="r2", resume=answer)
+    assert done[-1].outcome.type == "success" and done[-1].result == "Edited."
+    assert "gamma" in (project.cwd / "f0.txt").read_text()
+    assert len(server.get("/v1/runs")["runs"]) == 1
+    (item,) = server.get("/v1/inbox?all=true")["items"]
+    assert item["answer"]["by"] == "ag-ui"
+
+
+def test_ag_ui_goes_on_in_the_same_thread_and_says_what_failed(project: Project, serve: Any, serving: Serving) -> None:
+    model = serve(lambda request: Reply(text="One."))
+    server = serving()
+    assert talk(server, "Explore", said=["First"])[-1].result == "One."
+    model.answer = lambda request: Reply(text="Two.")
+    assert talk(server, "Explore", said=["First", "Second"], runId="r2")[-1].result == "Two."
+    assert len(server.get("/v1/runs")["runs"]) == 1
+    model.answer = lambda request: Reply(status=401, text="no")
+    failed = talk(server, "Explore", said=["Third"], runId="r3")[-1]
+    assert failed.type.value == "RUN_ERROR" and failed.message
+    status, _, document = server.request("POST", "/ag-ui/Nobody", {"threadId": "x", "runId": "y", "messages": []})
+    assert (status, document["code"]) == (422, "USAGE")
+
+
+class GeneratedClient:
+    """A client that knows nothing but the OpenAPI document: one method for every operation."""
+
+    def __init__(self, server: Served) -> None:
+        document = server.get("/openapi.json")
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                setattr(self, operation["operationId"], self._make(server, method.upper(), path, operation))
+
+    def _make(self, server: Served, method: str, path: str, operation: dict[str, Any]) -> Callable[..., Any]:
+        import urllib.parse
+
+        def call(body: Any = None, **given: Any) -> Any:
+            address, query, headers = path, {}, {}
+            for parameter in operation["parameters"]:
+                name = parameter["name"]
+                if name not in given:
+                    assert not parameter["required"], name
+                elif parameter["in"] == "path":
+                    address = address.replace(f"{{{name}}}", urllib.parse.quote(str(given[name]), safe=""))
+                elif parameter["in"] == "query":
+                    query[name] = str(given[name])
+                else:
+                    headers[name] = str(given[name])
+            if query:
+                address += "?" + urllib.parse.urlencode(query)
+            status, _, document = server.request(method, address, body, headers)
+            assert str(status) in operation["responses"], (status, document)
+            return document
+
+        return call
+
+
+def test_a_client_made_from_the_openapi_document_drives_the_server(
+    project: Project, serve: Any, serving: Serving
+) -> None:
+    serve(lambda request: Reply(text="Done."))
+    server = serving()
+    client: Any = GeneratedClient(server)
+    run = client.post_run({"agent": "Explore", "task": "Look"}, **{"Idempotency-Key": "one"})
+    server.ended(run["id"])
+    assert client.get_runs(agent="Explore", limit=5)["runs"][0]["id"] == run["id"]
+    assert client.get_transcript(id=run["id"])["lines"][-1]["type"] == "assistant"
+    assert client.post_stop({}, id=run["id"])["code"] == "CONFLICT"
+    assert client.post_resume({"prompt": "More"}, id=run["id"])["id"] == run["id"]
+    server.ended(run["id"])
+    assert client.get_agent(name="Explore")["name"] == "Explore"
+    assert client.get_run(id="nothing")["code"] == "UNKNOWN_RUN"
