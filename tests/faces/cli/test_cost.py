@@ -16,7 +16,7 @@ from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
-from retinue.faces.cli.main import Command, dispatch
+from retinue.faces.cli.main import Command, dispatch, run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
@@ -161,9 +161,8 @@ def test_a_run_that_was_resumed_lately_is_not_hidden_by_its_age(
 
 @pytest.mark.parametrize("since", ["", "soon", "7", "-1d", "7y", "2026-13-40", "99999999999d", "٧d"])
 def test_a_time_that_is_none_is_a_usage_error(project: Path, since: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        dispatch("retinue cost", COST, [f"--since={since}"])
-    assert ended.value.code == 2 and "7d" in capsys.readouterr().err
+    assert run(["cost", f"--since={since}"]) == 2
+    assert "7d" in capsys.readouterr().err
 
 
 def test_limit_shortens_the_list_and_not_the_total(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
