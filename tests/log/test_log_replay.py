@@ -10,6 +10,7 @@ from retinue.core.events import (
     Event,
     MessageAdded,
     Retrying,
+    Rewound,
     RunEnded,
     RunResumed,
     TextDelta,
@@ -25,7 +26,7 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, To
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
-from retinue.log.replay import describe_call, replay
+from retinue.log.replay import current_branch, describe_call, replay
 
 
 def is_answered(messages):
@@ -205,3 +206,30 @@ def test_a_call_on_one_line():
     assert describe_call(ToolCall("1", "bash", {"command": "ls", "timeout": 3})) == "bash(command='ls', timeout=3)"
     assert describe_call(ToolCall("1", "bash", {}, broken="{oops")) == "bash('{oops')"
     assert len(describe_call(ToolCall("1", "write", {"content": "x" * 10**6}))) < 200
+
+
+def test_going_back_leaves_out_what_lies_between_and_counts_it_all_the_same():
+    def said(seq, text):
+        return [Event("r", None, "r", seq, 0.0, MessageAdded(user(text)))]
+
+    def turn(seq, number, text):
+        bodies = [
+            TurnStarted(number),
+            AssistantEnded(number, AssistantMessage((Text(text),))),
+            TurnEnded(number, Usage(10), Usage(10 * number), 5),
+        ]
+        return [Event("r", None, "r", seq + at, 0.0, body) for at, body in enumerate(bodies)]
+
+    events = [*said(1, "one"), *turn(2, 1, "first"), *said(5, "two"), *turn(6, 2, "second")]
+    back = Event("r", None, "r", 9, 0.0, Rewound(4))
+    past = replay([*events, back])
+    assert [message.text for message in past.messages] == ["one", "first"]
+    assert (past.turn, past.usage) == (2, Usage(20))
+    # What was being written when a process died belongs to the part that was left.
+    assert replay([*events, back], "half an answ").partial == ""
+    # Forward again, to the end of that part.
+    again = Event("r", None, "r", 10, 0.0, Rewound(8, ("a.txt",)))
+    there = replay([*events, back, again])
+    assert [message.text for message in there.messages][:4] == ["one", "first", "two", "second"]
+    assert "a.txt" in there.messages[4].text
+    assert [event.seq for event in current_branch([*events, back, again])] == [*range(1, 9), 10]

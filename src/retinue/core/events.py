@@ -7,7 +7,7 @@ what they said arrives again, whole, in a durable body.
 Order within a run, as a grammar:
 
     RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )*
-        Undone? RunEnded Undone*
+        Undone? RunEnded ( Undone | Rewound )*
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
            ( ToolStarted | ToolProgress | ToolEnded | TodosUpdated | Inbox )* ToolsEnded? TurnEnded
     Inbox = InboxOpened InboxClosed, of several at once in any order
@@ -228,6 +228,15 @@ class Undone(Tagged, frozen=True, tag="run.undone"):
     forced: bool = False
 
 
+class Rewound(Tagged, frozen=True, tag="run.rewound"):
+    """A person went back: the conversation goes on after event `to`, as if what lies between had not been said.
+    Those events stay, as a branch of their own. After RunEnded, by a person."""
+
+    to: int
+    changed: tuple[str, ...] = ()
+    """Files as the part that was left had changed them; the model hears of them."""
+
+
 class RunEnded(Tagged, frozen=True, tag="run.ended"):
     """Last event of a run until someone resumes it. Exactly one per ending."""
 
@@ -257,6 +266,7 @@ Body = (
     | Compacted
     | Warned
     | Undone
+    | Rewound
     | RunEnded
 )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import Undone
+from retinue.core.events import Rewound, Undone
 from retinue.core.process import this_process
 from retinue.errors import StateError
 from retinue.log.database import connect, log_file, owners, trouble
@@ -221,7 +221,7 @@ class Ear:
             return False
 
 
-def annotate(folder: Path, run_id: str, body: Undone, redact: TextRedactor | None = None) -> int:
+def annotate(folder: Path, run_id: str, body: Undone | Rewound, redact: TextRedactor | None = None) -> int:
     """Append `body` to a run that no process runs; return its number. Raise StateError while
     one does: then only that process may write."""
     import sqlite3

@@ -7,7 +7,7 @@ asked for again. `OpenCalls` answers the calls of a turn that never ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from msgspec import Struct, field
@@ -21,6 +21,7 @@ from retinue.core.events import (
     InboxClosed,
     InboxOpened,
     MessageAdded,
+    Rewound,
     RunCreated,
     RunEnded,
     RunResumed,
@@ -167,10 +168,31 @@ class Conversation(Struct, frozen=True, kw_only=True):
 def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
     """Rebuild the conversation. `events` may stop anywhere; `partial` is what the log holds of
     the answer that was being written (`Reader.partial`)."""
+    whole = list(events)
     rebuilding = _Rebuilding()
-    for event in events:
+    for event in whole:
         rebuilding.take(event.body if isinstance(event, Event) else event)
+    branch = [event for event in whole if isinstance(event, Event)]
+    if rebuilding.rewound and branch:
+        branch = current_branch(branch)
+        rebuilding.say_only(branch)
+        if isinstance(branch[-1].body, Rewound):
+            # What was being written belongs to the part that was left.
+            partial = ""
     return rebuilding.done(partial)
+
+
+def current_branch(events: Sequence[Event]) -> list[Event]:
+    """Return the events that the conversation consists of now: without those that a person went back behind."""
+    kept: list[Event] = []
+    newest: int | None = None
+    for event in reversed(events):
+        if newest is not None and event.seq > newest:
+            continue
+        kept.append(event)
+        newest = event.body.to if isinstance(event.body, Rewound) else None
+    kept.reverse()
+    return kept
 
 
 class _Rebuilding:
@@ -188,6 +210,7 @@ class _Rebuilding:
         """Spent in a turn whose end was not recorded."""
         self.remnant = False
         """Whether the last message is what a failed answer left."""
+        self.rewound = False
         self.undone: list[Undone] = []
         """What was put back since; the model hears of it when it goes on."""
 
@@ -209,6 +232,10 @@ class _Rebuilding:
                 self.pending, self.remnant = None, False
             case Undone():
                 self.undone.append(body)
+            case Rewound():
+                self.rewound = True
+                self.settle()
+                self.messages += _told_of_changes(body.changed, _STILL_CHANGED)
             case RunResumed():
                 self.settle()
                 self.messages += _told(self.undone)
@@ -217,6 +244,14 @@ class _Rebuilding:
                 self.settle()
             case _:
                 pass
+
+    def say_only(self, branch: list[Event]) -> None:
+        """Keep what the whole run has used, and only the messages of this branch of it."""
+        other = _Rebuilding()
+        for event in branch:
+            other.take(event.body)
+        self.messages, self.pending = other.messages, other.pending
+        self.remnant, self.undone = other.remnant, other.undone
 
     def count(self, body: Body) -> None:
         match body:
@@ -290,16 +325,26 @@ class _Rebuilding:
         )
 
 
+_UNDONE = "Your changes to these files were undone: {}. Read files again before you edit."
+_STILL_CHANGED = (
+    "The user went back to this point of the conversation. These files stay as a later part of it had changed "
+    "them: {}. Read files again before you edit."
+)
+
+
 def _told(undone: list[Undone]) -> list[Message]:
     """Tell the model that its files are no longer as it left them."""
-    paths = [path for body in undone for path in (*body.restored, *body.removed)]
+    paths: list[str] = []
+    for body in undone:
+        paths += [*body.restored, *body.removed]
+    return _told_of_changes(paths, _UNDONE)
+
+
+def _told_of_changes(paths: Sequence[str], text: str) -> list[Message]:
     if not paths:
         return []
     more = f" and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
-    names = ", ".join(paths[:_MOST_PATHS]) + more
-    return [
-        user(f"Your changes to these files were undone: {names}. Read files again before you edit.", "notification")
-    ]
+    return [user(text.format(", ".join(paths[:_MOST_PATHS]) + more), "notification")]
 
 
 def entering(message: AssistantMessage) -> AssistantMessage:

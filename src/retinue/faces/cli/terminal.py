@@ -247,7 +247,7 @@ def _check_terminal(without: str) -> None:
 async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None, **options: Any) -> int:
     """Show the app until it is left. Runs that are to go on do so here, without the terminal. `elsewhere` is the
     folder of the project, where that is not the one the shell is in."""
-    from retinue.faces.tui.app import run_app
+    from retinue.faces.tui.terminal import run_app
 
     left, main_id = await run_app(retinue, host=host, **options)
     if main_id is not None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from textual import work
 from textual.app import ComposeResult
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
-from retinue.errors import RetinueError, StateError
+from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import optional
-from retinue.faces.tui import builtin_commands  # noqa: F401 - registers its commands
+from retinue.faces.tui import builtin_commands, conversation_commands  # noqa: F401 - they register their commands
 from retinue.faces.tui.board.board import Board, Feed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
@@ -25,13 +24,14 @@ from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, Leaving, leaving_on_signals, live_runs, parse, sentence
+from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, live_runs, parse, sentence
 from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
 from retinue.faces.tui.statusline import FactFinder, Facts
 from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
+from retinue.log.replay import current_branch
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 # Opened when the app starts and there is no model; in `SCREENS`.
@@ -65,7 +65,7 @@ class RetinueApp(Frame):
         self.feed = Feed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
-        self._leave_at = 0.0
+        self._leave_at = self._back_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
         self._welcome = Welcome()
@@ -142,7 +142,7 @@ class RetinueApp(Frame):
         self.session.open(row.id)
         self.talk = self.session
         load_conversation(self.board, self.project.log.reader, row.root_id)
-        await self._chat.show(self.project.log.reader.events(row.id))
+        await self._chat.show(current_branch(self.project.log.reader.events(row.id)))
         self._show_news()
 
     @work
@@ -184,6 +184,10 @@ class RetinueApp(Frame):
         """Add a line of the app's own to the conversation."""
         self._chat.add(Notice(text, kind))
 
+    def put_words(self, text: str) -> None:
+        """Put words into the editor, before what is typed there."""
+        self._prompt.put(text + optional("\n\n{}", self._prompt.text))
+
     def status_facts(self) -> Facts:
         return self.finder.facts()
 
@@ -222,9 +226,19 @@ class RetinueApp(Frame):
             # What waited to be said goes back into the editor, before what is being typed there.
             waiting = self.talk.unqueue()
             if waiting:
-                self._prompt.put(waiting + optional("\n\n{}", self._prompt.text))
+                self.put_words(waiting)
         elif isinstance(self.talk, Attached):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
+        elif self.talk.main_id is not None and not self._prompt.text:
+            self._go_back_at_second_press()
+
+    def _go_back_at_second_press(self) -> None:
+        if time.monotonic() - self._back_at < TWICE_SECONDS:
+            self._back_at = 0.0
+            self.action_open_screen("rewind")
+        else:
+            self._back_at = time.monotonic()
+            self._status.show("Press Esc again to go back to an earlier message.")
 
     @work
     async def action_cycle_mode(self) -> None:
@@ -368,26 +382,3 @@ class RetinueApp(Frame):
         if self.talk is self.session:
             key = next(each.key for each in self.keys if each.name == "interrupt").replace("escape", "esc")
         return WorkLook(width=self.size.width - 2, frame=frame, motion=self.motion, interrupt_key=key)
-
-
-class TerminalHost(Protocol):
-    """The process that waits for the app, as far as the app needs it."""
-
-    def watch(self, gone: Callable[[], None]) -> None: ...
-
-
-async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> tuple[Leaving, str | None]:
-    """Show the app until the person leaves it. Return whether runs are to go on, which only a host can let them, and
-    the run of the conversation that was open. SIGTERM and SIGHUP leave it as well. The terminal is restored however
-    it ends. Raise StateError when the app itself failed."""
-    app = RetinueApp(retinue, may_keep=host is not None, **options)
-    if host is not None:
-        host.watch(lambda: app.exit("quit"))
-    with leaving_on_signals(lambda: app.exit("quit")):
-        left = await app.run_async(mouse=retinue.supervisor.settings.mouse)
-    if app.return_code:
-        raise StateError(
-            "The terminal app failed; what happened is above.",
-            remedy="The conversation is in the log: retinue --continue. Please report this.",
-        )
-    return left or "quit", app.talk.main_id

@@ -95,6 +95,9 @@ class ScreenEntry(NamedTuple):
 SCREENS: dict[str, ScreenEntry] = {
     "help": ScreenEntry("dialogs:HelpScreen", "keys and commands", "help", "f1"),
     "sessions": ScreenEntry("sessions:SessionsScreen", "earlier conversations, to go on with one", "sessions"),
+    "rewind": ScreenEntry(
+        "rewind:RewindScreen", "go back to an earlier message: conversation, files or both", "rewind"
+    ),
     "confirm": ScreenEntry("dialogs:ConfirmScreen", "a question with a few answers"),
     "viewer": ScreenEntry("viewer:ViewerScreen", "a run as it works"),
     "inbox": ScreenEntry("inbox:InboxScreen", "what waits for an answer", "inbox", "f2"),
@@ -120,7 +123,7 @@ class Key(NamedTuple):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("interrupt", "escape", "interrupt", "stop what the main agent does; background agents go on"),
+    Key("interrupt", "escape", "interrupt", "stop what the main agent does; twice in an empty prompt: go back"),
     Key("mode", "shift+tab", "cycle_mode", "another permission mode: ask, accept edits, plan", always=True),
     Key("conversation", "ctrl+up", "conversation", "into the conversation, to open tool calls with enter", always=True),
     Key("resend", "f9", "resend", "stop it and send the waiting messages now"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import Event, RunCreated, RunResumed, ToolStarted
 from retinue.errors import RetinueError, StateError
 from retinue.faces.tui.board.cards import RunCard
@@ -67,6 +68,11 @@ class Board:
             card.mark_lost(at)
             card.ended_turn = self.turns
             self.changed = True
+
+    def forget(self, run_id: str) -> None:
+        """Take a run off the board, so that its events can be taken again without being counted twice."""
+        self.cards.pop(run_id, None)
+        self._recent.pop(run_id, None)
 
     def agents(self) -> Iterator[RunCard]:
         """Yield every run but main, in the order they were asked for."""
@@ -284,6 +290,10 @@ def load_conversation(board: Board, reader: LogReader, root_id: str) -> None:
     if all(row.id != root_id for row in rows):
         rows.append(reader.run(root_id))
     for row in reversed(rows):
+        if row.state in LIVE and row.id in board.cards:
+            # What happens to it is on the board already.
+            continue
+        board.forget(row.id)
         for _, event in reader.ordered(row.id, SUMMARY):
             board.take(event)
         if row.state == "interrupted":

@@ -159,5 +159,7 @@ def _notice(body: events.Body) -> str:
             return f"{body.choice or body.state}{optional(' by {}', body.by)}{optional(': {}', body.message)}"
         case events.Undone():
             return f"{len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
+        case events.Rewound():
+            return f"went back: from here it goes on after event {body.to}, and what lies between stays in the log"
         case _:
             return ""

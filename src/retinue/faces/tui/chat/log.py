@@ -22,6 +22,7 @@ from retinue.core.events import (
     LimitReached,
     MessageAdded,
     Retrying,
+    Rewound,
     RunEnded,
     TextDelta,
     ThinkingDelta,
@@ -319,6 +320,8 @@ def _notice(body: Body) -> Notice | None:
             return Notice(text, "warning")
         case LimitReached(detail=detail):
             return Notice(detail, "warning")
+        case Rewound():
+            return Notice("You went back to here. What came after it stays in the log: /rewind lists it.")
         case Compacted(tokens_before=before, tokens_after=after):
             return Notice(f"The conversation was shortened: {before:,} to {after:,} tokens.")
         case _:

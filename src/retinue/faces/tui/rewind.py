@@ -1,0 +1,171 @@
+"""Going back in a conversation, without a screen: to where, what has changed since, and doing it.
+
+Nothing is lost. The conversation goes back by one event of the log, so that the part after it stays there as a branch
+which can be taken up again. Files go back by the checkpoints of `retinue runs undo`, which leaves alone what
+someone else has changed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from retinue.capabilities.audit.attach import undone_event
+from retinue.capabilities.audit.ledger_store import Changed, Who
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, same
+from retinue.core.delegation import LIVE
+from retinue.core.events import Event, Rewound, Undone
+from retinue.errors import StateError
+from retinue.faces.cli.project import with_descendants
+from retinue.faces.text import plural, short_path
+from retinue.faces.tui.board.conversation import exchanges
+from retinue.log.commands import annotate
+from retinue.log.replay import current_branch
+from retinue.log.rows import RunRow
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+SHOWN = 5
+
+
+class RewindPoint(Struct, frozen=True):
+    """A place to go back to: before words of the person, or the end of a part that was left (`is_left`), which has no
+    `turn`. `to` is the last event that counts from then on."""
+
+    to: int
+    at: float
+    text: str
+    turn: int = 0
+    is_left: bool = False
+    files: tuple[str, ...] = ()
+    """Files that were changed after it."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing was said before it."""
+        return self.turn == 1 and not self.is_left
+
+
+def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> list[RewindPoint]:
+    """Return where one can go back to, oldest first, then the parts that were left."""
+    branch = current_branch(events)
+    points = []
+    for each in exchanges(branch):
+        # Words that the model has never heard are still in the editor, or were never sent.
+        if each.turn:
+            scope = UndoScope(Who(events[0].run_id, ""), each.turn, since=each.at)
+            files = _changed_files(changes, scope)
+            points.append(RewindPoint(each.seq - 1, each.at, each.text, each.turn, files=files))
+    return [*points, *_find_left(events, branch)]
+
+
+def _changed_files(changes: Sequence[Changed], scope: UndoScope) -> tuple[str, ...]:
+    """Return the files that differ from how they were, without those that were put back already."""
+    chains: dict[str, list[Changed]] = {}
+    for row in changes:
+        if scope.covers(row) and not row.is_only_folder:
+            chains.setdefault(row.path, []).append(row)
+    return tuple(path for path, chain in chains.items() if not same(chain[0].before, chain[-1].after))
+
+
+def _find_left(events: Sequence[Event], branch: Sequence[Event]) -> list[RewindPoint]:
+    """Return the ends of parts that a person went back behind, oldest first."""
+    here = {event.seq for event in branch}
+    found = []
+    for event in events:
+        # Going back twice in a row leaves nothing between.
+        if not isinstance(event.body, Rewound) or event.seq - 1 in here:
+            continue
+        before = [each for each in events if each.seq < event.seq]
+        said = exchanges(current_branch(before))
+        if said and not isinstance(before[-1].body, Rewound):
+            found.append(RewindPoint(before[-1].seq, event.at, said[-1].text, is_left=True))
+    return found
+
+
+class Rewinder:
+    """Goes back in one conversation that nobody works on."""
+
+    def __init__(self, project: Project, run_id: str) -> None:
+        self._project = project
+        self._row = project.log.reader.run(run_id)
+
+    async def points(self) -> list[RewindPoint]:
+        """Return where one can go back to, with the files that were changed since."""
+        await self._project.log.flush()
+        events = self._project.log.reader.events(self._row.id)
+        runs = [row.id for row in self._tree()]
+        changes = await asyncio.to_thread(_read_changes, self._project.state, runs)
+        return find_points(events, changes)
+
+    async def go_back(self, point: RewindPoint, still_changed: Sequence[str] = ()) -> None:
+        """Let the conversation go on after this point. Raise StateError while it is at work."""
+        await asyncio.to_thread(self._record, Rewound(point.to, tuple(still_changed)))
+
+    async def undo_files(self, point: RewindPoint) -> list[UndoneFile]:
+        """Put back what the conversation and its agents have changed since, and return the fate of each file that is
+        not as it was already. Raise StateError while an agent of it is at work."""
+        tree = self._tree()
+        for row in tree:
+            if row.state in LIVE:
+                raise StateError(f"{row.agent} ({row.id[:8]}) is still at work.", remedy="Stop it first: /stop")
+        below = tuple(row.id for row in tree[1:])
+        scope = UndoScope(Who(self._row.id, self._row.agent), point.turn, below, point.at)
+        return await asyncio.to_thread(self._undo, scope)
+
+    def _tree(self) -> list[RunRow]:
+        return with_descendants(self._project.log.reader, self._row)
+
+    def _undo(self, scope: UndoScope) -> list[UndoneFile]:
+        if not _has_ledger(self._project.state):
+            return []
+        with closing(Undo(self._project.state)) as undo:
+            done = undo.run(scope)
+        changed = [each for each in done if each.fate != "unchanged"]
+        if changed:
+            self._record(undone_event(changed, by="person", turn=scope.turn))
+        return changed
+
+    def _record(self, body: Undone | Rewound) -> None:
+        annotate(self._project.state, self._row.id, body, self._project.redactor)
+
+
+def _has_ledger(state: Path) -> bool:
+    # Looking makes nothing: a project in which nothing was changed has no ledger.
+    return (state / "checkpoints" / "ledger.db").is_file()
+
+
+def _read_changes(state: Path, run_ids: Sequence[str]) -> list[Changed]:
+    if not _has_ledger(state):
+        return []
+    with closing(Undo(state)) as undo:
+        return undo.changed(run_ids)
+
+
+def name_files(paths: Sequence[str], cwd: str) -> str:
+    """Return the first few files by name, and how many more there are."""
+    names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN])
+    more = len(paths) - SHOWN
+    if more > 0:
+        names += f" and {more} more"
+    return names
+
+
+def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
+    """Return what became of files, in sentences."""
+    back = [each.path for each in done if each.fate in ("restored", "removed")]
+    left = [each for each in done if each.fate in ("kept", "failed")]
+    sentences = []
+    if back:
+        sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
+    for each in left[:SHOWN]:
+        sentences.append(f"Left as it is: {short_path(each.path, cwd)} ({each.detail}).")
+    if len(left) > SHOWN:
+        sentences.append(f"And {len(left) - SHOWN} more.")
+    return " ".join(sentences) or "No file had to be put back."

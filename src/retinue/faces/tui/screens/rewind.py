@@ -1,0 +1,153 @@
+"""Earlier messages of this conversation, to go back to one: the conversation, the files, or both."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from retinue.core.format import format_wait
+from retinue.errors import RetinueError
+from retinue.faces.text import optional, plural
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.rewind import Rewinder, RewindPoint, name_files, report_files
+from retinue.faces.tui.screens.dialogs import Choice, ConfirmScreen
+from retinue.faces.tui.session import Attached
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+HINT = "Enter goes back to before it · Esc closes · nothing is lost"
+
+
+class RewindScreen(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close")]
+
+    def __init__(self, *_: str) -> None:
+        super().__init__(classes="page")
+        self._points: list[RewindPoint] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text("Go back", "bold"))
+            yield OptionList()
+            yield Static(Text(HINT, "dim"), classes="hint")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        self._load()
+
+    @work
+    async def _load(self) -> None:
+        app = cast("RetinueApp", self.app)
+        refusal = why_not(app)
+        if refusal:
+            self.dismiss(None)
+            app.tell(refusal, "warning")
+            return
+        self._points = await Rewinder(app.project, app.talk.main_id or "").points()
+        if not self.is_attached:
+            return
+        width = max(self.size.width - 10, 20)
+        options = self.query_one(OptionList)
+        now = time.time()
+        for number, point in enumerate(self._points):
+            options.add_option(Option(draw(point, now, width), id=str(number)))
+        newest = [number for number, point in enumerate(self._points) if not point.is_left]
+        if newest:
+            options.highlighted = newest[-1]
+
+    @work
+    async def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        app = cast("RetinueApp", self.app)
+        point = self._points[int(message.option_id or 0)]
+        chosen = await choose_what(app, point)
+        if chosen is not None:
+            self.dismiss(None)
+            # A worker of this screen would end with it.
+            app.run_worker(go_back(app, point, chosen))
+
+
+def draw(point: RewindPoint, now: float, width: int) -> Text:
+    """Return `12m ago  what was said  · 2 files changed since`."""
+    when = format_wait(max(now - point.at, 0)).partition(" ")[0]
+    note = optional("  · {} changed since", point.files and plural(len(point.files), "file"))
+    head = f"{when:>4} ago  "
+    if point.is_left:
+        head += "back to the part that ended with: "
+    line = Text(no_wrap=True)
+    line.append(head, STYLES["dim"])
+    line.append(fit(one_line(point.text), max(width - len(head) - len(note), 10)))
+    line.append(note, STYLES["warning"])
+    return line
+
+
+def why_not(app: RetinueApp) -> str:
+    """Return why one cannot go back just now; empty when one can."""
+    if isinstance(app.talk, Attached):
+        return "This conversation belongs to another process: go back there."
+    if app.talk.main_id is None:
+        return "Nothing was said yet."
+    if app.talk.state == "working":
+        return "The main agent is at work: interrupt it with Esc first."
+    if app.talk.state == "holding":
+        return "The main agent waits for its background agents: wait for them, or stop them with /stop."
+    return ""
+
+
+async def choose_what(app: RetinueApp, point: RewindPoint) -> str | None:
+    """Ask what goes back: `both`, `conversation` or `files`. Return None for nothing; ask nothing where there is
+    nothing to choose."""
+    if not point.files:
+        return "conversation"
+    choices: list[Choice] = [
+        ("both", "b", "conversation and files"),
+        ("conversation", "c", "only the conversation; files stay as they are"),
+        ("files", "f", "only the files; the conversation goes on"),
+    ]
+    detail = f"Changed since: {name_files(point.files, str(app.project.cwd))}"
+    question = f"Go back to before “{fit(one_line(point.text), 50)}”?"
+    return await app.push_screen_wait(ConfirmScreen(question, choices, detail))
+
+
+async def go_back(app: RetinueApp, point: RewindPoint, what: str) -> None:
+    """Do it, and say what was done; the words of the message are in the editor again."""
+    refusal = why_not(app)
+    if refusal:
+        app.tell(refusal, "warning")
+        return
+    run_id = app.talk.main_id or ""
+    rewinder = Rewinder(app.project, run_id)
+    report = ""
+    try:
+        if what in ("both", "files"):
+            report = report_files(await rewinder.undo_files(point), str(app.project.cwd))
+        if what != "files":
+            await go_back_in_conversation(app, rewinder, point, files_stay=what == "conversation")
+    except RetinueError as error:
+        app.tell(sentence(error), "error")
+        return
+    if report:
+        app.tell(report)
+
+
+async def go_back_in_conversation(app: RetinueApp, rewinder: Rewinder, point: RewindPoint, *, files_stay: bool) -> None:
+    run_id = app.talk.main_id or ""
+    if point.is_beginning:
+        await app.new_conversation()
+        app.tell(f"A new beginning. The conversation so far stays: /sessions, or retinue --resume {run_id[:8]}")
+    else:
+        await rewinder.go_back(point, point.files if files_stay else ())
+        await app.open_session(run_id)
+    if not point.is_left:
+        app.put_words(point.text)
