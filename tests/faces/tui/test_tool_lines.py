@@ -123,7 +123,7 @@ async def test_A14_the_line_of_a_foreground_agent_lives_and_ends() -> None:
         assert "✓ ↻3 · 7 tool uses" not in picture(app) and "✓ ↻3 · 3 tool uses · 12.4k token · 2.0s" in picture(app)
         app.query_one(AgentBlock).focus()
         await pilot.press("enter")
-        await until(pilot, lambda: "Two **callers**." in picture(app))
+        await until(pilot, lambda: "Two callers." in picture(app))
         assert "Everything it produced" not in picture(app) and "Agent ID" not in picture(app)
 
 

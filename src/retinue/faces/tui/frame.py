@@ -26,7 +26,8 @@ from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import plural
 from retinue.faces.tui.board.text import fit, one_line
-from retinue.faces.tui.chat.folded import Folded
+from retinue.faces.tui.chat.answer import Answer
+from retinue.faces.tui.chat.folded import Checklist, Folded
 from retinue.faces.tui.panels import Banner
 from retinue.faces.tui.theme import THEMES, theme_for, use_colours, wants_motion
 
@@ -258,7 +259,8 @@ class Frame(App[Leaving]):
         chosen = theme_for(choice, self.project.environment)
         use_colours(chosen, colour=not self.no_color)
         self.theme = chosen.name
-        for block in self.query(Folded):
+        # These are drawn in the colours of the board, which Textual does not know.
+        for block in (*self.query(Folded), *self.query(Answer), *self.query(Checklist)):
             block.redraw()
 
     async def open_screen(self, name: str, *arguments: Any) -> Any:

@@ -220,8 +220,8 @@ def ending(card: RunCard) -> str:
     """Return what an agent does, or how it ended."""
     if card.live:
         return one_line(card.activity())
-    label = LABELS.get(card.status)
-    if label is None:
+    label = LABELS.get(card.status, card.status.capitalize())
+    if card.status == "error":
         failure = card.outcome.failure if card.outcome is not None else None
         label = f"Error: {one_line(failure.message)}" if failure is not None else "Error"
     if card.outcome is not None and card.outcome.truncated:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.cells import cell_len, get_character_cell_size, set_cell_size
+from rich.cells import cell_len, chop_cells, get_character_cell_size, set_cell_size
 from rich.text import Text
 
 from retinue.core.messages import ToolCall
@@ -159,6 +159,17 @@ def exact(line: Text, width: int) -> Text:
     if missing > 0:
         line.append(" " * missing)
     return line
+
+
+def chop(line: Text, width: int) -> list[Text]:
+    """Return a line as rows of at most `width` cells, cut anywhere: blanks in code mean something."""
+    if line.cell_len <= width:
+        return [line]
+    ends, at = [], 0
+    for piece in chop_cells(line.plain, width):
+        at += len(piece)
+        ends.append(at)
+    return list(line.divide(ends[:-1]))
 
 
 def clean(text: str) -> str:

@@ -6,10 +6,20 @@ import asyncio
 import contextlib
 import time
 
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
-from textual.widgets import Markdown, Static
+from textual.geometry import Region, Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Static
 
+from retinue.core.format import format_bytes
 from retinue.faces.text import optional
+from retinue.faces.tui.board.draft import Draft
+from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import clean, cut_lines
 
 SAID_LINES = 40
@@ -17,6 +27,13 @@ SAID_CHARACTERS = 8_000
 FLUSH_SECONDS = 0.05
 # Drawing streamed text may take one part of this many of the time: the rest is for the keys.
 SHARE = 4
+LEAST_PAUSE = 0.005
+# Of one answer on the screen: 1,500 lines or so. The log has all of it.
+MOST_CHARACTERS = 100_000
+# Lines of one answer that are kept as Textual draws them.
+MOST_STRIPS = 300
+# What is drawn at once, before anything else happens: most answers are shorter.
+AT_ONCE = 4_000
 
 
 class Said(Static):
@@ -36,26 +53,42 @@ class Notice(Static):
         super().__init__(Text(clean(text)), classes=f"notice {kind}")
 
 
-class Answer(Markdown):
-    """The model's text, as it comes: pieces gather and are drawn together, the less often the
-    longer drawing takes, so that neither keys nor other runs wait for it."""
+class Answer(Widget):
+    """The model's text, as it comes: pieces gather and are drawn together, the less often the longer drawing takes,
+    so that neither keys nor other runs wait for it. One widget however long the text is; of a very long one the
+    beginning is shown."""
+
+    DEFAULT_CSS = "Answer { height: auto; }"
 
     def __init__(self, text: str = "") -> None:
-        super().__init__(clean(text), classes="answer", open_links=False)
-        self._pieces: list[str] = []
+        super().__init__(classes="answer")
+        self.source = ""
+        # Characters that are not shown.
+        self.hidden = 0
+        self._draft: Draft | None = None
+        # Of another width or theme: shown until the draft that replaces it is drawn.
+        self._shown: Draft | None = None
+        self._strips: dict[int, Strip] = {}
         self._drawing: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         # What it said before the output limit cut it off, where it goes on after that.
         self._before = ""
+        self._keep(text)
 
     def on_unmount(self) -> None:
         if self._drawing is not None:
             self._drawing.cancel()
 
     def write(self, piece: str) -> None:
-        self._pieces.append(piece)
-        if self._drawing is None or self._drawing.done():
-            self._drawing = asyncio.create_task(self._draw(), name="streamed text")
+        height, rest = self._height, self._rest
+        kept = self._keep(piece)
+        if self._draft is not None and kept:
+            self._draft.write(kept)
+            self._draw_later()
+        elif self._height != height:
+            self.refresh(layout=True)
+        elif self._rest != rest:
+            self.refresh(Region(0, height - 1, self.size.width, 1))
 
     def go_on(self) -> None:
         """Expect the rest of an answer that was cut off."""
@@ -64,22 +97,121 @@ class Answer(Markdown):
 
     async def finish(self, text: str | None = None) -> None:
         """Draw everything: `text` where it differs from what was streamed."""
+        self._hurry.set()
+        if text is not None:
+            # Of a very long text only what is shown is looked at.
+            shown = clean(text[:MOST_CHARACTERS])
+            if (self._before + shown)[:MOST_CHARACTERS] != self.source:
+                self.source, self.hidden = self._before, 0
+                self._keep(text)
+                self.redraw()
         if self._drawing is not None:
-            self._hurry.set()
             await asyncio.gather(self._drawing, return_exceptions=True)
-        if text is None or not self.is_attached:
-            return
-        whole = self._before + clean(text)
-        if whole != self.source:
-            await self.update(whole)
+
+    def redraw(self) -> None:
+        """Draw all of it again, for another width, theme or text."""
+        if self._draft is not None:
+            self._begin(self._draft.width)
+            self.refresh(layout=True)
+
+    def _keep(self, text: str) -> str:
+        """Add to the text, and return what of it is shown."""
+        room = MOST_CHARACTERS - len(self.source)
+        kept = clean(text[:room])[:room]
+        self.source += kept
+        self.hidden += max(len(text) - room, 0)
+        return kept
+
+    def _begin(self, width: int) -> None:
+        if self._shown is None:
+            self._shown = self._draft
+        self._strips.clear()
+        self._draft = Draft(width)
+        self._draft.write(self.source)
+        if len(self.source) <= AT_ONCE:
+            while self._draft.behind:
+                self._draft.step()
+            self._shown = None
+        else:
+            self._draw_later()
+
+    def _draw_later(self) -> None:
+        if self._drawing is None or self._drawing.done():
+            self._drawing = asyncio.create_task(self._draw(), name="streamed text")
 
     async def _draw(self) -> None:
-        while self._pieces and self.is_attached:
-            text, self._pieces = "".join(self._pieces), []
-            began = time.perf_counter()
-            await self.append(clean(text))
+        while self._draft is not None and self._draft.behind and self.is_attached:
+            began, height = time.perf_counter(), self._height
+            self._draft.step()
+            if self._shown is not None and not self._draft.behind:
+                self._shown = None
+                self._strips.clear()
+            self.refresh(layout=self._height != height)
             # The longer drawing takes, the longer the pause: neither keys nor other runs wait for it.
-            pause = max(FLUSH_SECONDS, (time.perf_counter() - began) * (SHARE - 1))
+            spent = time.perf_counter() - began
+            pause = max(FLUSH_SECONDS, spent * (SHARE - 1))
+            if self._hurry.is_set():
+                # A key goes through several tasks before it is seen: all of them get their turn.
+                await asyncio.sleep(max(spent, LEAST_PAUSE))
+                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hurry.wait()
+
+    # What Textual asks for
+
+    @property
+    def _height(self) -> int:
+        draft = self._shown or self._draft
+        if draft is None:
+            return 0
+        return draft.height + bool(self.hidden)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if width > 0 and (self._draft is None or self._draft.width != width):
+            self._begin(width)
+        return self._height
+
+    def render_line(self, y: int) -> Strip:
+        draft, selection = self._shown or self._draft, self.text_selection
+        # Lines of finished blocks do not change: scrolling past them costs next to nothing.
+        is_finished = draft is not None and y < len(draft.lines) and selection is None
+        if is_finished and y in self._strips:
+            return self._strips[y]
+        line = self._line(y)
+        span = selection.get_span(y) if selection is not None else None
+        if span is not None:
+            start, end = span
+            line = line.copy()
+            style = self.screen.get_component_rich_style("screen--selection")
+            line.stylize(style, start, len(line) if end == -1 else end)
+        strip = strip_of(line, self.app.console, self.content_size.width, self.rich_style).apply_offsets(0, y)
+        if is_finished:
+            if len(self._strips) >= MOST_STRIPS:
+                self._strips.clear()
+            self._strips[y] = strip
+        return strip
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        text = "\n".join(self._line(at).plain for at in range(self._height))
+        return selection.extract(text), "\n"
+
+    def _line(self, at: int) -> Text:
+        draft = self._shown or self._draft
+        if draft is None:
+            return Text()
+        if self.hidden and at >= draft.height:
+            return Text(self._rest, STYLES["dim"])
+        return draft.line(at)
+
+    @property
+    def _rest(self) -> str:
+        return f"… {format_bytes(self.hidden)} more: /copy or retinue logs"
+
+
+def strip_of(line: Text, console: Console, width: int, style: Style) -> Strip:
+    """Return a line as Textual draws it, filled up to `width`."""
+    # `render` leaves the style of the whole line out where the line has no other.
+    own = console.get_style(line.style, default="")
+    drawn = Strip(Segment.apply_style(line.render(console), own), line.cell_len)
+    return drawn.adjust_cell_length(width, style).apply_style(style)

@@ -29,6 +29,7 @@ from retinue.faces.tui.board.calls import (
     todo_lines,
 )
 from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.tui.board.markdown import markdown_lines
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import changes_files, clean, cut_lines, diff_of, ends, styled
 
@@ -291,8 +292,12 @@ class AgentBlock(ToolBlock):
         """Return how it stands, what it was asked, and what it found."""
         parts: list[RenderableType] = [*self.preview(), arguments(self.call)]
         if self._result is not None:
-            text = clean(self._text or result_for_people(self._result.text))
-            parts.append(Text(cut_lines(text, SHOWN_LINES, SHOWN_CHARACTERS)[0]) if self._whole else report(text))
+            text = clean((self._text or result_for_people(self._result.text))[:SHOWN_CHARACTERS])
+            found = markdown_lines(text, max(self.content_size.width - 2, 20))
+            if not self._whole and len(found) > REPORT_LINES:
+                missing = len(found) - REPORT_LINES
+                found[REPORT_LINES:] = [Text(f"── {missing:,} more lines ──", STYLES["accent"])]
+            parts += found
         return Group(*parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -48,12 +49,18 @@ from retinue.runs.notification_text import notification
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
 MOST_BLOCKS = 300
 CUT = 100
+# Parts that are put on the screen in one go.
+AT_ONCE = 20
+MOUNT_PAUSE = 0.02
 EARLIER = "Earlier parts of the conversation are not shown here; the viewer has all of it."
 
 
 class ChatLog(VerticalScroll, can_focus=False):
     """Follows its end until someone scrolls up. Takes events of one run, live or from the log; `board` knows the
     agents that its calls start."""
+
+    # The width does not change when the scroll bar appears: nothing is drawn twice.
+    DEFAULT_CSS = "ChatLog { scrollbar-gutter: stable; }"
 
     def __init__(self, board: Board | None = None) -> None:
         super().__init__(id="chat")
@@ -66,6 +73,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
+        # Parts of a conversation from the log: only those that stay are put on the screen.
+        self._collected: list[Widget] | None = None
         # Ends that were shown before the main agent heard of them.
         self._early: set[EndKey] = set()
         self._cutting = False
@@ -108,12 +117,28 @@ class ChatLog(VerticalScroll, can_focus=False):
     async def show(self, events: Sequence[Event]) -> None:
         """Show an earlier conversation in place of this one; of a very long one its end."""
         await self.empty()
-        with self.app.batch_update():
-            if len(events) > MOST_BLOCKS * 3:
-                self.add(Notice(EARLIER))
+        blocks: list[Widget] = []
+        self._collected = blocks
+        try:
             for event in events[-MOST_BLOCKS * 3 :]:
                 await self.take(event)
+        finally:
+            self._collected = None
+        shown = blocks[-MOST_BLOCKS:]
+        if len(events) > MOST_BLOCKS * 3 or len(blocks) > MOST_BLOCKS:
+            shown.insert(0, Notice(EARLIER))
+        await self.mount(*shown[-AT_ONCE:])
         self.anchor()
+        if len(shown) > AT_ONCE:
+            self._mount_earlier(shown[:-AT_ONCE])
+
+    @work(group="earlier", exclusive=True)
+    async def _mount_earlier(self, blocks: list[Widget]) -> None:
+        """Put what is above the screen there, a few parts at a time: keys are heard meanwhile."""
+        while blocks:
+            await self.mount(*blocks[-AT_ONCE:], before=0)
+            del blocks[-AT_ONCE:]
+            await asyncio.sleep(MOUNT_PAUSE)
 
     def push(self, event: Event) -> None:
         """Take an event later, and in order: for callers that must not wait."""
@@ -123,6 +148,9 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._drain()
 
     def add(self, block: Widget) -> AwaitMount:
+        if self._collected is not None:
+            self._collected.append(block)
+            return AwaitMount(self, [])
         mounted = self.mount(block)
         if len(self.children) > MOST_BLOCKS + CUT and not self._cutting:
             self._cut()
@@ -150,6 +178,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools.clear()
         self._early.clear()
         self._waiting.clear()
+        self.workers.cancel_group(self, "earlier")
         await self.remove_children()
 
     @work(group="chat")
@@ -209,8 +238,11 @@ class ChatLog(VerticalScroll, can_focus=False):
     async def _show_todos(self, todos: Sequence[Todo]) -> None:
         """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
         last = self._checklist
-        if last is not None and last.is_attached and not last.is_done:
-            await last.remove()
+        if last is not None and not last.is_done:
+            if self._collected is not None and last in self._collected:
+                self._collected.remove(last)
+            elif last.is_attached:
+                await last.remove()
         self._checklist = Checklist(todos)
         self.add(self._checklist)
 
@@ -279,7 +311,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             if card is not None and not card.live:
                 block.paint(card, card.ended_at or 0.0, self._window)
         block.finish(body.result, body.effect, body.duration_ms)
-        if body.result.is_error and not block.is_attached:
+        if body.result.is_error and tool_of(block.call) == "todo":
             self._add_folded(block)
 
     def _said(self, message: UserMessage) -> None:

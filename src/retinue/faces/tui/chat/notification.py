@@ -23,12 +23,16 @@ from retinue.core.format import format_count, format_duration
 from retinue.core.outcome import CUT_OFF
 from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
+from retinue.faces.tui.board.markdown import markdown_lines, plain_text
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
-from retinue.faces.tui.board.text import clean_lines, fit, one_line
+from retinue.faces.tui.board.text import clean, fit, one_line
 from retinue.faces.tui.chat.folded import Folded
 
 PREVIEW = 80
 EXPANDED_LINES = 30
+# Characters of a result that are looked at for its preview, and for all that is shown of it.
+PREVIEW_SOURCE = 2_000
+EXPANDED_SOURCE = 8_000
 
 _FRAME = re.compile(r"^<task-notification>\n(.*?)^</task-notification>$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^<([a-z-]+)>(.*?)</\1>$", re.MULTILINE | re.DOTALL)
@@ -95,7 +99,12 @@ def announcement(text: str) -> Announcement | None:
 
 
 def announcement_lines(
-    told: Announcement, cards: dict[str, RunCard] | None = None, *, expanded: bool = False, cost: bool = False
+    told: Announcement,
+    cards: dict[str, RunCard] | None = None,
+    *,
+    expanded: bool = False,
+    cost: bool = False,
+    width: int = 100,
 ) -> list[Text]:
     """Return each agent with its numbers and the beginning of its result; `expanded` with more of it,
     which the card of a run knows better than the message."""
@@ -104,7 +113,7 @@ def announcement_lines(
         more = " · others are still at work" if told.partial else ""
         lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{more}", "bold"))
     for ending in told.endings:
-        lines += _ending_lines(ending, _card_of(ending, cards or {}), expanded=expanded, cost=cost)
+        lines += _ending_lines(ending, _card_of(ending, cards or {}), expanded=expanded, cost=cost, width=width)
     return lines
 
 
@@ -116,7 +125,7 @@ def _card_of(ending: Ending, cards: dict[str, RunCard]) -> RunCard | None:
     return card
 
 
-def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost: bool) -> list[Text]:
+def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost: bool, width: int) -> list[Text]:
     mark, style = status_icon(ending.status) or ("●", "accent")
     lines = [
         Text.assemble(
@@ -126,7 +135,7 @@ def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost:
     numbers = _numbers(ending, card, cost)
     if numbers:
         lines.append(Text("  ").append_text(numbers))
-    lines += _result_lines(_whole(ending, card), expanded)
+    lines += _result_lines(clean(_whole(ending, card)), expanded, width)
     for name, value in (("branch", ending.branch), ("transcript", ending.transcript)):
         if value:
             lines.append(Text(f"  {name}: {one_line(value)}", STYLES["dim"]))
@@ -136,20 +145,21 @@ def _ending_lines(ending: Ending, card: RunCard | None, *, expanded: bool, cost:
     return lines
 
 
-def _result_lines(text: str, expanded: bool) -> list[Text]:
-    rows = clean_lines(text.strip("\n"))
+def _result_lines(text: str, expanded: bool, width: int) -> list[Text]:
     if not text.strip():
         return [Text("  ⎿ No output.", STYLES["dim"])]
     if not expanded:
-        first, *others = filter(str.strip, rows)
+        first, *others = filter(str.strip, plain_text(text[:PREVIEW_SOURCE]).split("\n"))
         cut = fit(one_line(first), PREVIEW)
         if others and cut == one_line(first):
             cut += " …"
         return [Text(f"  ⎿ {cut}", STYLES["dim"])]
-    lines = [Text(f"  ⎿ {rows[0]}")]
-    lines += [Text(f"    {row}") for row in rows[1:EXPANDED_LINES]]
-    if len(rows) > EXPANDED_LINES:
-        lines.append(Text(f"    … {len(rows) - EXPANDED_LINES:,} more lines", STYLES["dim"]))
+    rows = markdown_lines(text[:EXPANDED_SOURCE].strip("\n"), width - 4)
+    lines = [Text.assemble("  ⎿ ", rows[0])]
+    lines += [Text.assemble("    ", row) for row in rows[1:EXPANDED_LINES]]
+    missing = len(rows) - EXPANDED_LINES + text[EXPANDED_SOURCE:].count("\n")
+    if missing > 0:
+        lines.append(Text(f"    … {missing:,} more lines", STYLES["dim"]))
     return lines
 
 
@@ -250,7 +260,8 @@ class NotificationBox(Folded):
     def _lines(self, *, expanded: bool) -> list[Text]:
         app: Any = self.app
         cost = app.retinue.supervisor.settings.show_cost
-        lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost)
+        width = max(self.content_size.width, 20)
+        lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost, width=width)
         for line in lines:
             line.no_wrap = not expanded
             line.overflow = "fold" if expanded else "ellipsis"

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
-from rich.cells import cell_len, chop_cells
-from rich.segment import Segment
+from rich.cells import cell_len
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
@@ -26,7 +25,8 @@ from textual.widgets.option_list import Option
 
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.board.text import chop, fit, one_line
+from retinue.faces.tui.chat.answer import strip_of
 from retinue.faces.tui.frame import sentence
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class LongText(ScrollView, can_focus=False):
         width = max(self.scrollable_content_region.width, 1)
         self._rows = []
         for line in self._lines:
-            self._rows += fold(line, width)
+            self._rows += chop(line, width)
         self.virtual_size = Size(width, len(self._rows))
         self.refresh()
 
@@ -228,23 +228,7 @@ class LongText(ScrollView, can_focus=False):
         at, width, style = y + self.scroll_offset.y, self.size.width, self.rich_style
         if at >= len(self._rows):
             return Strip.blank(width, style)
-        row = self._rows[at]
-        console = self.app.console
-        # `render` leaves the style of the whole line out where the line has no other.
-        own = console.get_style(row.style, default="")
-        drawn = Strip(Segment.apply_style(row.render(console), own), row.cell_len)
-        return drawn.adjust_cell_length(width, style).apply_style(style)
-
-
-def fold(line: Text, width: int) -> list[Text]:
-    """Return the line as rows of at most `width` cells."""
-    if line.cell_len <= width:
-        return [line]
-    ends, at = [], 0
-    for piece in chop_cells(line.plain, width):
-        at += len(piece)
-        ends.append(at)
-    return list(line.divide(ends[:-1]))
+        return strip_of(self._rows[at], self.app.console, width, style)
 
 
 def near(path: Path | str, cwd: Path) -> str:
