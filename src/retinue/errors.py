@@ -17,7 +17,7 @@
         ├── RefusedAgentError        a key that restricts the agent cannot be used  exit 2
         ├── OverBudgetError          nothing is left to start an agent with
         ├── SpawnDeniedError         a hook does not let the agent start
-        └── PromptBlockedError       a hook does not let the prompt through
+        └── PromptBlockedError       a hook or a rule does not let the prompt through
 
 Inside the loop failure is data (`retinue.core.outcome.Failure`), never an exception.
 """

@@ -20,6 +20,10 @@ def test_a_plan_is_restricted_offered_equipped_and_briefed_in_this_order() -> No
     assert names("context") == ["worktree", "sandbox", "audit", "convert", "web", "questions"]
 
 
+def test_a_prompt_is_expanded_by_skills_then_commands_then_the_files_they_name() -> None:
+    assert names("expand_prompt") == ["skills", "commands", "attachments"]
+
+
 def test_tools_are_wrapped_from_the_inside_out_in_this_order() -> None:
     assert names("wrap", "wrap") == ["audit", "lsp", "permissions", "worktree"]
 

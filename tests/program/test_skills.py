@@ -196,6 +196,8 @@ def test_a_person_calls_a_skill_by_its_name(project: Project, serve: Any) -> Non
 
     assert "DEPLOY web NOW" in first("/deploy web")
     assert "steps.md" in first("/deploy web")
-    assert "INNER BODY" not in first("/inner")
     assert "/etc/hosts what is it" in first("/etc/hosts what is it")
-    assert "/nothing here" in first("/nothing here")
+    for unknown in ("/inner", "/nothing here"):
+        refused = project.retinue("-p", unknown)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "There is no command /" in refused.stderr

@@ -28,6 +28,7 @@ from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.delegate import Delegate
 from retinue.runs.node import RunNode
 from retinue.runs.notification_text import announced
+from retinue.runs.person_prompt import words_of
 from retinue.runs.supervisor import Supervisor
 from retinue.testing import FakeClock
 
@@ -101,7 +102,7 @@ class SceneModel:
 def task_of(request: ModelRequest) -> str:
     first = request.messages[0]
     assert isinstance(first, UserMessage)
-    return first.text
+    return words_of(first.text)
 
 
 class Moves:

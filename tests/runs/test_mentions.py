@@ -104,7 +104,7 @@ async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
 
 
 async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_setting_says(tmp_path, monkeypatch):
-    scene = Scene(tmp_path, monkeypatch)
+    scene = Scene(tmp_path, monkeypatch, agent_mentions="model")
     async with scene:
         main = await scene.main()
         assert await route(scene.supervisor, main, "@explore find it") == ToMain("@explore find it")
@@ -115,6 +115,18 @@ async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_se
         assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
         await direct.model("find it").asked()
         assert await route(direct.supervisor, main, "@nobody find it") == ToMain("@nobody find it")
+
+
+async def test_a_type_is_started_before_there_is_a_main_agent_and_for_one_that_has_ended(scene):
+    async with scene:
+        routed = await route(scene.supervisor, None, "@explore first")
+        assert (routed.action, routed.view.agent, routed.view.parent_id) == ("started", "Explore", None)
+        await scene.model("first").asked()
+        main = await scene.main()
+    async with scene.again():
+        routed = await route(scene.supervisor, main.id, "@explore later")
+        assert (routed.action, routed.view.parent_id) == ("started", main.id)
+        await scene.model("later").asked()
 
 
 async def test_agents_of_agents_are_addressed_by_their_names_too(scene):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from retinue.capabilities.attachments import AttachmentsCapability
 from retinue.capabilities.audit import AuditCapability
+from retinue.capabilities.commands import CommandsCapability
 from retinue.capabilities.convert import ConvertCapability
 from retinue.capabilities.hooks import HooksCapability
 from retinue.capabilities.lsp import LspCapability
@@ -29,6 +31,8 @@ PLAN: tuple[type[Capability], ...] = (
     TrustCapability,  # before others read what the agent's file brings
     PermissionsCapability,
     SkillsCapability,
+    CommandsCapability,  # after skills, which go before a command of the same name
+    AttachmentsCapability,  # after commands, whose text may name files
     PluginsCapability,
     MemoryCapability,
     McpCapability,

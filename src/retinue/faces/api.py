@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.events import Warned
 from retinue.core.outcome import Outcome
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
@@ -26,8 +27,10 @@ from retinue.core.tool import Tool
 from retinue.core.usage import Budget
 from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
+from retinue.runs.guard import RunGuards
 from retinue.runs.handle import RunHandle
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.person_prompt import Consent, PersonPrompt
 from retinue.runs.record import recorded_mode
 from retinue.runs.resume import find_run
 from retinue.runs.supervisor import Supervisor
@@ -167,7 +170,7 @@ class Retinue:
             raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
         # An empty task is refused by the supervisor, whatever the agent's file would put before it.
         if isinstance(task, str) and task.strip():
-            task = self._project.with_initial_prompt(spec, task)
+            task = await self._project.with_initial_prompt(spec, task)
         pinned = EVERYTHING if model else EVERYTHING - {"model"}
         request = RunRequest(
             spec=spec,
@@ -189,23 +192,40 @@ class Retinue:
         )
         return started.handle
 
-    async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
-        """Talk to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
-        the skill of that name."""
-        text = self._project.expand_prompt(text)
+    async def expand(
+        self, text: str, *, ask: Consent | None = None, permission_mode: PermissionMode | None = None
+    ) -> PersonPrompt:
+        """Return what a person's words stand for: `/name arguments` at the start is the command or skill of that name,
+        `@path` attaches a file. `ask` asks a person whether a command line of a command may run; without it such a
+        command line needs a rule that allows it. Raise PromptBlockedError when one may not run."""
+        return await self._project.expand_prompt(
+            PersonPrompt(text, ask=ask, mode=permission_mode or self._permission_mode)
+        )
+
+    async def prompt(self, text: str | PersonPrompt, *, agent: str | None = None, **options: Any) -> Run:
+        """Talk to the main agent, or to `agent` as the main agent. Words are expanded as `expand` does."""
+        said = await self.expand(text) if isinstance(text, str) else text
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
         run_id = options.pop("run_id", None)
         request = RunRequest(
             spec=spec,
-            task=self._project.with_initial_prompt(spec, text),
+            task=await self._project.with_initial_prompt(spec, said.render()),
             cwd=self._project.cwd,
-            model=options.pop("model", None) or self._model,
+            model=options.pop("model", None) or said.model or self._model,
             pinned=EVERYTHING,
             budget=_budget(options.pop("budget", None)),
             permission_mode=options.pop("permission_mode", None) or self._permission_mode,
             **options,
         )
-        return (await self._supervisor.start(request, run_id=run_id)).handle
+        run = (await self._supervisor.start(request, run_id=run_id)).handle
+        self.bring(said, run)
+        return run
+
+    def bring(self, said: PersonPrompt, run: Run) -> None:
+        """Give a run the rules that a prompt brings, and say in it what could not be attached."""
+        self._project.part(RunGuards).grant(run.id, said.grants)
+        for note in said.notes:
+            self._project.log.append(run.place, Warned("prompt", note))
 
     async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> MessageReceipt:
         """Deliver what a person types.
@@ -238,8 +258,9 @@ class Retinue:
         if not run_id:
             run = await self.prompt(text, **options)
             return MessageReceipt("prompted", run.id, run.agent, run)
-        meant = self._project.expand_prompt(text)
-        if main is not None and main.live and self._supervisor.steer(main, meant):
+        meant = await self.expand(text)
+        if main is not None and main.live and self._supervisor.steer(main, meant.render()):
+            self.bring(meant, main.handle)
             return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
         run = await self.resume(run_id, meant, **options)
         return MessageReceipt("resumed", run.id, run.agent, run)
@@ -247,7 +268,7 @@ class Retinue:
     async def resume(
         self,
         run_id: str,
-        prompt: str | None = None,
+        prompt: str | PersonPrompt | None = None,
         *,
         model: str | None = None,
         permission_mode: PermissionMode | None = None,
@@ -257,10 +278,13 @@ class Retinue:
         """Go on with a run of the log, from this process or any earlier one: by its id, the
         beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
         found = find_run(self._project.log.reader, run_id)
+        said = prompt if isinstance(prompt, PersonPrompt) else PersonPrompt(prompt or "")
+        words = None if prompt is None else said.render()
         before = recorded_mode(self._project.log.reader, found.id)
         again = await self._supervisor.resume(
-            found.id, prompt, model=model, mode=permission_mode, limits=limits, budget=_budget(budget)
+            found.id, words, model=model or said.model, mode=permission_mode, limits=limits, budget=_budget(budget)
         )
+        self.bring(said, again.handle)
         if permission_mode is not None and again.depth == 0:
             from retinue.runs.plan_mode import announce_mode
 

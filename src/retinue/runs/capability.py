@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from retinue.core.delegation import Refusal, Scheduled, SpawnCall
     from retinue.core.events import Body
     from retinue.core.outcome import Outcome
-    from retinue.core.permission import Permissions
+    from retinue.core.permission import Decision, Permissions, ToolUse
+    from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.http.fetched import Fetched
     from retinue.runs.admission import Admission
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.node import RunNode
+    from retinue.runs.person_prompt import PersonPrompt, PromptCommand
     from retinue.runs.project import Extensions, Project
     from retinue.runs.supervisor import Supervisor
 
@@ -54,9 +56,18 @@ class Capability:
         """Return the files of the project that would bring something of this capability."""
         return ()
 
-    def expand_prompt(self, text: str, project: Project) -> str:
-        """Return what a person means by `text`, which may name a skill."""
-        return text
+    async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
+        """Add what the person's words stand for: the text of a command, a skill or a file that they name."""
+
+    def prompt_commands(self, project: Project) -> Sequence[PromptCommand]:
+        """Return what a person can say as `/name`."""
+        return ()
+
+    def judge_call(
+        self, use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None
+    ) -> Decision | None:
+        """Decide about a call outside of any run, such as a command line of a prompt, or return None."""
+        return None
 
     def open_runs(self, state: Path) -> Sequence[str]:
         """Return the runs whose work is not saved yet: what belongs to them must not be removed."""

@@ -327,7 +327,7 @@ class Delegate:
             spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
-            task=self._supervisor.project.with_initial_prompt(spec, task),
+            task=await self._supervisor.project.with_initial_prompt(spec, task),
             cwd=parent.cwd,
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,

@@ -5,7 +5,8 @@ The capability `permissions` makes it when the run begins. Other parts of a run 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -39,6 +40,24 @@ class RunGuards(dict[str, RunGuard]):
 
     def __init__(self, project: Project) -> None:
         super().__init__()
+        self._later: dict[str, list[str]] = {}
+
+    def add(self, guard: RunGuard) -> None:
+        """Add the guard of a run that begins, with the rules that were granted to it before."""
+        self[guard.node.id] = guard
+        self.grant(guard.node.id, self._later.pop(guard.node.id, []))
+
+    def grant(self, run_id: str, rules: Sequence[str]) -> None:
+        """Allow a run what `rules` say for the rest of it: now, or when it begins. One that is no rule allows
+        nothing."""
+        guard = self.get(run_id)
+        if guard is None:
+            if rules:
+                self._later[run_id] = list(rules)
+            return
+        for rule in rules:
+            with suppress(ValueError):
+                guard.permissions.grant(rule)
 
 
 def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None:

@@ -6,8 +6,8 @@
     `@main text`          the main agent hears `text`
     anything else         the main agent hears it as it is
 
-An agent's type that nobody runs as yet may be addressed, too, when the setting `agentMentions`
-is `direct`: it is started on the message. `off` leaves all input alone. For people only: what
+An agent's type that nobody runs as yet may be addressed, too: it is started on the message, unless the
+setting `agentMentions` is `model`. `off` leaves all input alone. For people only: what
 programs and models say is never looked at.
 """
 
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
+from retinue.core.request import RunRequest
 from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
 from retinue.runs.node import RunNode
 from retinue.runs.record import RESERVED, Mention, parse_mention, without_prefix
+from retinue.runs.resolution import resolve_type
 from retinue.runs.resume import Past, past
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ async def route(supervisor: Supervisor, main: RunNode | str | None, text: str) -
         found = _find(supervisor, main, name)
         if found is not None:
             return await _deliver(supervisor, main, found, mention.message)
-    if mode == "direct" and isinstance(main, RunNode):
+    if mode == "direct":
         started = await _start(supervisor, main, mention)
         if started is not None:
             return started
@@ -127,12 +129,32 @@ async def _send(supervisor: Supervisor, agent: Past, message: str) -> Routed:
     return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
 
 
-async def _start(supervisor: Supervisor, main: RunNode, mention: Mention) -> Routed | None:
-    """A new agent, if the name is a type. None when it is none."""
-    types = {name.casefold() for name in supervisor.project.catalog().names}
-    wanted = next((name for name in (mention.handle, without_prefix(mention.handle)) if name in types), None)
+async def _start(supervisor: Supervisor, main: RunNode | str | None, mention: Mention) -> Routed | None:
+    """A new agent, if the name is a type. None when it is none. `main` hears of its end, at once or when it is taken
+    up again."""
+    types = {name.casefold(): name for name in supervisor.project.catalog().names}
+    wanted = types.get(mention.handle) or types.get(without_prefix(mention.handle) or "")
     if wanted is None:
         return None
-    call = SpawnCall(prompt=mention.message, description=mention.message[:60], agent=wanted, background=True)
-    found = await Delegate(supervisor, main.id).spawn(call)
-    return Undelivered(found.message) if isinstance(found, Refusal) else ToAgent("started", found)
+    about = mention.message[:60]
+    if isinstance(main, RunNode) and main.live:
+        call = SpawnCall(prompt=mention.message, description=about, agent=wanted, background=True)
+        view = await Delegate(supervisor, main.id).spawn(call)
+        return Undelivered(view.message) if isinstance(view, Refusal) else ToAgent("started", view)
+    found = resolve_type(wanted, supervisor.project.catalog(), supervisor.settings)
+    if isinstance(found, Refusal):
+        return Undelivered(found.message)
+    main_id = main.id if isinstance(main, RunNode) else main
+    request = RunRequest(
+        spec=found.spec,
+        task=await supervisor.project.with_initial_prompt(found.spec, mention.message),
+        cwd=supervisor.project.cwd,
+        parent_id=main_id,
+        root_id=main_id and supervisor.project.log.reader.run(main_id).root_id,
+        depth=1,
+    )
+    try:
+        node = await supervisor.start(request, background=True, description=about)
+    except RetinueError as error:
+        return Undelivered(str(error))
+    return ToAgent("started", supervisor.view(node))

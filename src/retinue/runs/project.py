@@ -18,22 +18,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
+from retinue.core.permission import Decision
 from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
 from retinue.runs.order import Capabilities
+from retinue.runs.person_prompt import PersonPrompt
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
-    from retinue.core.spec import AgentSpec
+    from retinue.core.permission import ToolUse
+    from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
+    from retinue.runs.person_prompt import PromptCommand
     from retinue.settings.load import Loaded
 
 
@@ -193,17 +197,31 @@ class Project:
         found = (extensions(self) for extensions in self.capabilities.each("extensions"))
         return next(found, None) or Extensions()
 
-    def expand_prompt(self, text: str) -> str:
-        """Return what a person means by `text`: words that name a skill become its text."""
+    async def expand_prompt(self, prompt: PersonPrompt) -> PersonPrompt:
+        """Return the prompt with what its words stand for: commands, skills and files."""
         for expand in self.capabilities.each("expand_prompt"):
-            text = expand(text, self)
-        return text
+            await expand(prompt, self)
+        return prompt
 
-    def with_initial_prompt(self, spec: AgentSpec, task: str) -> str:
+    def prompt_commands(self) -> dict[str, PromptCommand]:
+        """Return what a person can say as `/name`, by name; of one name the first."""
+        found: dict[str, PromptCommand] = {}
+        for commands in self.capabilities.each("prompt_commands"):
+            for each in commands(self):
+                found.setdefault(each.name, each)
+        return found
+
+    def judge_call(self, use: ToolUse, grants: Sequence[str] = (), mode: PermissionMode | None = None) -> Decision:
+        """Decide about a call outside of any run by the permission rules; without rules a person is to be asked."""
+        found = (judge(use, self, grants, mode) for judge in self.capabilities.each("judge_call"))
+        return next(filter(None, found), None) or Decision("ask", "No permission rules are in force here.", "mode")
+
+    async def with_initial_prompt(self, spec: AgentSpec, task: str) -> str:
         """Return `task` after the words with which the agent's file begins every conversation."""
         if not spec.initial_prompt:
             return task
-        return f"{self.expand_prompt(spec.initial_prompt)}\n\n{task}"
+        first = await self.expand_prompt(PersonPrompt(spec.initial_prompt))
+        return f"{first.render()}\n\n{task}"
 
     def real_path(self, path: Path) -> Path:
         """The same as a path, of which `~` may be a part."""

@@ -94,7 +94,7 @@ class Rpc:
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
-            task=supervisor.project.with_initial_prompt(found.spec, prompt),
+            task=await supervisor.project.with_initial_prompt(found.spec, prompt),
             cwd=_folder(options.get("cwd")) or supervisor.project.cwd,
             model=model,
             thinking=_text(options, "thinking"),

@@ -79,7 +79,7 @@ def instruction_files(cwd: Path, environment: Mapping[str, str]) -> list[Path]:
 def _read_instructions(cwd: Path, environment: Mapping[str, str], notes: list[str]) -> _Reading:
     reading = _Reading(set(), LARGEST, [], notes, [])
     house = home(environment)
-    for path in _user_files(environment):
+    for path in user_instruction_files(environment):
         within = house if house in path.parents else path.parent
         if _take(reading, path, within, "the user's instructions for all projects"):
             break
@@ -90,7 +90,8 @@ def _read_instructions(cwd: Path, environment: Mapping[str, str], notes: list[st
     return reading
 
 
-def _user_files(environment: Mapping[str, str]) -> Iterator[Path]:
+def user_instruction_files(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield where the user's instructions for all projects may be: the first file that exists is read."""
     yield retinue_home(environment) / "AGENTS.md"
     yield home(environment) / ".claude" / "CLAUDE.md"
     yield pi_home(environment) / "AGENTS.md"

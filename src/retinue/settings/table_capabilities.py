@@ -30,8 +30,9 @@ class TerminalSettings(Values):
         doc="How much room the live widget takes.",
     )
     agent_mentions: Literal["model", "direct", "off"] = setting(
-        "model", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
-        doc="What @name at the start of a message does: tells the model, goes to the agent, or nothing.",
+        "direct", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
+        doc="What @name at the start of a message does. direct: it goes to that agent, and @type starts one; "
+        "model: it goes to an agent that was started before; off: nothing.",
     )
     abort_resend_key: str = setting(
         "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),

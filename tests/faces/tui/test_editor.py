@@ -16,7 +16,7 @@ from textual.app import App
 from retinue.faces.tui.editor.completion import Candidate, Choices, Files, rank, wanted
 from retinue.faces.tui.editor.history import MOST_BYTES, History
 from retinue.faces.tui.editor.prompt import Pastes, Prompt
-from retinue.faces.tui.frame import parse
+from retinue.runs.person_prompt import parse_call
 
 # History
 
@@ -159,14 +159,14 @@ async def test_files_that_git_ignores_are_not_offered(tmp_path: Path) -> None:
     assert await Files(tmp_path).like("se", 8) == ["seen.txt"]
 
 
-@pytest.mark.parametrize("text", ["/model gpt", "/clear"])
+@pytest.mark.parametrize("text", ["/model gpt", "/clear", "/frontend:button\nin red", "/a1"])
 def test_a_command_is_recognised(text: str) -> None:
-    assert parse(text) is not None
+    assert parse_call(text) is not None
 
 
-@pytest.mark.parametrize("text", ["/etc/hosts is odd", "//x", "/", "hello", "/a1", "/model\nnew line"])
+@pytest.mark.parametrize("text", ["/etc/hosts is odd", "//x", "/", "hello", " /clear"])
 def test_what_is_no_command_is_said(text: str) -> None:
-    assert parse(text) is None
+    assert parse_call(text) is None
 
 
 # In an app
@@ -268,6 +268,25 @@ async def test_enter_on_a_chosen_command_runs_it(tmp_path: Path) -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert app.sent == ["/help"]
+
+
+async def test_enter_completes_what_several_commands_could_mean_and_runs_none_of_them(tmp_path: Path) -> None:
+    async def complete(place):
+        return [Candidate("/clear"), Candidate("/compact")] if place.kind == "command" else []
+
+    app = Bench(Prompt(History(tmp_path / "h"), complete))
+    async with app.run_test() as pilot:
+        await pilot.press(*"/c")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert (app.sent, app.prompt.text) == ([], "/clear ")
+        app.prompt.text = ""
+        await pilot.press(*"/c")
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert app.sent == ["/compact"]
 
 
 async def test_what_comes_too_late_is_not_offered(tmp_path: Path) -> None:

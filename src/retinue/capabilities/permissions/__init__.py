@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,11 @@ from retinue.runs.guard import RunGuards
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
+    from retinue.core.permission import Decision, ToolUse
+    from retinue.core.spec import PermissionMode
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 
 class PermissionsCapability(Capability):
@@ -31,6 +35,13 @@ class PermissionsCapability(Capability):
         from retinue.capabilities.permissions.gatekeeper import gatekeeper
 
         return gatekeeper(node, inner, resumed=resumed)
+
+    def judge_call(
+        self, use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None
+    ) -> Decision | None:
+        from retinue.capabilities.permissions.attach import judge_outside_runs
+
+        return judge_outside_runs(use, project, grants, mode)
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.id in node.project.part(RunGuards):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +203,22 @@ def permit_tools(
 def session_mode(project: Project) -> PermissionMode:
     """Return the mode that all files together give to a main agent that names none."""
     return _sources(project).mode or "default"
+
+
+def judge_outside_runs(use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None) -> Decision:
+    """Decide about a call that a person's prompt makes before there is a run. `grants` are further rules that allow;
+    one that cannot be read allows nothing."""
+    from retinue.core.request import RunRequest
+    from retinue.core.spec import AgentSpec
+    from retinue.runs.bounds import NO_PATTERNS
+
+    spec = AgentSpec(name="main")
+    request = RunRequest(spec=spec, task="", cwd=project.cwd, permission_mode=mode)
+    policy = permissions_for(request, project, None, NO_PATTERNS, [])
+    for rule in grants:
+        with suppress(ValueError):
+            policy.grant(rule)
+    return policy.decide(use)
 
 
 def rule_notes(project: Project) -> tuple[str, ...]:

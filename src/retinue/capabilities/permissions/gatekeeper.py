@@ -43,7 +43,7 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
     again."""
     project = node.project
     guard = RunGuard(node, _permissions(node, project), _asker(node, project, resumed), _taint(node, project))
-    project.part(RunGuards)[node.id] = guard
+    project.part(RunGuards).add(guard)
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
         await grant(guard, project, rule, answer)

@@ -38,7 +38,7 @@ async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> R
     parent = session_of(supervisor, job)
     options = dict(job.options)
     rights = options.pop("rights", None)
-    request = request_for(supervisor, found.spec, job.prompt, options, parent)
+    request = await request_for(supervisor, found.spec, job.prompt, options, parent)
     if parent is None:
         request = _of_absent_session(supervisor, job, request, rights)
     notes = tuple(filter(None, (f"started by the schedule {job.name} ({job.text})", found.note)))
@@ -78,7 +78,7 @@ def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRe
     return replace(request, parent_id=row.id, root_id=row.root_id)
 
 
-def request_for(
+async def request_for(
     supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: RunNode | None
 ) -> RunRequest:
     """Return the request of a job. As in a call of the Agent tool, the agent's file decides first."""
@@ -92,7 +92,7 @@ def request_for(
         limits["max_turns"] = merged.max_turns or None
     request = RunRequest(
         spec=spec,
-        task=supervisor.project.with_initial_prompt(spec, prompt),
+        task=await supervisor.project.with_initial_prompt(spec, prompt),
         cwd=supervisor.project.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,
@@ -137,7 +137,7 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
         if value is not None:
             options[name] = value
     try:
-        request = request_for(supervisor, found.spec, call.prompt, options, me)
+        request = await request_for(supervisor, found.spec, call.prompt, options, me)
         # Only for its refusals: a job that could not start now is refused now.
         await prepare(request, supervisor.project, None, me.handle.launch)
         job = await supervisor.schedules.add(

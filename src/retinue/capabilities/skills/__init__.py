@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
+    from retinue.runs.person_prompt import PersonPrompt, PromptCommand
     from retinue.runs.project import Project
 
 
@@ -43,12 +44,18 @@ class SkillsCapability(Capability):
 
         connect_skill_tool(node, tools)
 
-    def expand_prompt(self, text: str, project: Project) -> str:
-        if not text.startswith("/"):
-            return text
+    async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
+        called = prompt.called()
+        if called is None:
+            return
         from retinue.capabilities.skills.attach import expand_skill
 
-        return expand_skill(text, project)
+        expand_skill(prompt, *called, project)
+
+    def prompt_commands(self, project: Project) -> Sequence[PromptCommand]:
+        from retinue.capabilities.skills.attach import skill_commands
+
+        return skill_commands(project)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
         from retinue.capabilities.skills.attach import skill_subjects

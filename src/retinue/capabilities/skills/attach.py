@@ -21,6 +21,7 @@ from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
+from retinue.runs.person_prompt import PromptCommand
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
 from retinue.tools.filter import split_entry
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
+    from retinue.runs.person_prompt import PersonPrompt
     from retinue.runs.project import Project
 
 
@@ -237,27 +239,36 @@ def files_of_skills(
     return folder
 
 
-def expand_skill(text: str, project: Project) -> str:
-    """Return what a person said, with `/name arguments` at the start replaced by the text of that skill. A
-    text that names no skill, or one that is not for people, stays as it is."""
-    word, _, arguments = text[1:].partition(" ")
-    name, newline, rest = word.partition("\n")
-    # The name ended at the line break, before the first space.
-    if newline:
-        arguments = f"{rest} {arguments}".strip()
+def expand_skill(prompt: PersonPrompt, name: str, arguments: str, project: Project) -> None:
+    """Add the text of the skill that the person called. One that is not for people, or cannot be read, adds
+    nothing."""
     library = library_of(project)
     if library is None:
-        return text
+        return
     skill = library.find(name)
     if skill is None or not skill.user_invocable or skill.problem:
-        return text
+        return
     try:
         body, bundled = library.text(skill, arguments), library.files(skill)
-    except OSError:
-        return text
+    except OSError as error:
+        prompt.notes.append(f"The skill /{skill.name} cannot be read: {error.strerror or error}.")
+        return
     if bundled:
         body += f"\n\nFiles of this skill, in {skill.folder}: {', '.join(bundled)}"
-    return f"Follow this skill now, /{skill.name}:\n\n{body}"
+    prompt.add("skill", skill.name, f"Follow this skill now, /{skill.name}:\n\n{body}")
+
+
+def skill_commands(project: Project) -> list[PromptCommand]:
+    """Return the skills that a person can call."""
+    library = library_of(project)
+    if library is None:
+        return []
+    found = []
+    for skill in library.all():
+        if skill.user_invocable and not skill.problem:
+            about = _one_line(skill.description)
+            found.append(PromptCommand(skill.name, about, _one_line(skill.argument_hint), f"skill, {skill.source}"))
+    return found
 
 
 def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:

@@ -290,7 +290,7 @@ async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, 
     above = None
     if under_main:
         above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
-    text = project.with_initial_prompt(spec, task)
+    text = await project.with_initial_prompt(spec, task)
     request = RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not main))
     return await preview(request, project, above)
 

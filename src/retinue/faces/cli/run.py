@@ -259,10 +259,13 @@ def execute_prompt(args: argparse.Namespace) -> int:
         retinue -p "And the tests?" --continue          (the newest conversation)
         retinue -p "And the tests?" --resume 3f2a9c1d
         retinue -p "@explore And the tests?" --resume 3f2a9c1d
+        retinue -p "/fix-issue 12"
+        retinue -p "Explain @src/app.py"
 
-    PROMPT is the text itself, @file, or - for standard input. Progress goes to standard error. With
-    --resume, `@name message` goes to the agent of that name which the run had started: while it works
-    it hears it there, and otherwise it goes on and its answer is printed.
+    PROMPT is the text itself, @file, or - for standard input. `/name arguments` at its start calls a command
+    (.claude/commands, .retinue/commands) or a skill; `@path` among words attaches a file or folder. Progress
+    goes to standard error. With --resume, `@name message` goes to the agent of that name which the run had
+    started: while it works it hears it there, and otherwise it goes on and its answer is printed.
     """
     from retinue.faces.cli.foreground import drive
 
@@ -273,6 +276,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
             raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
         prompt, limits, budget = _read_prompt(args.prompt), limits_of(args), budget_of(args)
         async with open_retinue(args, folder(args.cwd)) as retinue:
+            _check_command(prompt, retinue)
             earlier = args.resume
             if args.newest and not earlier:
                 earlier = newest_conversation(retinue)
@@ -304,6 +308,20 @@ def newest_conversation(retinue: Retinue) -> str:
     raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue, or retinue -p PROMPT")
 
 
+def _check_command(prompt: str, retinue: Retinue) -> None:
+    """Raise UsageError for `/name` where there is no such command: a model would only guess what it means."""
+    from retinue.runs.person_prompt import explain_unknown, parse_call
+
+    called = parse_call(prompt)
+    if called is None:
+        return
+    problem = explain_unknown(called[0], retinue.supervisor.project.prompt_commands())
+    if problem is None:
+        return
+    remedy = "Commands of the app, such as /model, work only there. Words that begin with a slash: put a space before."
+    raise UsageError(problem, remedy=remedy)
+
+
 def _report_delivery(said: MessageReceipt, form: str) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
     say(f"retinue: {said.agent} has it and goes on where it runs")
@@ -322,11 +340,12 @@ def _warn_of_ignored_options(args: argparse.Namespace) -> None:
 
 
 def _read_prompt(value: str) -> str:
-    """Return the prompt. `@name message` is no file name, unless there is such a file."""
+    """Return the prompt. `@name message` and `@path words` are no file names, unless there is such a file."""
     from retinue.runs.record import parse_mention
 
     named = value[1:]
     is_file = "\n" not in named and Path(named).expanduser().exists()
-    if parse_mention(value) is not None and not is_file:
+    is_words = parse_mention(value) is not None or len(named.split()) > 1
+    if value.startswith("@") and is_words and not is_file:
         return value
     return read_task(value, "prompt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from textual import work
@@ -24,12 +25,14 @@ from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, live_runs, parse, sentence
+from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, live_runs, sentence
 from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
+from retinue.faces.tui.shell import PersonShell
 from retinue.faces.tui.statusline import FactFinder, Facts
+from retinue.faces.tui.submission import ask_to_run, submit
 from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
 from retinue.log.replay import current_branch
 
@@ -60,6 +63,8 @@ class RetinueApp(Frame):
         super().__init__(retinue, may_keep=may_keep)
         self.board = Board(backfill=backfill_from(self.project.log))
         self.session = Session(retinue, changed=self._talk_changed, **options)
+        self.session.ask = partial(ask_to_run, self)
+        self.shell = PersonShell(self)
         self.talk: Talk = self.session
         self._first_mode = self.session.mode
         self.feed = Feed(self.project.log, self._take, self._fail)
@@ -119,6 +124,7 @@ class RetinueApp(Frame):
             self.on_prompt_submitted(Prompt.Submitted(self._first_words))
 
     async def on_unmount(self) -> None:
+        await self.shell.close()
         await self.feed.close()
         if self._inbox is not None:
             self._inbox.close()
@@ -194,13 +200,7 @@ class RetinueApp(Frame):
     # What a person does
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
-        found = parse(message.text)
-        if found is not None and found[0] in COMMANDS:
-            self._command(*found)
-        elif found is not None:
-            self.tell(f"There is no command /{found[0]}. See /help.", "warning")
-        else:
-            self._say(message.text)
+        submit(self, message.text)
 
     def on_prompt_leaving(self, message: Prompt.Leaving) -> None:
         self._fleet.enter()
@@ -222,6 +222,8 @@ class RetinueApp(Frame):
     def action_interrupt(self) -> None:
         if self.focused is not self._prompt and len(self.screen_stack) == 1:
             self._prompt.focus()
+        elif self.shell.interrupt():
+            pass
         elif self.talk.interrupt():
             # What waited to be said goes back into the editor, before what is being typed there.
             waiting = self.talk.unqueue()
@@ -279,11 +281,11 @@ class RetinueApp(Frame):
             self._status.show("Press Ctrl+C again to quit.")
 
     @work
-    async def _command(self, name: str, rest: str) -> None:
+    async def run_command(self, name: str, rest: str) -> None:
         await self._guarded(COMMANDS[name].handler(self, rest))
 
     @work
-    async def _say(self, text: str) -> None:
+    async def say(self, text: str) -> None:
         if isinstance(self.talk, Attached) and self.talk.over:
             # It goes on here.
             await self._guarded(self.open_session(self.talk.main_id or ""))

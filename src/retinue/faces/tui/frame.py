@@ -63,20 +63,6 @@ def command(name: str, help: str, arguments: str = "") -> Callable[[Handler], Ha
     return register
 
 
-def parse(text: str) -> tuple[str, str] | None:
-    """Return `/model gpt` as (`model`, `gpt`); None for what is no command, such as a path in a question."""
-    if not text.startswith("/") or text.startswith("//"):
-        return None
-    word, _, rest = text[1:].partition(" ")
-    if not word.replace("-", "").isalpha():
-        return None
-    return word, rest.strip()
-
-
-def matching_commands(prefix: str) -> list[SlashCommand]:
-    return [entry for name, entry in sorted(COMMANDS.items()) if name.startswith(prefix)]
-
-
 class ScreenEntry(NamedTuple):
     """A screen of the app. `home` is `module:Class` below `screens`. The slash command and the key open it, where
     there are any; other screens open it as `await app.open_screen(name, …)`."""
@@ -139,6 +125,8 @@ EDITOR: tuple[tuple[str, str], ...] = (
     ("enter", "send"),
     ("shift+enter, ctrl+j", "a new line"),
     ("tab", "complete a /command, an @agent or a @file"),
+    ("!", "at the start: run a command yourself; the model reads its output with your next message"),
+    ("#", "at the start: add a note to AGENTS.md or CLAUDE.md"),
     ("up, down", "what was said before; in an empty prompt: take waiting messages back, go to the agents"),
     ("pageup, pagedown", "scroll the conversation"),
 )

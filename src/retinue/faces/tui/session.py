@@ -11,6 +11,7 @@ when the person speaks again, or when it is woken because an agent of its own ha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +34,13 @@ from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.replay import replay
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.person_prompt import PersonPrompt, outputs_of, words_of
 from retinue.runs.record import NEWS_PROMPT, parse_mention, recorded_mode, without_prefix
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.runs.handle import RunHandle
+    from retinue.runs.person_prompt import Consent, PromptBlock
 
 
 State = Literal["idle", "working", "holding"]
@@ -93,6 +96,10 @@ class Session:
         self._first_mode = self._run_mode = self.mode
         # The model of the next attempt, where a person chose another.
         self.model: str | None = None
+        self.ask: Consent | None = None
+        # The output of `!command`, which goes to the model with the next words.
+        self.outputs: list[PromptBlock] = []
+        self._telling = asyncio.Lock()
         self.run: RunHandle | None = None
         self.main_id: str | None = None
         self.state: State = "idle"
@@ -134,8 +141,9 @@ class Session:
         return True
 
     def unqueue(self) -> str:
-        """Take back what waits, for the editor."""
-        text = "\n\n".join(self.queue)
+        """Take back what waits, for the editor: the words, whose files are attached anew when they are sent."""
+        text = "\n\n".join(map(words_of, self.queue))
+        self.outputs += outputs_of(self.queue)
         self.queue.clear()
         self._changed()
         return text
@@ -211,28 +219,44 @@ class Session:
         await self._retinue.supervisor.project.log.flush()
         if not self._retinue.supervisor.news_for(self.main_id):
             return False
-        await self._begin(NEWS_PROMPT)
+        await self._begin(PersonPrompt(NEWS_PROMPT))
         return True
 
-    async def _tell(self, text: str) -> Delivery:
+    async def _tell(self, words: str) -> Delivery:
+        # One after the other: reading a file must not let later words go before these.
+        async with self._telling:
+            said = await self._retinue.expand(words, ask=self.ask, permission_mode=self.mode)
+            outputs, self.outputs = self.outputs, []
+            said.blocks += outputs
+            try:
+                return await self._deliver(said)
+            except BaseException:
+                self.outputs = outputs + self.outputs
+                raise
+
+    async def _deliver(self, said: PersonPrompt) -> Delivery:
+        text = said.render()
         if self.state == "working" or self._beginning:
             self.queue.append(text)
+            if self.run is not None:
+                self._retinue.bring(said, self.run)
             self._changed()
             return Delivery("queued")
         if self.state == "holding" and self.run is not None and self.run.steerer(text):
+            self._retinue.bring(said, self.run)
             return Delivery("sent")
-        await self._begin(text)
+        await self._begin(said)
         return Delivery("sent")
 
     async def _begin_with(self, waiting: list[str]) -> None:
         try:
-            await self._begin("\n\n".join(waiting))
+            await self._begin(PersonPrompt("\n\n".join(waiting)))
         except BaseException:
             self.queue = waiting + self.queue
             self._changed()
             raise
 
-    async def _begin(self, text: str) -> None:
+    async def _begin(self, said: PersonPrompt) -> None:
         """Begin a new attempt of the main run, or its first."""
         self._beginning = True
         options = dict(self._options)
@@ -241,11 +265,11 @@ class Session:
         try:
             if self.main_id is None:
                 options["permission_mode"] = self._chosen_mode()
-                self.run = await self._retinue.prompt(text, agent=self._agent, **options)
+                self.run = await self._retinue.prompt(said, agent=self._agent, **options)
             else:
                 self._awaited = True
                 mode = self._chosen_mode()
-                self.run = await self._retinue.resume(self.main_id, text, model=self.model, permission_mode=mode)
+                self.run = await self._retinue.resume(self.main_id, said, model=self.model, permission_mode=mode)
         except BaseException:
             self._awaited = False
             if self.run is None or self.run.outcome is not None:

@@ -20,7 +20,8 @@ from retinue.core.format import format_bytes
 from retinue.faces.text import optional
 from retinue.faces.tui.board.draft import Draft
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import clean, cut_lines
+from retinue.faces.tui.board.text import clean, cut_lines, one_line
+from retinue.runs.person_prompt import describe_blocks, words_of
 
 SAID_LINES = 40
 SAID_CHARACTERS = 8_000
@@ -40,8 +41,10 @@ class Said(Static):
     """A person's words. A long paste is shown by its beginning."""
 
     def __init__(self, text: str) -> None:
-        shown, missing = cut_lines(clean(text), SAID_LINES, SAID_CHARACTERS)
+        shown, missing = cut_lines(clean(words_of(text)), SAID_LINES, SAID_CHARACTERS)
         more = optional("\n  … {:,} more lines", max(missing, 0))
+        for line in describe_blocks(text):
+            more += f"\n  ⎿ {one_line(line)}"
         super().__init__(Text(f"❯ {shown}{more}"), classes="said")
         self.text = text
 

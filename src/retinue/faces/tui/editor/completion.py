@@ -11,21 +11,23 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from retinue.faces.tui.frame import matching_commands
+from retinue.faces.text import optional
+from retinue.faces.tui.frame import COMMANDS
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
     from retinue.faces.tui.board.board import Board
+    from retinue.runs.person_prompt import PromptCommand
 
 
 Kind = Literal["command", "mention"]
 MOST = 8
-_COMMAND = re.compile(r"/([a-z-]*)")
+_COMMAND = re.compile(r"/([\w.:-]*)")
 _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
 
 
@@ -64,7 +66,7 @@ def rank(word: str, names: Iterable[str], most: int = MOST) -> list[str]:
     """Return the names that fit, best first: those that begin with it, whose last part does, that have
     it somewhere, that have its letters in order. Shorter ones go first."""
     if not word:
-        return sorted(names, key=lambda name: (name.count("/"), name))[:most]
+        return sorted(names, key=lambda name: (name.rstrip("/").count("/"), name))[:most]
     low = word.lower()
     scored = [(score, len(name), name) for name in names if (score := _score(low, name.lower())) is not None]
     return [name for _, _, name in sorted(scored)[:most]]
@@ -73,7 +75,7 @@ def rank(word: str, names: Iterable[str], most: int = MOST) -> list[str]:
 def _score(word: str, name: str) -> int | None:
     if name.startswith(word):
         return 0
-    if name.rpartition("/")[2].startswith(word):
+    if name.rstrip("/").rpartition("/")[2].startswith(word):
         return 1
     if word in name:
         return 2
@@ -88,6 +90,8 @@ class Choices:
     found: Sequence[Candidate] = ()
     place: Wanted | None = None
     at: int = 0
+    moved: bool = False
+    """The person went to a row of it: before, the first row is only an offer."""
 
     @property
     def open(self) -> bool:
@@ -98,16 +102,18 @@ class Choices:
         return self.found[self.at] if self.found else None
 
     def show(self, place: Wanted, found: Sequence[Candidate]) -> None:
-        kept = self.chosen
+        kept = self.chosen if self.moved else None
         self.place, self.found = place, found
+        self.moved = kept in found
         self.at = found.index(kept) if kept in found else 0
 
     def move(self, step: int) -> None:
         if self.found:
             self.at = (self.at + step) % len(self.found)
+            self.moved = True
 
     def close(self) -> None:
-        self.found, self.place, self.at = (), None, 0
+        self.found, self.place, self.at, self.moved = (), None, 0, False
 
 
 MOST_FILES = 50_000
@@ -135,7 +141,15 @@ class Files:
 
 
 def _listed(folder: Path) -> list[str]:
-    return _known_to_git(folder) or _known_to_ripgrep(folder) or _walked(folder)
+    """Return all files, and the folders they lie in, which end with a slash."""
+    files = _known_to_git(folder) or _known_to_ripgrep(folder) or _walked(folder)
+    folders = {f"{parent}/" for path in files for parent in _parents(path)}
+    return [*files, *folders]
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _known_to_git(folder: Path) -> list[str]:
@@ -187,27 +201,59 @@ class Completer:
         self._retinue = retinue
         self._board = board
         self._files = Files(retinue.supervisor.project.cwd)
+        self._commands: dict[str, PromptCommand] = {}
+        self._commands_at = -FRESH_SECONDS
 
     async def __call__(self, wanted: Wanted) -> Sequence[Candidate]:
         if wanted.kind == "command":
-            found = matching_commands(wanted.word)[:MOST]
-            return [Candidate(f"/{each.name}", f"{each.arguments}  {each.help}".strip()) for each in found]
+            return self._command_names(wanted.word)
         agents = self._agents(wanted.word) if wanted.first else []
-        files = await self._files.like(wanted.word, MOST - len(agents)) if wanted.word or not agents else []
-        return [*agents, *(Candidate(f"@{path}") for path in files)]
+        files = await self._files.like(wanted.word, MOST - len(agents))
+        return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
+
+    def _command_names(self, word: str) -> list[Candidate]:
+        """Return commands of the app, commands' files and skills whose names begin with the word, then those that have
+        it elsewhere."""
+        notes = {name: f"{each.arguments}  {each.help}".strip() for name, each in COMMANDS.items()}
+        for name, command in self._called().items():
+            about = optional("{}  ", command.hint) + optional("{} ", command.description)
+            notes.setdefault(name, f"{about}({command.origin})")
+        return [Candidate(f"/{name}", notes[name]) for name in _rank_few(word, notes)[:MOST]]
+
+    def _called(self) -> dict[str, PromptCommand]:
+        """Return the commands' files and skills, looked up once for a word that is being typed."""
+        if time.monotonic() - self._commands_at > FRESH_SECONDS:
+            self._commands = self._retinue.supervisor.project.prompt_commands()
+            self._commands_at = time.monotonic()
+        return self._commands
 
     def _agents(self, word: str) -> list[Candidate]:
-        """Those that can be addressed by name: of this conversation, and where that is switched
-        on types that start on being addressed."""
+        """Return those that can be addressed: agents of this conversation, and types that start on being addressed."""
         settings = self._retinue.supervisor.settings
         if settings.agent_mentions == "off":
             return []
         notes = {
-            card.handle: f"{card.name} · {card.status} · {card.description}"
+            card.handle: f"agent {card.status} · {card.name} · {card.description}"
             for card in self._board.agents()
             if card.handle and card.parent_id == self._board.main_id
         }
         if settings.agent_mentions == "direct":
             for name in self._retinue.agents.names:
-                notes.setdefault(name.lower(), "starts it")
-        return [Candidate(f"@{name}", notes[name]) for name in rank(word, notes, MOST // 2)]
+                notes.setdefault(name, f"starts an agent · {self._about(name)}")
+        return [Candidate(f"@{name}", notes[name]) for name in _rank_few(word, notes)[: MOST // 2]]
+
+    def _about(self, name: str) -> str:
+        return self._retinue.agents.find(name).spec.description
+
+
+def _rank_few(word: str, names: Collection[str]) -> list[str]:
+    """Return the names that have the word in them, best first: letters scattered over a name are no help among few."""
+    return [name for name in rank(word, names, len(names)) if word.lower() in name.lower()]
+
+
+def _quoted(path: str) -> str:
+    return f'"{path}"' if " " in path else path
+
+
+def _kind(path: str) -> str:
+    return "folder" if path.endswith("/") else "file"

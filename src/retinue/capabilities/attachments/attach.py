@@ -1,0 +1,163 @@
+"""What `@path` in a prompt attaches: a text file as `read` shows it, a folder as `ls` does, an image by its path.
+
+    @src/app.py          the file, as far as one call of `read` shows it
+    @src/app.py#L10-40   these lines of it
+    @"my notes.md"       a path with spaces
+    @src/                the names in the folder
+
+Only what exists counts as a path: other words with an `@` stay as they are. Files that usually hold secrets, binary
+files, files outside the workspace and files that a rule withholds are not attached, and the person is told why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from retinue.core.messages import Image
+from retinue.core.permission import ToolUse
+from retinue.core.tool import ToolContext
+from retinue.core.toolnames import TOOLS
+
+if TYPE_CHECKING:
+    from retinue.core.tool import Tool
+    from retinue.runs.person_prompt import PersonPrompt
+    from retinue.runs.project import Project
+
+MOST_FILES = 20
+MOST_CHARACTERS = 400_000
+"""Of all attachments of one prompt together."""
+_MENTION = re.compile(r'(?:^|(?<=[\s(]))@(?:"([^"\n]+)"|([^\s"@]+))')
+_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
+_TRAILING = ".,;:!?)'`"
+_SECRET = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.kdbx", "id_rsa", "id_ed25519", "id_ecdsa"),
+    *("id_dsa", ".netrc", ".pgpass", ".npmrc", ".pypirc", "credentials", "credentials.json", ".git-credentials"),
+)
+_SAMPLES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
+
+
+class FileMention(Struct, frozen=True):
+    """A path as it was written, and the lines of it that are wanted, from 1."""
+
+    path: str
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def shown(self) -> str:
+        if self.first is None:
+            return self.path
+        return f"{self.path}#L{self.first}" + (f"-{self.last}" if self.last else "")
+
+
+def find_mentions(texts: Iterable[str], cwd: Path) -> Iterator[FileMention]:
+    """Yield the files and folders that the texts name with an `@`, each once and only those that exist."""
+    seen = set()
+    for text in texts:
+        for found in _MENTION.finditer(text):
+            mention = _existing(found[1] or found[2], cwd)
+            if mention is not None and mention not in seen:
+                seen.add(mention)
+                yield mention
+
+
+def _existing(written: str, cwd: Path) -> FileMention | None:
+    # A sign behind it belongs to the sentence, unless only a file with that sign exists.
+    for text in dict.fromkeys((written.rstrip(_TRAILING), written)):
+        lines = _LINES.search(text)
+        path = text
+        if lines is not None:
+            path = text[: lines.start()]
+        if path and _exists(cwd / Path(path).expanduser()):
+            if lines is None:
+                return FileMention(path)
+            last = int(lines[2]) if lines[2] else None
+            return FileMention(path, int(lines[1]), last)
+    return None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def holds_secrets(name: str) -> bool:
+    """Return whether files of this name usually hold secrets; samples such as `.env.example` do not."""
+    low = name.lower()
+    if any(fnmatch(low, pattern) for pattern in _SAMPLES):
+        return False
+    return any(fnmatch(low, pattern) for pattern in _SECRET)
+
+
+async def attach_files(prompt: PersonPrompt, texts: Iterable[str], project: Project) -> None:
+    """Add a block for each file that the texts name, and a note for each that is not attached."""
+    room = MOST_CHARACTERS
+    for number, mention in enumerate(find_mentions(texts, project.cwd)):
+        if number >= MOST_FILES:
+            prompt.notes.append(f"{mention.shown} and what follows are not attached: at most {MOST_FILES} files are.")
+            return
+        room = await _attach(mention, prompt, project, room)
+
+
+async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, room: int) -> int:
+    """Attach one file, and return how many characters are left for others."""
+    path = project.cwd / Path(mention.path).expanduser()
+    problem = _refusal(mention, path, prompt, project)
+    if problem:
+        prompt.notes.append(f"{mention.shown} is not attached: {problem}")
+        return room
+    tool, arguments = _call(mention, path)
+    output = await tool.run("attachment", arguments, _context(project))
+    text = project.redactor(output.text)
+    if output.is_error:
+        prompt.notes.append(f"{mention.shown} is not attached: {text}")
+    elif any(isinstance(part, Image) for part in output.content):
+        prompt.add("attached_image", mention.path, f"{text}\nLook at it with read before you answer.")
+    elif len(text) > room:
+        prompt.notes.append(f"{mention.shown} is not attached: the others take up all {MOST_CHARACTERS:,} characters.")
+    else:
+        prompt.add("attached_folder" if path.is_dir() else "attached_file", mention.shown, text)
+        return room - len(text)
+    return room
+
+
+def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Project) -> str:
+    """Return why a file may not be attached; empty when it may."""
+    if path.is_file() and holds_secrets(path.name):
+        return "a file of this name usually holds secrets. Copy what the model may know into your message."
+    use = ToolUse("read", {"path": mention.path}, TOOLS["read"])
+    decision = project.judge_call(use, mode=prompt.mode)
+    if decision.verdict != "allow":
+        return decision.reason
+    return ""
+
+
+def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:
+    from retinue.tools.find import LsTool
+    from retinue.tools.read import ReadTool
+
+    if path.is_dir():
+        return LsTool(), {"path": mention.path}
+    arguments: dict[str, Any] = {"path": mention.path}
+    if mention.first is not None:
+        last = mention.last or mention.first
+        arguments |= {"offset": mention.first, "limit": max(last - mention.first + 1, 1)}
+    return ReadTool(), arguments
+
+
+def _context(project: Project) -> ToolContext:
+    roots = (project.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
+    return ToolContext(
+        run_id="attachment",
+        roots=tuple(map(project.real_path, roots)),
+        outputs=project.state / "outputs" / "attachments",
+        environment=project.tool_environment,
+    )
