@@ -11,8 +11,6 @@ from retinue.core.format import (
     format_cost,
     format_count,
     format_duration,
-    format_elapsed,
-    format_fleet_tokens,
     format_tokens,
     format_wait,
     retry_text,
@@ -36,12 +34,6 @@ def test_V01_tokens_with_window_and_compactions():
 )
 def test_V01_urgency_of_a_filling_window(percent, level):
     assert urgency(percent) == level
-
-
-def test_V01_fleet_rows():
-    assert format_fleet_tokens(13_100) == "↓ 13.1k tokens"
-    assert format_fleet_tokens(950) == "↓ 950 tokens"
-    assert format_fleet_tokens(1_200_000) == "↓ 1.2M tokens"
 
 
 def test_counts_change_their_unit_before_they_would_read_1000k():
@@ -94,9 +86,8 @@ def test_V03_duration(milliseconds, text):
     assert format_duration(milliseconds) == text
 
 
-def test_V03_waiting_and_elapsed():
+def test_V03_waiting():
     assert [format_wait(seconds) for seconds in (45, 60, 270, -1)] == ["45s", "1m", "4m 30s", "0s"]
-    assert [format_elapsed(ms) for ms in (11_400, 11_600, -500)] == ["11s", "12s", "0s"]
 
 
 def test_V04_tokens_shown_leave_cache_reads_and_money_out():

@@ -29,11 +29,6 @@ def format_tokens(number: int, percent: float | None = None, compactions: int = 
     return f"{text} ({' · '.join(notes)})" if notes else text
 
 
-def format_fleet_tokens(number: int) -> str:
-    """`↓ 13.1k tokens`, as one row of a fleet shows it."""
-    return f"↓ {format_count(number)} tokens"
-
-
 def urgency(percent: float) -> Urgency:
     """How loudly to show that a window is `percent` full."""
     if percent >= 85:
@@ -84,11 +79,6 @@ def format_duration(milliseconds: float) -> str:
 def format_wait(seconds: float) -> str:
     """`45s`, `4m 30s`: a waiting time, in whole seconds."""
     return _units(max(int(seconds), 0))
-
-
-def format_elapsed(milliseconds: float) -> str:
-    """`12s`: like `format_wait`, rounded to the nearest second; never negative."""
-    return _units(max(math.floor(milliseconds / 1_000 + 0.5), 0))
 
 
 def _units(seconds: int) -> str:

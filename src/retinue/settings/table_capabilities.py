@@ -19,15 +19,15 @@ _FLAG = Flag()
 class TerminalSettings(Values):
     fleet_view: bool = setting(
         True, _FLAG, section="terminal app",
-        doc="Show the list of agents below the prompt.",
+        doc="Let ↓ and ← in an empty prompt go into the list of agents, to look at one.",
     )
     widget_mode: Literal["all", "background", "off"] = setting(
-        "background", Choice("all", "background", "off"), section="terminal app",
-        doc="Which agents the live widget shows.",
+        "all", Choice("all", "background", "off"), section="terminal app",
+        doc="Which agents the list below the prompt shows.",
     )
     widget_display_mode: Literal["auto", "rich", "compact"] = setting(
         "auto", Choice("auto", "rich", "compact"), section="terminal app",
-        doc="How much room the live widget takes.",
+        doc="How much room the list of agents takes.",
     )
     agent_mentions: Literal["model", "direct", "off"] = setting(
         "direct", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",

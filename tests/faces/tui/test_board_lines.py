@@ -1,24 +1,36 @@
-"""The live widget and the fleet as lines: cases W01, W02, W04 and what must never happen."""
+"""The list of agents as lines: cases W01, W02, W04 and what must never happen."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from retinue.faces.tui.board.panel_lines import MAIN, MOST_LINES, Fleet, Look, fleet_lines, widget_lines
+from retinue.core.events import MessageAdded
+from retinue.core.messages import user
+from retinue.faces.tui.board.panel_lines import (
+    MOST_LINES,
+    AgentSelection,
+    Look,
+    agent_lines,
+    listed_agents,
+    selectable,
+)
 from tests.faces.tui.cards import Story
 
 
 def drawn(story: Story, **look: object) -> list[str]:
     look.setdefault("width", 100)
-    return [line.plain for line in widget_lines(story.board, story.now, 0, Look(**look))]
+    made = Look(**look)
+    cards = listed_agents(story.board, story.now, made)
+    return [line.plain for line in agent_lines(story.board, cards, story.now, 0, made)]
 
 
-def fleet(story: Story, state: Fleet | None = None, width: int = 80) -> list[str]:
-    return [line.plain for line in fleet_lines(story.board, state or Fleet(), story.now, 0, width)]
+def rows_of(story: Story) -> list:
+    return selectable(story.board, listed_agents(story.board, story.now, Look()))
 
 
 def test_W01_nothing_to_show_is_no_line_at_all() -> None:
@@ -216,52 +228,79 @@ def test_status_is_told_by_shape_and_not_by_colour_alone() -> None:
     assert [line[3] for line in drawn(story)[1:]] == ["✓", "■", "✗"]
 
 
-def test_W04_the_fleet_lists_main_first_then_the_earliest() -> None:
+def test_W04_those_that_have_begun_can_be_selected_in_the_order_of_their_rows() -> None:
     story = Story()
     story.start("a", description="first")
     story.now += 1
     story.start("b", description="second")
     story.create("waiting")
-    lines = fleet(story)
-    assert lines[0].strip() == "main" and "first" in lines[1] and "second" in lines[2] and len(lines) == 3
+    assert [card.id for card in rows_of(story)] == ["a", "b"]
 
 
-def test_W04_the_selection_clamps_and_leaves_above_main() -> None:
+def test_W04_the_selection_clamps_and_leaves_above_the_first() -> None:
     story = Story()
     story.start("a")
-    state = Fleet()
-    rows = state.rows(story.board, story.now)
-    assert state.enter(rows) and state.chosen(rows) is None
+    story.start("b")
+    state, rows = AgentSelection(), rows_of(story)
+    assert state.enter(rows) and state.chosen(rows).id == "a"
     state.move(1, rows)
     state.move(1, rows)
-    assert state.chosen(rows).id == "a"
+    assert state.chosen(rows).id == "b"
     state.move(-1, rows)
     state.move(-1, rows)
     assert state.selected is None
-    assert not Fleet().enter([])
+    assert not AgentSelection().enter([])
 
 
-def test_W04_more_than_five_are_counted_and_the_selected_one_is_visible() -> None:
+def test_W04_the_selected_one_is_visible_however_many_there_are() -> None:
     story = Story()
-    for number in range(9):
+    for number in range(20):
         story.start(f"r{number}", description=f"task-{number}")
         story.now += 1
-    state = Fleet(selected=MAIN)
-    assert fleet(story, state)[-1].strip() == "↓ 4 more"
-    state.selected = "r7"
-    lines = fleet(story, state)
-    assert any(line.startswith("❯") and "task-7" in line for line in lines)
+    assert not any("task-17" in line for line in drawn(story))
+    lines = drawn(story, selected="r17")
+    assert any("❯" in line and "task-17" in line for line in lines) and len(lines) <= MOST_LINES
+
+
+def test_W04_the_next_one_is_selected_where_the_selected_one_has_gone() -> None:
+    story = Story()
+    story.start("a")
+    story.start("b")
+    state = AgentSelection()
+    state.enter(rows_of(story))
+    story.end("a")
+    story.now += 60
+    assert state.index(rows_of(story)) == 0 and state.selected == "b"
 
 
 def test_W04_a_finished_run_lingers_then_goes_unless_it_is_open() -> None:
     story = Story()
     story.start("a")
     story.end("a")
-    story.now += 3
-    assert len(fleet(story)) == 2
-    story.now += 2
-    assert fleet(story) == []
-    assert len(fleet(story, Fleet(pinned="a"))) == 2
+    assert len(drawn(story)) == 2
+    story.now += 60
+    assert drawn(story) == []
+    assert len(drawn(story, pinned="a")) == 2
+
+
+@pytest.mark.parametrize("ended", ["completed", "error", "stopped"])
+def test_finished_ones_leave_when_the_person_speaks_again(ended) -> None:
+    story = Story()
+    story.start("main", None, 0, agent="main")
+    story.start("a")
+    story.end("a", ended)
+    assert "1 finished" in drawn(story)[0]
+    story.tell("main", MessageAdded(user("told", "notification")))
+    assert len(drawn(story)) == 2
+    story.tell("main", MessageAdded(user("and now?", "follow-up")))
+    assert drawn(story) == []
+
+
+def test_agents_in_the_foreground_are_in_the_list() -> None:
+    story = Story()
+    story.start("a", background=False)
+    assert drawn(story)[0] == "● Agents  1 running"
+    assert drawn(story, mode="background") == []
 
 
 NASTY = st.text(alphabet=st.sampled_from("ab漢字é👩‍👧\x1b[31m\t\n\r\x00\u202e\u200b 🇩🇪"), max_size=40)
@@ -292,7 +331,9 @@ def test_W03_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, displ
         story.now += 0.5
     lines = drawn(story, width=width, display=display)
     assert len(lines) <= MOST_LINES
-    for line in [*lines, *fleet(story, Fleet(selected=f"r{number}"), width)] if steps else lines:
+    chosen = drawn(story, width=width, display=display, selected="r7", hint="enter opens · esc back")
+    assert len(chosen) <= MOST_LINES
+    for line in [*lines, *chosen]:
         assert cell_len(line) <= width
         assert not re.search(r"[\x00-\x1f\x7f]", line)
     hidden = re.search(r"\+(\d+) more", lines[-1]) if lines and width > 30 else None

@@ -1,12 +1,11 @@
-"""Case W04 with real keys: into the fleet, along it, out of it, and never in the way of typing."""
+"""Case W04 with real keys: into the list of agents, along it, out of it, and never in the way of typing."""
 
 from __future__ import annotations
 
 import pytest
 from textual import events
 
-from retinue.faces.tui.board.panel_lines import MAIN
-from retinue.faces.tui.panels import FleetPanel
+from retinue.faces.tui.panels import AgentsPanel
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from tests.faces.tui.watch_scene import picture, until, watching
 
@@ -16,7 +15,7 @@ class Stage:
 
     def __init__(self, scene, app, pilot) -> None:
         self.scene, self.app, self.pilot = scene, app, pilot
-        self.panel = app.screen.query_one(FleetPanel)
+        self.panel = app.screen.query_one(AgentsPanel)
 
     async def of(self, count: int):
         main = await self.scene.main()
@@ -49,21 +48,21 @@ async def test_W04_without_agents_there_is_no_fleet_and_no_key_is_taken(stage) -
 async def test_W04_an_empty_prompt_gives_way(stage, key) -> None:
     await stage.of(1)
     await stage.press(key)
-    assert stage.app.focused is stage.panel and stage.panel.fleet.selected == MAIN
+    assert stage.app.focused is stage.panel and stage.panel.selection.selected == stage.agents[0].id
 
 
 async def test_W04_a_prompt_with_text_keeps_its_keys(stage) -> None:
     await stage.of(1)
     await stage.press("h", "i", "left", "down")
-    assert stage.app.focused is stage.editor and stage.panel.fleet.selected is None
+    assert stage.app.focused is stage.editor and stage.panel.selection.selected is None
 
 
-async def test_W04_the_selection_clamps_at_the_end_and_leaves_above_main(stage) -> None:
+async def test_W04_the_selection_clamps_at_the_end_and_leaves_above_the_first(stage) -> None:
     await stage.of(2)
     await stage.press("down", "down", "down", "down", "down")
-    assert stage.panel.fleet.selected == stage.agents[1].id
-    await stage.press("up", "up")
-    assert stage.panel.fleet.selected == MAIN
+    assert stage.panel.selection.selected == stage.agents[1].id
+    await stage.press("up")
+    assert stage.panel.selection.selected == stage.agents[0].id
     await stage.press("up")
     assert stage.app.focused is stage.editor
 
@@ -78,7 +77,7 @@ async def test_W04_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
     await stage.of(1)
     await stage.press("down", *"just")
     assert stage.app.focused is stage.editor and stage.editor.text == "just"
-    assert stage.panel.fleet.selected is None
+    assert stage.panel.selection.selected is None
 
 
 async def test_W04_no_letter_of_a_fast_typist_is_lost(stage) -> None:
@@ -108,49 +107,51 @@ async def test_W04_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) 
     assert stage.editor.text == "hi"
 
 
-async def test_W04_enter_on_main_just_leaves(stage) -> None:
-    await stage.of(1)
-    await stage.press("down", "enter")
-    assert stage.app.focused is stage.editor and not isinstance(stage.app.screen, ViewerScreen)
-
-
 async def test_W04_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after_its_end(stage) -> None:
     await stage.of(2)
-    await stage.press("down", "down", "enter")
+    await stage.press("down", "enter")
     await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
-    assert stage.panel.fleet.pinned == stage.agents[0].id
+    assert stage.panel.selection.pinned == stage.agents[0].id
     stage.scene.model("task-0").say("all done here")
     await until(stage.pilot, lambda: "all done here" in picture(stage.app))
     await until(stage.pilot, lambda: not stage.app.screen.story.card.live)
     assert isinstance(stage.app.screen, ViewerScreen)
     await stage.press("q")
     await until(stage.pilot, lambda: not isinstance(stage.app.screen, ViewerScreen))
-    assert stage.panel.fleet.pinned is None and stage.app.focused is stage.editor
+    assert stage.panel.selection.pinned is None and stage.app.focused is stage.editor
 
 
 async def test_W04_a_dialog_above_has_the_keys(stage) -> None:
     await stage.of(1)
-    await stage.press("down", "down", "enter")
+    await stage.press("down", "enter")
     await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
     await stage.press("down", "left")
-    assert stage.panel.fleet.selected is None
+    assert stage.panel.selection.selected is None
 
 
-async def test_W04_more_than_five_scroll_with_the_selection(stage) -> None:
-    await stage.of(8)
-    assert stage.panel.lines[-1].plain.strip() == "↓ 3 more"
-    await stage.press("down", *["down"] * 8)
-    await until(stage.pilot, lambda: any("❯" in line.plain and "job-7" in line.plain for line in stage.panel.lines))
-    assert stage.panel.lines[-1].plain.strip() == "↑ 3 more"
+async def test_at_80_by_24_the_conversation_keeps_14_lines_with_four_agents(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, size=(80, 24), max_concurrent=20) as (scene, app, pilot):
+        await Stage(scene, app, pilot).of(4)
+        await until(pilot, lambda: "job-3" in picture(app))
+        assert app.screen.query_one("#chat").size.height >= 14
+        assert all(f"job-{number}" in picture(app) for number in range(4))
 
 
-async def test_W04_switched_off_it_is_hidden_and_inert(tmp_path, monkeypatch) -> None:
+async def test_W04_the_list_follows_the_selection(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, size=(80, 24), max_concurrent=20) as (scene, app, pilot):
+        stage = await Stage(scene, app, pilot).of(8)
+        await stage.press(*["down"] * 9)
+        await until(pilot, lambda: any("❯" in line.plain and "job-7" in line.plain for line in stage.panel.lines))
+        assert "more" in stage.panel.lines[-1].plain and len(stage.panel.lines) == 5
+
+
+async def test_W04_switched_off_no_key_goes_into_the_list(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, fleet_view="false") as (scene, app, pilot):
         main = await scene.main()
         app.board.main_id = main.id
         await scene.child(main, "task", description="job")
         await until(pilot, lambda: "job" in picture(app))
-        panel = app.screen.query_one(FleetPanel)
+        assert "to choose" not in picture(app)
         await pilot.press("down")
         await pilot.pause()
-        assert not panel.display and app.focused is app.screen.query_one("#prompt")
+        assert app.focused is app.screen.query_one("#prompt")

@@ -1,4 +1,4 @@
-"""How the live widget, the fleet, the viewer and notifications look, at 80 × 24 and at 120 × 40.
+"""How the list of agents, the viewer and notifications look, at 80 × 24 and at 120 × 40.
 
 Time stands still here: the same events draw the same picture."""
 
@@ -31,10 +31,10 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
-from retinue.faces.tui.board.panel_lines import Fleet, Look
+from retinue.faces.tui.board.panel_lines import AgentSelection, Look
 from retinue.faces.tui.board.viewer import Moment
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.faces.tui.panels import FleetPanel, LiveWidget
+from retinue.faces.tui.panels import AgentsPanel
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.faces.tui.theme import DARK, LIGHT, THEMES, use_colours
@@ -107,12 +107,11 @@ class Watching(Still):
         self.story = story
 
     def compose(self) -> ComposeResult:
-        yield LiveWidget()
-        yield FleetPanel()
+        yield AgentsPanel()
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.query_one(FleetPanel).fleet = Fleet(selected="c")
+        self.query_one(AgentsPanel).selection = AgentSelection(selected="c")
         self.call_after_refresh(self.paint)
 
     def on_resize(self) -> None:
@@ -121,24 +120,23 @@ class Watching(Still):
     def paint(self) -> None:
         window = {"offline/planner": 1_000}.get
         look = Look(width=self.size.width - 2, show_cost=True, window=window)
-        self.query_one(LiveWidget).paint(self.story.board, self.story.now, 2, look)
-        self.query_one(FleetPanel).paint(self.story.board, self.story.now, 2, motion=True)
+        self.query_one(AgentsPanel).paint(self.story.board, self.story.now, 2, look)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
-def test_the_live_widget_and_the_fleet(snap_compare, size) -> None:
+def test_the_list_of_agents(snap_compare, size) -> None:
     assert snap_compare(Watching(busy()), terminal_size=size)
 
 
-def test_the_live_widget_and_the_fleet_in_light(snap_compare) -> None:
+def test_the_list_of_agents_in_light(snap_compare) -> None:
     assert snap_compare(Watching(busy(), look=LIGHT), terminal_size=(80, 24))
 
 
-def test_the_live_widget_in_a_narrow_terminal(snap_compare) -> None:
+def test_the_list_of_agents_in_a_narrow_terminal(snap_compare) -> None:
     assert snap_compare(Watching(busy()), terminal_size=(40, 20))
 
 
-def test_the_live_widget_with_two_hundred_runs(snap_compare) -> None:
+def test_the_list_of_agents_with_two_hundred_runs(snap_compare) -> None:
     story = Story()
     for number in range(200):
         story.start(f"r{number:03}", description=f"Part {number} of the work")

@@ -1,10 +1,10 @@
-"""The live widget in the app: real runs above the prompt, from the first to the last."""
+"""The list of agents in the app: real runs below the prompt, from the first to the last."""
 
 from __future__ import annotations
 
 import pytest
 
-from retinue.faces.tui.panels import LiveWidget
+from retinue.faces.tui.panels import AgentsPanel
 from tests.faces.tui.watch_scene import picture, until, watching
 
 
@@ -25,7 +25,7 @@ async def see(app, pilot, text: str) -> None:
 
 async def test_W01_runs_come_queue_work_and_go(stage) -> None:
     scene, app, pilot, main = stage
-    live = app.screen.query_one(LiveWidget)
+    live = app.screen.query_one(AgentsPanel)
     assert not live.display
     await scene.child(main, "one", description="Find auth files")
     await scene.child(main, "two", description="Read the tests")
@@ -50,7 +50,7 @@ async def test_W02_an_agent_of_an_agent_hangs_below_it(stage) -> None:
     parent = await scene.child(main, "one", description="Refactor auth")
     await scene.child(parent, "below", description="Find auth files")
     await see(app, pilot, "2 running · depth 2/")
-    rows = [line.plain for line in app.screen.query_one(LiveWidget).lines if "auth" in line.plain]
+    rows = [line.plain for line in app.screen.query_one(AgentsPanel).lines if "auth" in line.plain]
     assert [row.index("└─") for row in rows] == [0, 3]
 
 
@@ -61,7 +61,7 @@ async def test_a_quiet_run_is_seen_to_live(stage) -> None:
     signs = set()
 
     def turned() -> bool:
-        signs.add(app.screen.query_one(LiveWidget).lines[1].plain[3])
+        signs.add(app.screen.query_one(AgentsPanel).lines[1].plain[3])
         return len(signs) > 2
 
     await until(pilot, turned)
@@ -84,7 +84,7 @@ async def test_it_follows_the_width_and_leaves_room_for_the_conversation(stage) 
     for width, height in ((40, 24), (20, 12), (7, 8), (120, 40)):
         await pilot.resize_terminal(width, height)
         await pilot.pause(0.2)
-        live = app.screen.query_one(LiveWidget)
+        live = app.screen.query_one(AgentsPanel)
         assert all(line.cell_len <= max(width - 2, 0) for line in live.lines)
         assert len(live.lines) <= max(height // 3, 3)
         assert app.screen.query_one("#prompt").region.bottom < height
@@ -95,5 +95,5 @@ async def test_W01_switched_off_it_takes_no_room(tmp_path, monkeypatch) -> None:
         main = await scene.main()
         app.board.main_id = main.id
         await scene.child(main, "one", description="Find auth files")
-        await see(app, pilot, "Find auth files")
-        assert not app.screen.query_one(LiveWidget).display
+        await see(app, pilot, "1 agent running")
+        assert not app.screen.query_one(AgentsPanel).display

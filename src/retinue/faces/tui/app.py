@@ -27,7 +27,7 @@ from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, live_runs, sentence
 from retinue.faces.tui.modes import next_mode
-from retinue.faces.tui.panels import FleetPanel, LiveWidget, StatusLine
+from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk
 from retinue.faces.tui.shell import PersonShell
@@ -75,8 +75,7 @@ class RetinueApp(Frame):
         self._chat = ChatLog(self.board)
         self._welcome = Welcome()
         self._working = WorkingLine()
-        self._live = LiveWidget()
-        self._fleet = FleetPanel()
+        self._agents = AgentsPanel()
         self._status = StatusLine()
         self.project.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
         self._waiting = Waiting()
@@ -89,12 +88,11 @@ class RetinueApp(Frame):
     def compose(self) -> ComposeResult:
         yield self._chat
         yield self._working
-        yield self._live
         yield self._waiting
         yield self.banner
         yield self._prompt.popup
         yield self._prompt
-        yield self._fleet
+        yield self._agents
         yield self._status
 
     async def on_mount(self) -> None:
@@ -203,7 +201,7 @@ class RetinueApp(Frame):
         submit(self, message.text)
 
     def on_prompt_leaving(self, message: Prompt.Leaving) -> None:
-        self._fleet.enter()
+        self._agents.enter()
 
     def on_prompt_scrolling(self, message: Prompt.Scrolling) -> None:
         if message.pages < 0:
@@ -214,7 +212,7 @@ class RetinueApp(Frame):
     def on_prompt_taking_back(self) -> None:
         self._prompt.put(self.talk.unqueue())
 
-    def on_fleet_panel_chosen(self, message: FleetPanel.Chosen) -> None:
+    def on_agents_panel_chosen(self, message: AgentsPanel.Chosen) -> None:
         self._prompt.focus()
         if message.run_id is not None:
             self.watch_run(message.run_id)
@@ -369,10 +367,9 @@ class RetinueApp(Frame):
         # Twenty times a second: the panels below draw only what has changed.
         look = Look.from_settings(settings, self.size.width - 2, motion=self.motion, window=self.finder.window)
         self._working.paint(self.board, self.talk.state, now, self._work_look(frame))
-        self._live.paint(self.board, now, frame, look)
+        self._agents.enabled = settings.fleet_view
+        self._agents.paint(self.board, now, frame, look)
         self._chat.paint(now, self.finder.window, frame=frame, motion=self.motion)
-        self._fleet.paint(self.board, now, frame, motion=self.motion)
-        self._fleet.enabled = settings.fleet_view
         self._waiting.paint(self.talk.queue, settings.abort_resend_key)
         self._prompt.waiting = bool(self.talk.queue)
         if self._welcome.is_attached:

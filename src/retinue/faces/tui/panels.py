@@ -1,6 +1,6 @@
-"""What stays around the conversation: the live widget, the banner of what waits, the status line and the fleet.
+"""What stays around the conversation: the banner of what waits, the status line and the list of agents.
 
-A panel lays out only when the number of its lines changes. The banner takes no keys from the editor. The fleet has
+A panel lays out only when the number of its lines changes. The banner takes no keys from the editor. The list has
 the keys only while it has the focus, which it gets from an empty prompt and returns with Escape, above its first row,
 or with any key that is not its own: that key still arrives where a person would have expected it.
 """
@@ -21,7 +21,7 @@ from textual.widgets import Static
 
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.panel_lines import MOST_ROWS, Fleet, Look, fleet_lines, widget_lines
+from retinue.faces.tui.board.panel_lines import AgentSelection, Look, agent_lines, listed_agents, selectable
 from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
 from retinue.runs.project import Project
@@ -67,21 +67,6 @@ class LinesPanel(Widget):
 
 def _same(one: Text, other: Text) -> bool:
     return one.plain == other.plain and one.spans == other.spans and one.style == other.style
-
-
-LEAST_LINES = 3
-
-
-class LiveWidget(LinesPanel):
-    """Redrawn by the app's painter; takes no room when there is nothing to show, and never more
-    than a third of a low terminal: the conversation must stay readable."""
-
-    def __init__(self) -> None:
-        super().__init__(id="live")
-
-    def paint(self, board: Board, now: float, frame: int, look: Look) -> None:
-        room = max(self.app.size.height // 3, LEAST_LINES)
-        self.show(widget_lines(board, now, frame, replace(look, most=min(look.most, room))))
 
 
 class Banner(Static):
@@ -161,47 +146,56 @@ class StatusLine(Static):
             self.update(line)
 
 
-# Rows of a terminal that has room for a fleet; a lower one has none.
-LOWEST = 14
 # No letters: someone may begin to type.
 _MOVES = {"up": -1, "down": 1}
 
 
-class FleetPanel(LinesPanel):
-    """`enter()` gives it the keys. Posts `Chosen` when someone leaves it, with the run they want
-    to look at, if any. Nothing is shown and no key is taken while it is not `enabled`."""
+# Lines that the conversation keeps where the terminal has them, and those of the prompt, the status and working lines.
+CONVERSATION_LINES = 14
+_OTHER_LINES = 5
+LEAST_LINES = 3
+
+
+class AgentsPanel(LinesPanel):
+    """The list of agents. `enter()` gives it the keys. Posts `Chosen` when someone leaves it, with the run they want
+    to look at, if any. No key is taken while it is not `enabled`."""
 
     can_focus = False
     """Never by Tab or mouse: `enter` switches it on for as long as someone is in the list."""
 
     class Chosen(Message):
-        """`run_id` is None for main and for leaving: the editor has the keys again."""
+        """`run_id` is None for leaving: the editor has the keys again."""
 
         def __init__(self, run_id: str | None) -> None:
             super().__init__()
             self.run_id = run_id
 
     def __init__(self) -> None:
-        super().__init__(id="fleet")
-        self.fleet = Fleet()
+        super().__init__(id="agents")
+        self.selection = AgentSelection()
         self.enabled = True
         self._rows: list[RunCard] = []
         self._editor: Widget | None = None
 
-    def paint(self, board: Board, now: float, frame: int, *, motion: bool) -> None:
-        most = min(MOST_ROWS, (self.app.size.height - LOWEST) // 2 + 1)
-        self._rows = self.fleet.rows(board, now) if self.enabled and most > 0 else []
-        if not self._rows:
-            if self.fleet.selected is not None:
-                self._leave(None)
-            self.show([])
-            return
-        width = self.app.size.width - 2
-        self.show(fleet_lines(board, self.fleet, now, frame, width, motion=motion, most=most))
+    def paint(self, board: Board, now: float, frame: int, look: Look) -> None:
+        height = self.app.size.height
+        room = max(height - CONVERSATION_LINES - _OTHER_LINES, min(LEAST_LINES, height // 4))
+        cards = listed_agents(board, now, replace(look, pinned=self.selection.pinned))
+        self._rows = selectable(board, cards)
+        if not self._rows and self.selection.selected is not None:
+            self._leave(None)
+        hint = ""
+        if self.selection.selected is not None:
+            self.selection.index(self._rows)
+            hint = "enter opens · esc back"
+        elif self.enabled and self._rows:
+            hint = "↓ to choose"
+        look = replace(look, most=min(look.most, room), selected=self.selection.selected, hint=hint)
+        self.show(agent_lines(board, cards, now, frame, look))
 
     def enter(self) -> bool:
         """From an empty prompt. False when there is nothing to enter."""
-        if not self.enabled or not self.fleet.enter(self._rows):
+        if not self.enabled or not self.selection.enter(self._rows):
             return False
         self._editor = self.screen.focused
         self.can_focus = True
@@ -214,15 +208,15 @@ class FleetPanel(LinesPanel):
             return
         event.stop()
         event.prevent_default()
-        if self.fleet.selected is None:
+        if self.selection.selected is None:
             # It was on its way here when the editor got the focus back.
             self._pass_on(event)
         elif event.key in _MOVES:
-            self.fleet.move(_MOVES[event.key], self._rows)
-            if self.fleet.selected is None:
+            self.selection.move(_MOVES[event.key], self._rows)
+            if self.selection.selected is None:
                 self._leave(None)
         elif event.key == "enter":
-            card = self.fleet.chosen(self._rows)
+            card = self.selection.chosen(self._rows)
             self._leave(card.id if card is not None else None)
         else:
             self._leave(None)
@@ -238,15 +232,15 @@ class FleetPanel(LinesPanel):
 
     def on_blur(self) -> None:
         """Leave the keys to the widget that took the focus."""
-        self.fleet.leave()
+        self.selection.leave()
 
     def on_focus(self) -> None:
         """Only `enter` leads here: when a terminal that was left comes back, the editor goes on."""
-        if self.fleet.selected is None:
+        if self.selection.selected is None:
             self._leave(None)
 
     def _leave(self, run_id: str | None) -> None:
-        self.fleet.leave()
+        self.selection.leave()
         self.can_focus = False
         self.screen.set_focus(self._editor)
         self.post_message(self.Chosen(run_id))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import Event, RunCreated, RunResumed, ToolStarted
+from retinue.core.events import Event, MessageAdded, RunCreated, RunResumed, ToolStarted
 from retinue.errors import RetinueError, StateError
 from retinue.faces.tui.board.cards import RunCard
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from retinue.log.store import Log
 
 
+_SAID = ("task", "follow-up", "steer")
 LINGER_TURNS = 1
 LINGER_TURNS_FAILED = 2
 LINGER_SECONDS = 30.0
@@ -34,8 +35,8 @@ Backfill = Callable[[RunCard, bool], None]
 
 @dataclass(slots=True)
 class Board:
-    """`main_id` is the run the person talks to: it is no row of its own in the widget. `turns`
-    counts its tool calls, by which finished rows age. `backfill` is asked about runs that were
+    """`main_id` is the run the person talks to: it is no row of its own in the list. `turns`
+    counts its tool calls and what it is told, by which finished rows age. `backfill` is asked about runs that were
     begun before this board was."""
 
     main_id: str | None = None
@@ -53,13 +54,24 @@ class Board:
             card = self._meet(event)
         was_live = card.live
         card.take(event)
-        if event.run_id == self.main_id and isinstance(event.body, ToolStarted):
-            self.turns += 1
+        if event.run_id == self.main_id:
+            self._age(event)
         if was_live and not card.live:
             card.ended_turn = self.turns
         self._recent[card.id] = card
         self.changed = True
         return card
+
+    def _age(self, event: Event) -> None:
+        """Count what makes finished rows leave."""
+        match event.body:
+            case ToolStarted():
+                self.turns += 1
+            case MessageAdded(message) if message.origin in _SAID:
+                # What had ended before the person spoke again leaves the list.
+                self.turns += LINGER_TURNS_FAILED
+            case _:
+                pass
 
     def mark_lost(self, run_id: str, at: float) -> None:
         """Mark a run whose process is gone."""
@@ -91,7 +103,7 @@ class Board:
         return [card for card in self._recent.values() if not self._is_main(card)]
 
     def shown(self, now: float, *, background_only: bool = False) -> list[RunCard]:
-        """Return what the live widget has to show: all that lives, finished ones for a while, and the
+        """Return what the list of agents has to show: all that lives, finished ones for a while, and the
         ancestors of those that live, so that no branch hangs in the air."""
         wanted: dict[str, RunCard] = {}
         for card in self.recent(now):

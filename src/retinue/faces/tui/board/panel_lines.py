@@ -1,8 +1,8 @@
-"""The panels around the editor, as lines: the live widget above it, and the fleet below it.
+"""The list of agents below the prompt, as lines, and the selection in it.
 
-The widget is a heading and a tree of runs in at most 12 rows. What does not fit is counted: working runs go first,
-then the queue (always one row), then finished ones. The fleet is `main` and its agents, earliest first, five rows at
-a time. No line is wider than the terminal; in a narrow one the description shrinks first, then numbers are left out.
+It is a heading and a tree of runs in at most 12 rows. What does not fit is counted: the selected run and working ones
+go first, then the queue (always one row), then finished ones. No line is wider than the terminal; in a narrow one the
+description shrinks first, then numbers are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
-from retinue.core.format import format_elapsed, format_fleet_tokens
 from retinue.faces.text import optional
 from retinue.faces.tui.board.board import Board, counts, tree
 from retinue.faces.tui.board.cards import RunCard, Window
@@ -33,15 +32,18 @@ Display = Literal["auto", "rich", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the widget is to be drawn, and for whom."""
+    """How the list is to be drawn, and for whom. `hint` says in its heading what keys do."""
 
     width: int = 80
-    mode: Mode = "background"
+    mode: Mode = "all"
     display: Display = "auto"
     show_cost: bool = False
     motion: bool = True
     max_depth: int = 3
     most: int = MOST_LINES
+    selected: str | None = None
+    pinned: str | None = None
+    hint: str = ""
     window: Window = field(default=lambda model: None)
 
     @classmethod
@@ -57,11 +59,25 @@ class Look:
         )
 
 
-def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]:
-    """Return the lines of the widget; none when there is nothing to show."""
+def listed_agents(board: Board, now: float, look: Look) -> list[RunCard]:
+    """Return the agents that the list has to show: those that live, and finished ones for a while."""
     if look.mode == "off" or look.width < NARROWEST:
         return []
     cards = board.shown(now, background_only=look.mode == "background")
+    pinned = board.cards.get(look.pinned or "")
+    if pinned is not None and pinned not in cards:
+        cards.append(pinned)
+    return cards
+
+
+def selectable(board: Board, cards: Iterable[RunCard]) -> list[RunCard]:
+    """Return those that have begun, in the order of their rows: queued ones share a row."""
+    begun = [card for card in cards if card.status != "queued"]
+    return [card for card, _, _ in tree(begun, {*board.cards, board.main_id})]
+
+
+def agent_lines(board: Board, cards: list[RunCard], now: float, frame: int, look: Look) -> list[Text]:
+    """Return the lines of the list; none when there is nothing to show."""
     if not cards:
         return []
     queued: list[RunCard] = []
@@ -75,7 +91,7 @@ def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]
     rich = look.display == "rich" or (
         look.display == "auto" and look.width >= RICH_WIDTH and _height(rows, rich=True) <= room
     )
-    chosen, hidden = _choose(rows, room, rich)
+    chosen, hidden = _choose(rows, room, rich, look.selected)
     lines = [_heading(cards, look)]
     lines += _Rows(board, now, frame, look, rich).draw(chosen, queued, hidden)
     return [fit_line(line, look.width) for line in lines]
@@ -88,15 +104,17 @@ def _height(cards: Iterable[RunCard], *, rich: bool) -> int:
     return height
 
 
-def _choose(cards: list[RunCard], room: int, rich: bool) -> tuple[list[RunCard], list[RunCard]]:
-    """Return what fits, with the ancestors of each and working ones first, and what does not. One row is kept for
-    the footer as soon as something is left out."""
+def _choose(
+    cards: list[RunCard], room: int, rich: bool, selected: str | None = None
+) -> tuple[list[RunCard], list[RunCard]]:
+    """Return what fits, with the ancestors of each, the selected one and working ones first, and what does not. One
+    row is kept for the footer as soon as something is left out."""
     if _height(cards, rich=rich) <= room:
         return cards, []
     known = {card.id: card for card in cards}
     chosen: dict[str, RunCard] = {}
     left = room - 1
-    for card in sorted(cards, key=lambda each: (not each.at_work, each.began or each.queued_at)):
+    for card in sorted(cards, key=lambda each: (each.id != selected, not each.at_work, each.began or each.queued_at)):
         if card.id in chosen or left <= 0:
             continue
         needed = [each for each in _with_ancestors(card, known) if each.id not in chosen]
@@ -119,10 +137,13 @@ def _with_ancestors(card: RunCard, known: dict[str, RunCard]) -> list[RunCard]:
 def _heading(cards: list[RunCard], look: Look) -> Text:
     running, queued = counts(cards)
     parts = [optional("{} running", running), optional("{} queued", queued)]
+    if not running and not queued:
+        parts.append(f"{len(cards)} finished")
     deepest = max(card.depth for card in cards)
     if deepest > 1:
         parts.append(f"depth {deepest}/{look.max_depth}")
     mark, style = ("●", "accent") if running or queued else ("○", "dim")
+    parts.append(look.hint)
     suffix = optional("  {}", " · ".join(filter(None, parts)))
     return Text.assemble((mark, STYLES[style]), (" Agents", "bold"), (suffix, STYLES["dim"]))
 
@@ -177,8 +198,12 @@ class _Rows:
     def _row(self, card: RunCard, prefix: str, orphan: bool) -> Text:
         look = self.look
         mark, style = icon(card, self.frame, motion=look.motion)
-        line = Text.assemble((prefix, STYLES["dim"]), (mark, STYLES[style]), " ")
-        line.append_text(name_of(card))
+        if card.id == look.selected:
+            line = Text.assemble((prefix[:-1], STYLES["dim"]), ("❯", STYLES["accent"]), (mark, STYLES[style]), " ")
+            line.append(one_line(card.name), "bold reverse")
+        else:
+            line = Text.assemble((prefix, STYLES["dim"]), (mark, STYLES[style]), " ")
+            line.append_text(name_of(card))
         if card.twin:
             line.append(" (twin)", STYLES["dim"])
         if orphan:
@@ -236,14 +261,8 @@ def _footer(hidden: list[RunCard]) -> Text:
     return Text(f"└─ +{len(hidden)} more ({', '.join(kinds)})", STYLES["dim"])
 
 
-MOST_ROWS = 5
-LINGER_SECONDS = 4.0
-# The row that stands for the run the person talks to. No run has such an id.
-MAIN = "main"
-
-
 @dataclass(slots=True)
-class Fleet:
+class AgentSelection:
     """The selection in the list, by run and not by row: rows come and go under it. `selected`
     None means that the editor has the keys."""
 
@@ -253,92 +272,41 @@ class Fleet:
     _row: int = 0
     """Where the selection was last: it stays about there when its run leaves the list."""
 
-    def rows(self, board: Board, now: float) -> list[RunCard]:
-        """Return the agents that have begun: at work, or ended a moment ago."""
-        found = []
-        for card in board.recent(now):
-            stays = card.live or now - (card.ended_at or 0.0) < LINGER_SECONDS
-            if card.began is not None and stays:
-                found.append(card)
-        pinned = board.cards.get(self.pinned or "")
-        if pinned is not None and pinned not in found:
-            found.append(pinned)
-        return sorted(found, key=lambda card: (card.began or 0.0, card.id))
-
     def enter(self, rows: Sequence[RunCard]) -> bool:
         """Go from an empty prompt into the list. Return whether there is one."""
-        self.selected, self._row = None, 0
+        self.leave()
         if rows:
-            self.selected = MAIN
+            self._select(0, rows)
         return bool(rows)
 
     def move(self, step: int, rows: Sequence[RunCard]) -> None:
-        """Select another row, at most the last; above main leave the list."""
+        """Select another row, at most the last; above the first leave the list."""
         if self.selected is None:
             return
         wanted = self.index(rows) + step
         if wanted < 0:
             self.leave()
         else:
-            self._select(min(wanted, len(rows)), rows)
+            self._select(min(wanted, len(rows) - 1), rows)
 
     def leave(self) -> None:
-        self.selected = None
+        self.selected, self._row = None, 0
 
     def chosen(self, rows: Sequence[RunCard]) -> RunCard | None:
-        """Return the run under the selection; None for main."""
+        """Return the run under the selection."""
         for card in rows:
             if card.id == self.selected:
                 return card
         return None
 
     def index(self, rows: Sequence[RunCard]) -> int:
-        """Return the row of the selection: 0 is main. Where its run is gone, the next one is selected."""
-        ids = [MAIN, *(card.id for card in rows)]
+        """Return the row of the selection. Where its run is gone, the next one is selected."""
+        ids = [card.id for card in rows]
         if self.selected in ids:
             self._row = ids.index(self.selected)
         else:
-            self._select(min(self._row, len(rows)), rows)
+            self._select(min(self._row, len(rows) - 1), rows)
         return self._row
 
     def _select(self, row: int, rows: Sequence[RunCard]) -> None:
-        self._row, self.selected = row, MAIN
-        if row:
-            self.selected = rows[row - 1].id
-
-
-def fleet_lines(
-    board: Board, fleet: Fleet, now: float, frame: int, width: int, *, motion: bool = True, most: int = MOST_ROWS
-) -> list[Text]:
-    rows = fleet.rows(board, now)
-    if not rows or width < NARROWEST:
-        return []
-    at = -1
-    if fleet.selected is not None:
-        at = fleet.index(rows)
-    # The first row on show, so that the selected one is among them.
-    first = max(at - most, 0)
-    lines = [Text.assemble("❯ ", (MAIN, "bold reverse")) if at == 0 else Text.assemble("  ", (MAIN, "bold"))]
-    for number, card in enumerate(rows[first : first + most], first + 1):
-        lines.append(_row(card, now, frame, width, selected=at == number, motion=motion))
-    hidden = [optional("↑ {} more", first), optional("↓ {} more", max(len(rows) - first - most, 0))]
-    if any(hidden):
-        lines.append(Text(f"    {' · '.join(filter(None, hidden))}", STYLES["dim"]))
-    return [fit_line(line, width) for line in lines]
-
-
-def _row(card: RunCard, now: float, frame: int, width: int, *, selected: bool, motion: bool) -> Text:
-    mark, style = icon(card, frame, motion=motion)
-    parts = [format_elapsed(card.elapsed_ms(now))]
-    if card.usage.total_tokens:
-        parts.append(format_fleet_tokens(card.usage.total_tokens))
-    if selected:
-        line = Text.assemble("❯ ", (mark, STYLES[style]), " ", (one_line(card.name), "bold reverse"))
-    else:
-        line = Text.assemble("  ", (mark, STYLES[style]), " ", name_of(card))
-    if width - line.cell_len - len("  ".join(parts)) < LEAST_DESCRIPTION:
-        del parts[1:]
-    numbers = f"  {' · '.join(parts)}"
-    room = width - line.cell_len - len(numbers) - 2
-    line.append(optional("  {}", fit(description_of(card), room)))
-    return line.append(numbers, STYLES["dim"])
+        self._row, self.selected = row, rows[row].id

@@ -36,7 +36,7 @@ from retinue.faces.tui.board.viewer import (
     content_width,
 )
 from retinue.faces.tui.frame import sentence
-from retinue.faces.tui.panels import FleetPanel, LinesPanel
+from retinue.faces.tui.panels import AgentsPanel, LinesPanel
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -354,6 +354,6 @@ class ViewerScreen(ModalScreen[None]):
         self.paint()
 
     def _pin(self, run_id: str | None) -> None:
-        """Keep the row of the run in the fleet while the run is looked at."""
-        for panel in self.app.screen_stack[0].query(FleetPanel):
-            panel.fleet.pinned = run_id
+        """Keep the row of the run in the list of agents while the run is looked at."""
+        for panel in self.app.screen_stack[0].query(AgentsPanel):
+            panel.selection.pinned = run_id
