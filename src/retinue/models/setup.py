@@ -7,6 +7,7 @@ addresses and the default model to the user's own settings; nothing is ever writ
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ from retinue.models.select import ModelSelection, make_selection
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
 from retinue.settings.load import FILE
-from retinue.settings.places import retinue_home
+from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.table import Settings
 from retinue.settings.write import save_settings
 
@@ -63,6 +64,7 @@ KEY_PAGES = {
 }
 """Where the makers give out keys, in the order in which they are offered."""
 PROMPT = "Reply with the single word: ok"
+_WITHOUT = "without-model"
 MOST_TOKENS = 200
 """Some models think before they say a word."""
 
@@ -245,6 +247,17 @@ def add_weights(path: Path, environment: Mapping[str, str]) -> None:
 def make_default(model: str, environment: Mapping[str, str]) -> Path:
     """Write the user's setting `model`, and return the file."""
     return _save({"model": model}, environment)
+
+
+def go_without_model(environment: Mapping[str, str]) -> None:
+    """Remember that the user goes on with the planner, so that nobody asks again at every start. A model that is
+    there later is used all the same."""
+    with contextlib.suppress(OSError):
+        (private_folder(retinue_home(environment)) / _WITHOUT).touch(mode=0o600)
+
+
+def is_without_model(environment: Mapping[str, str]) -> bool:
+    return (retinue_home(environment) / _WITHOUT).exists()
 
 
 def _save(changes: Mapping[str, Any], environment: Mapping[str, str]) -> Path:

@@ -23,6 +23,7 @@ from retinue.log.encode import dump
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.models.resolve import OFFLINE
 from retinue.runs.bounds import bounds_to_record
 from retinue.runs.launch import Launch
 from retinue.runs.system_prompt import kept
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
+PLANNER = OFFLINE.full_name
 RESUME_PROMPT = "Go on with your task from where you were."
 NEWS_PROMPT = "Hear what became of the agents that you started."
 """For a resume that only brings such news: the run is told nothing else."""
@@ -110,6 +112,13 @@ def transcript_for(request: RunRequest, project: Project, run_id: str, notes: li
     return str(folder / f"{run_id}.jsonl")
 
 
+def planner_note(past: Conversation, launch: Launch) -> tuple[str, ...]:
+    """Return what to say, once, where a run that was begun on the planner goes on with a language model."""
+    if past.started is None or past.started.model != PLANNER or launch.model_name == PLANNER:
+        return ()
+    return (f"{launch.model_name} answers from here on; until now it was the search planner.",)
+
+
 def request_of(
     row: RunRow,
     past: Conversation,
@@ -132,17 +141,22 @@ def request_of(
     pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
     if limits is not None:
         pinned.add("limits")
+    had: str | None = past.started.model if past.started else first.model
+    of_file = replace(spec.model, name=None, fallbacks=())
+    if had == PLANNER and not options.get("model"):
+        # Nobody chose the planner: it stood in for a model, and there may be one by now.
+        had, of_file = None, spec.model
     return RunRequest(
         # The model is the one it had, whatever its name in the file would mean today.
         # It stays read-only if the run that started it was.
         spec=replace(
             spec,
-            model=replace(spec.model, name=None, fallbacks=()),
+            model=of_file,
             readonly=spec.readonly or bool(options.get("readonly")) or None,
         ),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
-        model=model or (past.started.model if past.started else first.model),
+        model=model or had,
         thinking=options.get("thinking"),
         limits={**(options.get("limits") or {}), **(limits or {})},
         budget=Budget.read(spent) if spent else None,

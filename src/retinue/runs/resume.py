@@ -31,7 +31,7 @@ from retinue.log.replay import describe_call
 from retinue.runs.bounds import bounds_from_record
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
-from retinue.runs.record import RESERVED, Tag, tag_of
+from retinue.runs.record import RESERVED, Tag, planner_note, tag_of
 from retinue.runs.system_prompt import restored
 from retinue.tools.reach import label
 
@@ -232,6 +232,7 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
         launch,
         transcript=row.transcript if past.started else options.get("transcript"),
         bounds=launch.bounds or bounds_from_record(options.get("bounds")),
+        notes=(*launch.notes, *planner_note(past, launch)),
     )
     system = restored(project.log.reader, past.created, row.parent_id) if past.messages else None
     launch = launch if system is None else replace(launch, system=system)

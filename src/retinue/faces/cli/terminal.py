@@ -210,7 +210,7 @@ async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | N
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
     ) as retinue:
-        options: dict[str, Any] = {"agent": args.agent}
+        options: dict[str, Any] = {"agent": args.agent, "first_model": True}
         if args.thinking:
             options["thinking"] = args.thinking
         if args.prompt:

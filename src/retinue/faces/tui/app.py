@@ -25,7 +25,7 @@ from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, SCREENS, Frame, live_runs, sentence
+from retinue.faces.tui.frame import COMMANDS, Frame, live_runs, sentence
 from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
@@ -37,8 +37,6 @@ from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
 from retinue.log.replay import current_branch
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
-# Opened when the app starts and there is no model; in `SCREENS`.
-NO_MODEL_SCREEN = "first_model"
 PAINT_SECONDS = 0.05
 TWICE_SECONDS = 2.0
 
@@ -46,7 +44,7 @@ TWICE_SECONDS = 2.0
 class RetinueApp(Frame):
     """One window on one `Retinue`, which the caller has opened and closes. `resume` is a run to go on
     with, `choose` opens the list of them, `viewed` is one to open in the viewer; `first_words` are said at once;
-    `may_keep` says that runs can go on after the app is
+    `first_model` offers to set up a model where there is none; `may_keep` says that runs can go on after the app is
     closed; the other options are those of the main agent's run."""
 
     def __init__(
@@ -57,6 +55,7 @@ class RetinueApp(Frame):
         viewed: str | None = None,
         choose: bool = False,
         first_words: str = "",
+        first_model: bool = False,
         may_keep: bool = False,
         **options: Any,
     ) -> None:
@@ -70,6 +69,7 @@ class RetinueApp(Frame):
         self.feed = Feed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
+        self._first_model = first_model
         self._leave_at = self._back_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
@@ -180,9 +180,14 @@ class RetinueApp(Frame):
             await self.offer_model()
 
     async def offer_model(self) -> None:
-        """Say how to get a model, once, where there is none yet."""
-        if NO_MODEL_SCREEN in SCREENS and not (self._resume or self._viewed):
-            await self.open_screen(NO_MODEL_SCREEN)
+        """Offer to set up a model, unless the person came for something else or chose to go on without one."""
+        from retinue.models.setup import is_without_model
+
+        busy = self._resume or self._viewed or self._choose or self._first_words
+        if self._first_model and not busy and not is_without_model(self.project.environment):
+            await self.open_screen("first_model")
+            await self._guarded(self.finder.look_around())
+            self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
 
     def tell(self, text: str, kind: str = "info") -> None:
         """Add a line of the app's own to the conversation."""

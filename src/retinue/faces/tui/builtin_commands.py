@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from retinue.core.format import format_cost, format_count
-from retinue.errors import UnknownModelError
 from retinue.faces.text import optional
 from retinue.faces.tui.frame import command, live_runs
 from retinue.faces.tui.session import Attached
@@ -25,44 +24,16 @@ async def clear(app: RetinueApp, rest: str) -> None:
         await app.new_conversation()
 
 
-@command("model", "which model is used, or another from the next message on", "[NAME]")
+@command("model", "choose a model from a list, by its name, or set one up", "[NAME|add]")
 async def model(app: RetinueApp, rest: str) -> None:
-    if rest:
-        await _switch(app, rest)
-        return
-    from retinue.faces.cli.models import line
-    from retinue.models.inventory import list_models
+    if rest == "add":
+        await app.open_screen("first_model")
+    elif rest:
+        from retinue.faces.tui.screens.models import use_model
 
-    project = app.project
-    models, active, problem, _ = await list_models(project.settings.settings, project.environment, project.transport)
-    now = app.status_facts().model
-    if not now and active is not None:
-        now = active.info.full_name
-    rows = []
-    for info in models:
-        mark = "*" if info.full_name == now else " "
-        rows.append(f"{mark} {line(info)}")
-    if problem is not None:
-        rows.append(problem.message)
-    app.tell("\n".join([*rows, "Another one: /model NAME"]))
-
-
-async def _switch(app: RetinueApp, name: str) -> None:
-    from retinue.models.select import select_model
-
-    if isinstance(app.talk, Attached):
-        app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
-        return
-    project = app.retinue.supervisor.project
-    try:
-        chosen = await select_model(
-            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
-        )
-    except UnknownModelError as error:
-        app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
-        return
-    app.session.model = chosen.info.full_name
-    app.tell(f"From your next message on: {chosen.info.full_name}.")
+        await use_model(app, rest)
+    else:
+        await app.open_screen("models")
 
 
 @command("cost", "what this conversation and its agents have cost")

@@ -90,6 +90,8 @@ SCREENS: dict[str, ScreenEntry] = {
     "inbox": ScreenEntry("inbox:InboxScreen", "what waits for an answer", "inbox", "f2"),
     "agents": ScreenEntry("agents:AgentsScreen", "agents: running, types, create, edit", "agents", "f3"),
     "settings": ScreenEntry("settings:SettingsScreen", "see and change settings", "settings"),
+    "models": ScreenEntry("models:ModelsScreen", "choose a model"),
+    "first_model": ScreenEntry("models:FirstModelScreen", "set up a model: a key, a server, an address"),
     "schedules": ScreenEntry("schedules:SchedulesScreen", "agents that start at a time", "schedules"),
     "toolkit": ScreenEntry(
         "toolkit:ToolkitScreen", "doctor, agents, logs, activity, lsp, help", "toolkit", arguments="[REPORT]"

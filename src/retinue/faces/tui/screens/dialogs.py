@@ -113,8 +113,9 @@ class Pick(_Dialog):
         self, question: str, rows: Sequence[tuple[str, str]], *, detail: str = "", start: str | None = None
     ) -> None:
         super().__init__(question, detail)
-        self._values = [value for value, _ in rows]
-        self._rows: list[Row] = [(str(n), Text(one_line(words), no_wrap=True)) for n, (_, words) in enumerate(rows)]
+        self._values: list[str] = []
+        self._rows: list[Row] = []
+        self._take(rows)
         self._start = None
         if start in self._values:
             self._start = str(self._values.index(start))
@@ -123,24 +124,46 @@ class Pick(_Dialog):
         with Vertical():
             yield from self._top()
             yield Rows()
+            yield Static(classes="wrong")
 
     def on_mount(self) -> None:
         rows = self.query_one(Rows)
         rows.fill(self._rows, self._start)
         rows.focus()
 
+    def show(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show other rows, the first of them chosen."""
+        self._take(rows)
+        self.query_one(Rows).fill(self._rows, "0")
+
+    def _take(self, rows: Sequence[tuple[str, str]]) -> None:
+        self._values = [value for value, _ in rows]
+        self._rows = [(str(n), Text(one_line(words), no_wrap=True)) for n, (_, words) in enumerate(rows)]
+
     def on_option_list_option_selected(self, message: Rows.OptionSelected) -> None:
-        self.dismiss(self._values[int(message.option_id or 0)])
+        self.take(self._values[int(message.option_id or 0)])
+
+    def take(self, value: str) -> None:
+        """Do what the choice of a row does: close with its value."""
+        self.dismiss(value)
 
 
 class Ask(_Dialog):
     """One line. It stays open, and says why, while `check` finds something wrong."""
 
     def __init__(
-        self, question: str, *, detail: str = "", value: str = "", check: Check = lambda text: "", empty: bool = False
+        self,
+        question: str,
+        *,
+        detail: str = "",
+        value: str = "",
+        check: Check = lambda text: "",
+        empty: bool = False,
+        secret: bool = False,
     ) -> None:
-        """`empty`: an empty line is an answer."""
+        """`empty`: an empty line is an answer; `secret`: what is typed is not shown."""
         super().__init__(question, detail)
+        self._secret = secret
         self._value = value
         self._check = check
         self._empty = empty
@@ -148,7 +171,7 @@ class Ask(_Dialog):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield from self._top()
-            yield Input(self._value)
+            yield Input(self._value, password=self._secret)
             yield Static(classes="wrong")
 
     def on_mount(self) -> None:

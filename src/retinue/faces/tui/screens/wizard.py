@@ -119,13 +119,8 @@ TOOLS = (
     ("none", "None"),
     (CUSTOM, "Choose by name…"),
 )
-MODELS = (
-    ("inherit", "The model of whoever starts it"),
-    ("haiku", "haiku"),
-    ("sonnet", "sonnet"),
-    ("opus", "opus"),
-    (CUSTOM, "Another…"),
-)
+FAMILIES = ("haiku", "sonnet", "opus")
+"""Names that agent files share across machines: offered where they mean a model."""
 THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in LEVELS))
 
 
@@ -166,7 +161,7 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Fee
     if tools == CUSTOM:
         known = ", ".join(sorted(app.retinue.supervisor.project.tools))
         tools = await _ask(app, "Tools, by name", f"Separated by commas. There are: {known}", name=False)
-    model = await _pick(app, "Which model?", MODELS)
+    model = await _pick(app, "Which model?", await _model_rows(app))
     if model == CUSTOM:
         model = await _ask(app, "Model", "provider/model, or a part of its name: retinue models list", name=False)
     thinking = await _pick(app, "How much may it think?", THINKING)
@@ -178,6 +173,23 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Fee
     draft = AgentDraft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
     made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
     return _effective(app, name, await asyncio.to_thread(check_file, made.path, _cwd(app), "Written"), made.path)
+
+
+async def _model_rows(app: RetinueApp) -> tuple[tuple[str, str], ...]:
+    """Return what `retinue models list` shows, with the families that mean something here before it."""
+    from retinue.faces.tui.screens.models import model_names
+    from retinue.models.inventory import list_models
+    from retinue.models.resolve import Resolver
+
+    project = app.project
+    found = await list_models(project.settings.settings, project.environment, project.transport)
+    resolver = Resolver(found.providers)
+    rows = [("inherit", "The model of whoever starts it")]
+    for family in FAMILIES:
+        meant = resolver.find(family)
+        if meant is not None:
+            rows.append((family, f"{family} · now {meant.info.full_name}"))
+    return (*rows, *model_names(found.models), (CUSTOM, "Another…"))
 
 
 async def _generated(app: RetinueApp, name: str, path: Path) -> Feedback:

@@ -1,0 +1,296 @@
+"""Models: choose one from the list that everything uses, and set one up where there is none.
+
+Servers are asked while the screen is open already; what is known without them is there at once. A key is typed into
+a field that does not show it, is tried with one small request, and is kept outside of every project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from retinue.errors import RetinueError
+from retinue.faces.cli.models import line
+from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.screens.dialogs import Ask, Pick
+from retinue.models.inventory import ask_servers, list_models
+from retinue.models.presets import PRESETS
+from retinue.models.providers import Providers
+from retinue.models.resolve import OFFLINE
+from retinue.models.select import select_model
+from retinue.models.setup import KEY_PAGES, add_provider, go_without_model, make_default
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+    from retinue.models.protocol import ModelInfo
+
+ADD = "add"
+HINT = "Enter uses it from your next message on · Ctrl+D for good · Esc closes"
+MOST = 400
+
+
+class ModelsScreen(ModalScreen[str | None]):
+    """Returns the full name of the model that was chosen. It is used from the next message on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close"),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("ctrl+d", "choose_always", show=False, priority=True),
+    ]
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__(classes="page")
+        self._words = words
+        self._models: tuple[ModelInfo, ...] = ()
+        self._now = ""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text("Models", "bold"))
+            yield Input(self._words, placeholder="search", compact=True)
+            yield OptionList()
+            yield Static(Text("Asking the servers …", "dim"), classes="hint")
+
+    def on_mount(self) -> None:
+        app = cast("RetinueApp", self.app)
+        self._now = app.status_facts().model
+        settings = app.project.settings.settings
+        self._models = Providers(settings, app.project.environment).models
+        self._fill()
+        search = self.query_one(Input)
+        search.cursor_blink = app.motion
+        search.focus()
+        self._ask()
+
+    def on_input_changed(self) -> None:
+        self._fill()
+
+    def on_input_submitted(self) -> None:
+        self._choose(self._highlighted(), always=False)
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        self._choose(message.option_id, always=False)
+
+    def action_choose_always(self) -> None:
+        self._choose(self._highlighted(), always=True)
+
+    def action_move(self, step: int) -> None:
+        options = self.query_one(OptionList)
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
+
+    @work
+    async def _ask(self) -> None:
+        project = cast("RetinueApp", self.app).project
+        found = await list_models(project.settings.settings, project.environment, project.transport)
+        if not self.is_mounted:
+            return
+        self._models = found.models
+        if not self._now and found.active is not None:
+            self._now = found.active.info.full_name
+        self._fill()
+        said = HINT
+        if found.problem is not None:
+            said = f"{found.problem.message} {HINT}"
+        self.query_one(".hint", Static).update(Text(said, "dim"))
+
+    def _fill(self) -> None:
+        words = self.query_one(Input).value.lower().split()
+        options = self.query_one(OptionList)
+        before = self._highlighted()
+        width = max(self.size.width - 10, 20)
+        rows = model_rows(self._models, words, self._now, width)
+        options.set_options(Option(shown, id=name) for name, shown in rows)
+        names = [name for name, _ in rows]
+        wanted = before
+        if wanted not in names or wanted == ADD:
+            wanted = self._now
+        options.highlighted = 0
+        if wanted in names:
+            options.highlighted = names.index(wanted)
+
+    def _highlighted(self) -> str | None:
+        options = self.query_one(OptionList)
+        if options.highlighted is None or options.highlighted >= options.option_count:
+            return None
+        return options.get_option_at_index(options.highlighted).id
+
+    @work
+    async def _choose(self, name: str | None, *, always: bool) -> None:
+        app = cast("RetinueApp", self.app)
+        if name == ADD:
+            self.dismiss(await app.open_screen("first_model"))
+        elif name is not None and await use_model(app, name, always=always):
+            self.dismiss(name)
+
+
+def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, width: int) -> list[tuple[str, Text]]:
+    """Return the models that have all the words, as (full name, line); the last row leads to another."""
+    rows = []
+    for info in models:
+        text = line(info)
+        if all(word in text.lower() for word in words):
+            mark = "*" if info.full_name == now else " "
+            rows.append((info.full_name, Text(fit(f"{mark} {one_line(text)}", width), no_wrap=True)))
+    rows = rows[:MOST]
+    rows.append((ADD, Text("  Set up another: a key, a server, an address", no_wrap=True)))
+    return rows
+
+
+async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool:
+    """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
+    return False where it cannot be done."""
+    from retinue.faces.tui.session import Attached
+
+    if isinstance(app.talk, Attached):
+        app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
+        return False
+    project = app.project
+    try:
+        chosen = await select_model(
+            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
+        )
+        if always:
+            make_default(chosen.info.full_name, project.environment)
+            app.retinue.supervisor.reload_settings()
+    except RetinueError as error:
+        app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
+        return False
+    app.session.model = chosen.info.full_name
+    kept = " It is your default now." if always else ""
+    app.tell(f"From your next message on: {chosen.info.full_name}.{kept}")
+    return True
+
+
+# A first model
+
+
+class ModelChoice(NamedTuple):
+    """One way to a model. `value` is `server:NAME/MODEL`, `key:PROVIDER`, `address` or `planner`."""
+
+    value: str
+    words: str
+
+
+def ways_to_a_model(providers: Providers) -> list[ModelChoice]:
+    """Return every way to a model from here: what runs on this machine first, then keys, then none."""
+    found = []
+    for provider in providers.configured():
+        served = providers.served(provider) or ()
+        if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
+            for model in served[:3]:
+                found.append(ModelChoice(f"server:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+    for name, page in KEY_PAGES.items():
+        found.append(ModelChoice(f"key:{name}", f"{name:<10} · a key from {page}"))
+    found.append(ModelChoice("address", "Another server that speaks OpenAI's API, by its address"))
+    found.append(ModelChoice("planner", "Go on without a language model: the planner only searches files"))
+    return found
+
+
+class FirstModelScreen(Pick):
+    """Offers every way to a model, and follows the one that is chosen. Returns the model, or None without one."""
+
+    def __init__(self, *_: str) -> None:
+        super().__init__(
+            "Which model shall answer?",
+            [("planner", "Looking for servers on this machine …")],
+            detail="There is no language model yet. Esc goes on with the search planner; later: /model.",
+        )
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._look()
+
+    @property
+    def host(self) -> RetinueApp:
+        return cast("RetinueApp", self.app)
+
+    @work
+    async def _look(self) -> None:
+        project = self.host.project
+        providers = Providers(project.settings.settings, project.environment)
+        await ask_servers(providers, project.transport)
+        if self.is_mounted:
+            ways = ways_to_a_model(providers)
+            self.show([(way.value, way.words) for way in ways])
+
+    def take(self, value: str) -> None:
+        self._wrong("")
+        self._follow(value)
+
+    @work
+    async def _follow(self, way: str) -> None:
+        kind, _, name = way.partition(":")
+        if kind == "planner":
+            go_without_model(self.host.project.environment)
+            self.dismiss(None)
+        elif kind == "server":
+            if await use_model(self.host, name):
+                self.dismiss(name)
+        elif kind == "address":
+            await self._add_server()
+        else:
+            page = KEY_PAGES[name]
+            key = await self.host.push_screen_wait(
+                Ask(
+                    f"Key of {name}", detail=f"From {page}. It is tried with one small request, then kept.", secret=True
+                )
+            )
+            if key is not None:
+                await self._add(name, key=key)
+
+    async def _add_server(self) -> None:
+        url = await self.host.push_screen_wait(Ask("Its address", detail="Such as http://localhost:9000/v1"))
+        if url is None:
+            return
+        name = await self.host.push_screen_wait(Ask("A name for it", detail="One word, such as work.", value="work"))
+        if name is None:
+            return
+        detail = "Empty where it needs none."
+        key = await self.host.push_screen_wait(Ask(f"Key of {name}", detail=detail, secret=True, empty=True))
+        if key is not None:
+            await self._add(name, key=key, url=url)
+
+    async def _add(self, name: str, *, key: str = "", url: str = "") -> None:
+        """Try it, keep it and use it; what goes wrong is said here, and the list stays."""
+        project = self.host.project
+        self._wrong(f"Trying {name} with one small request …")
+        try:
+            added = await add_provider(
+                name,
+                key=key,
+                url=url,
+                settings=project.settings.settings,
+                environment=project.environment,
+                transport=project.transport,
+            )
+        except RetinueError as error:
+            self._wrong(sentence(error))
+            return
+        self.host.retinue.supervisor.reload_settings()
+        if added.where:
+            self.host.tell(f"The key is kept in {added.where}.")
+        await use_model(self.host, added.model)
+        self.dismiss(added.model)
+
+
+def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
+    """Return rows for a small list: (full name, words), without the planner."""
+    rows = []
+    for info in models:
+        if info.full_name != OFFLINE.full_name:
+            rows.append((info.full_name, line(info)))
+    return rows
