@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from retinue.core.format import format_cost, format_count
+from retinue.errors import RetinueError
 from retinue.faces.text import optional
 from retinue.faces.tui.frame import command, live_runs
 from retinue.faces.tui.session import Attached
@@ -29,11 +30,35 @@ async def model(app: RetinueApp, rest: str) -> None:
     if rest == "add":
         await app.open_screen("first_model")
     elif rest:
-        from retinue.faces.tui.screens.models import use_model
-
         await use_model(app, rest)
     else:
         await app.open_screen("models")
+
+
+async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool:
+    """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
+    return False where it cannot be done."""
+    from retinue.models.select import select_model
+    from retinue.models.setup import make_default
+
+    if isinstance(app.talk, Attached):
+        app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
+        return False
+    project = app.project
+    try:
+        chosen = await select_model(
+            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
+        )
+        if always:
+            make_default(chosen.info.full_name, project.environment)
+            app.retinue.supervisor.reload_settings()
+    except RetinueError as error:
+        app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
+        return False
+    app.session.model = chosen.info.full_name
+    kept = " It is your default now." if always else ""
+    app.tell(f"From your next message on: {chosen.info.full_name}.{kept}")
+    return True
 
 
 @command("cost", "what this conversation and its agents have cost")

@@ -21,14 +21,14 @@ from textual.widgets.option_list import Option
 from retinue.errors import RetinueError
 from retinue.faces.cli.models import line
 from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.builtin_commands import use_model
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.models.inventory import ask_servers, list_models
 from retinue.models.presets import PRESETS
 from retinue.models.providers import Providers
 from retinue.models.resolve import OFFLINE
-from retinue.models.select import select_model
-from retinue.models.setup import KEY_PAGES, add_provider, go_without_model, make_default
+from retinue.models.setup import KEY_PAGES, add_provider, go_without_model
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -148,31 +148,6 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
     rows = rows[:MOST]
     rows.append((ADD, Text("  Set up another: a key, a server, an address", no_wrap=True)))
     return rows
-
-
-async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool:
-    """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
-    return False where it cannot be done."""
-    from retinue.faces.tui.session import Attached
-
-    if isinstance(app.talk, Attached):
-        app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
-        return False
-    project = app.project
-    try:
-        chosen = await select_model(
-            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
-        )
-        if always:
-            make_default(chosen.info.full_name, project.environment)
-            app.retinue.supervisor.reload_settings()
-    except RetinueError as error:
-        app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
-        return False
-    app.session.model = chosen.info.full_name
-    kept = " It is your default now." if always else ""
-    app.tell(f"From your next message on: {chosen.info.full_name}.{kept}")
-    return True
 
 
 # A first model
