@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.core.delegation import LIVE
 from retinue.log.migrations import NAME_OF_RUN
-from retinue.log.tail import live_ids
+from retinue.log.tail import ids_at_work
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -54,7 +53,7 @@ def overview(reader: LogReader) -> LogOverview:
         "SELECT cwd FROM runs WHERE parent_id IS NULL ORDER BY created_at DESC LIMIT 1",
     )
     count, updated = reader.select("SELECT count(*), max(updated_at) FROM runs")[0]
-    live = sum(reader.run(run_id).state in LIVE for run_id in live_ids(reader))
+    live = len(ids_at_work(reader))
     waiting = int(reader.select("SELECT count(*) FROM inbox WHERE state='waiting'")[0][0])
     return LogOverview(newest[0][0] if newest else None, int(count), live, waiting, updated)
 

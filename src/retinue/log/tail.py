@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
+from retinue.core.process import Owner, this_process
 from retinue.log.encode import flat_json
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
@@ -91,6 +92,15 @@ def live_ids(reader: LogReader) -> dict[str, RunPlace]:
     """Return the runs that the log takes for live, whether or not their processes still are."""
     rows = reader.select(f"SELECT id, parent_id, root_id FROM runs WHERE state IN ({_LIVE})")  # noqa: S608
     return {row[0]: RunPlace(row[0], row[1], row[2]) for row in rows}
+
+
+def ids_at_work(reader: LogReader) -> set[str]:
+    """Return the runs that are live and whose processes are, too."""
+    here = this_process()
+    rows = reader.select("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
+    alive = {row[0] for row in rows if Owner(*row).alive(here)}
+    runs = reader.select(f"SELECT id, owner FROM runs WHERE state IN ({_LIVE})")  # noqa: S608
+    return {run_id for run_id, owner in runs if owner in alive}
 
 
 @contextmanager

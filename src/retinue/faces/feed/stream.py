@@ -35,6 +35,7 @@ from retinue.log.tail import (
     PartialTexts,
     TextPiece,
     events_after,
+    ids_at_work,
     last_number,
     live_ids,
     one_moment,
@@ -258,9 +259,10 @@ class EventHub:
     def _notice_interrupted(self, reader: LogReader) -> None:
         """No event says that a process died: its runs are looked at."""
         frames = []
-        for run_id, place in list(self._live.items()):
+        # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
+        for run_id in self._live.keys() - ids_at_work(reader):
             if reader.run(run_id).state == "interrupted":
-                del self._live[run_id]
+                place = self._live.pop(run_id)
                 said = {"parent_id": place.parent_id, "root_id": place.root_id}
                 frames.append(_notice("run.interrupted", said, place))
         self._put(frames)
