@@ -15,7 +15,7 @@ from retinue.core.messages import (
     user,
 )
 from retinue.core.tool import ToolSpec
-from retinue.models.protocol import ModelRequest
+from retinue.testing import ModelRequest
 from tests.models.scripts import GREP, IDS, READ, request
 
 PICTURE = Image("image/png", "iVBORw0KGgo=")

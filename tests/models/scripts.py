@@ -17,16 +17,18 @@ from retinue.models.anthropic import AnthropicModel
 from retinue.models.gemini import GeminiModel
 from retinue.models.openai_chat import OpenAIChatModel
 from retinue.models.openai_responses import OpenAIResponsesModel
-from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part, Prices
 from retinue.models.wire import WireModel
+from retinue.testing import Finished, Model, ModelInfo, ModelRequest, Part, Prices, ProviderModel
 from tests.models.servers import sse
 
-FORMATS: dict[str, type[WireModel]] = {
+FORMATS = ("anthropic", "openai", "openai-responses", "gemini")
+CLASSES: dict[str, type[WireModel]] = {
     "anthropic": AnthropicModel,
     "openai": OpenAIChatModel,
     "openai-responses": OpenAIResponsesModel,
     "gemini": GeminiModel,
 }
+OF_THE_SERVER = ("headers", "quirks", "key_variable", "idle_seconds")
 IDS = {
     "anthropic": "claude-sonnet-4-5",
     "openai": "gpt-5",
@@ -47,24 +49,31 @@ GREP = ToolSpec(
 )
 
 
-def info(provider: str, **changes: Any) -> ModelInfo:
+def about(provider: str, **changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "provider": provider,
         "id": IDS.get(provider, "m"),
         "window": 200_000,
         "max_output": 64_000,
         "thinking": True,
         "prices": Prices(3.0, 15.0, 0.3, 3.75),
     }
-    return ModelInfo(**(values | changes))
+    return values | changes
 
 
-def model(
-    provider: str, url: str, *, transport: Transport | None = None, key: str | None = "test-key-1234", **changes: Any
-) -> WireModel:
-    keywords = {k: changes.pop(k) for k in ("headers", "quirks", "key_variable") if k in changes}
-    format = changes.pop("format", provider)
-    return FORMATS[format](info(provider, **changes), url, key, transport or Transport(), **keywords)
+def info(provider: str, **changes: Any) -> ModelInfo:
+    return ModelInfo(provider, **about(provider, **changes))
+
+
+def model(provider: str, url: str, *, key: str | None = "test-key-1234", **changes: Any) -> ProviderModel:
+    """A model of this provider at a server of the test's own."""
+    own = {name: changes.pop(name) for name in OF_THE_SERVER if name in changes}
+    api: Any = changes.pop("format", provider)
+    return ProviderModel(api, url, provider=provider, key=key, **own, **about(provider, **changes))
+
+
+def shared_model(provider: str, url: str, transport: Transport, **changes: Any) -> WireModel:
+    """The same over connections that several models share."""
+    return CLASSES[provider](info(provider, **changes), url, "test-key-1234", transport)
 
 
 def request(*messages: Message | str, **changes: Any) -> ModelRequest:
@@ -91,11 +100,8 @@ async def collect(made: Model, asked: ModelRequest | None = None) -> tuple[Assis
 
 
 async def answer(provider: str, url: str, asked: ModelRequest | None = None, **changes: Any) -> AssistantMessage:
-    transport = Transport()
-    try:
-        return (await collect(model(provider, url, transport=transport, **changes), asked))[0]
-    finally:
-        await transport.close()
+    async with model(provider, url, **changes) as made:
+        return (await collect(made, asked))[0]
 
 
 def thought(parts: Sequence[Part]) -> str:

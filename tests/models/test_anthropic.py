@@ -19,9 +19,8 @@ from retinue.core.messages import (
     UserMessage,
     user,
 )
-from retinue.http.transport import Transport
 from retinue.models.efforts import LEVELS
-from retinue.models.protocol import ToolCallStarted
+from retinue.testing import ToolCallStarted
 from tests.models.scripts import GREP, READ, RELAXED, answer, anthropic_events, collect, info, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 
@@ -49,9 +48,9 @@ async def test_text_thinking_and_parallel_calls() -> None:
         {"type": "tool_use", "id": "toolu_2", "name": "grep", "input": {"pattern": 'say "hi"\n'}},
     ]
     async with Server(Reply(sse(*anthropic_events(*blocks, stop="tool_use")))) as server:
-        transport = Transport()
-        message, parts = await collect(model("anthropic", server.url, transport=transport))
-        await transport.close()
+        made = model("anthropic", server.url)
+        message, parts = await collect(made)
+        await made.close()
     assert message.content == (
         Thinking("First look, then search.", "EqQBCg==", provider="anthropic"),
         Text("I will look at both."),
@@ -74,12 +73,11 @@ async def test_thinking_goes_back_intact_on_the_next_turn_and_the_prefix_stays()
     ]
     replies = [Reply(sse(*anthropic_events(*blocks, stop="tool_use"))), Reply(sse(*anthropic_events(text("Done."))))]
     async with Server(*replies) as server:
-        transport = Transport()
-        made = model("anthropic", server.url, transport=transport)
+        made = model("anthropic", server.url)
         first, _ = await collect(made, request("Go", thinking="high"))
         results = ToolMessage((ToolResult("toolu_1", "read", (Text("content"),)),))
         await collect(made, request(user("Go"), first, results, thinking="high"))
-        await transport.close()
+        await made.close()
     before, after = server.bodies
     assert after["messages"][1] == {"role": "assistant", "content": blocks}
     assert unmarked(after["messages"][: len(before["messages"])]) == unmarked(before["messages"])
@@ -301,12 +299,11 @@ async def test_a_refused_signature_costs_the_old_thinking_and_not_the_run() -> N
         Reply(sse(*anthropic_events(text("on")))),
     ]
     async with Server(*replies) as server:
-        transport = Transport()
-        made = model("anthropic", server.url, transport=transport)
+        made = model("anthropic", server.url)
         message, _ = await collect(made, request(user("go"), said, user("more")))
         assert message.text == "on"
         await collect(made, request(user("go"), said, user("more")))
-        await transport.close()
+        await made.close()
     assert ["old" in str(body) for body in server.bodies] == [True, False, False]
 
 
@@ -314,12 +311,11 @@ async def test_a_parameter_that_the_server_refuses_is_left_out_from_then_on() ->
     refusal = {"error": {"type": "invalid_request_error", "message": "temperature: not supported by this model"}}
     fine = Reply(sse(*anthropic_events(text("ok"))))
     async with Server(failing(400, refusal), fine, fine) as server:
-        transport = Transport()
-        made = model("anthropic", server.url, transport=transport)
+        made = model("anthropic", server.url)
         for _ in range(2):
             message, _ = await collect(made, request(temperature=0.5))
             assert message.text == "ok"
-        await transport.close()
+        await made.close()
     assert ["temperature" in body for body in server.bodies] == [True, False, False]
 
 

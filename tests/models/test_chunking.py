@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage
-from retinue.http.transport import Events
+from retinue.http.transport import Events, Transport
 from retinue.models.draft import MessageDraft
 from retinue.models.wire import absorb, absorb_rest
 from tests.http.test_sse import cut
@@ -20,11 +20,11 @@ from tests.models.scripts import (
     chat_events,
     gemini_events,
     info,
-    model,
     responses_call,
     responses_events,
     responses_reasoning,
     responses_text,
+    shared_model,
 )
 from tests.models.servers import sse
 
@@ -60,7 +60,7 @@ ANSWERS: dict[str, list[bytes]] = {
 def read(provider: str, pieces: list[bytes]) -> AssistantMessage:
     """The same steps as over the network, without it."""
     draft = MessageDraft(info(provider))
-    reader, events = model(provider, "http://x").reader(draft), Events()
+    reader, events = shared_model(provider, "http://x", Transport()).reader(draft), Events()
     for piece in pieces:
         if absorb(events.feed(piece), reader, draft):
             break

@@ -14,7 +14,7 @@ from retinue.core.messages import AssistantMessage, Message, Text, ToolMessage, 
 from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, Part
 from retinue.models.retry import RetryingModel
-from tests.models.scripts import FORMATS, collect, model, request
+from tests.models.scripts import FORMATS, collect, request, shared_model
 
 SERVER = Path(__file__).parents[3] / "shared" / "bench" / "fake_llm.py"
 pytestmark = [
@@ -51,7 +51,7 @@ async def work(made: Model, task: str) -> tuple[list[AssistantMessage], list[Par
 
 async def test_five_turns_of_tool_use(provider: str, url: str) -> None:
     transport = Transport()
-    answers, _ = await work(model(provider, url, transport=transport), "SCENARIO loop T=5 CHUNKS=20")
+    answers, _ = await work(shared_model(provider, url, transport), "SCENARIO loop T=5 CHUNKS=20")
     await transport.close()
     assert len(answers) == 6 and answers[-1].text.endswith("BENCH-DONE loop 5")
     assert all(answer.failure is None and answer.usage.input > 0 for answer in answers)
@@ -65,7 +65,7 @@ async def test_faults_are_survived(provider: str, url: str, fault: str) -> None:
         return None
 
     transport = Transport()
-    made = RetryingModel(model(provider, url, transport=transport), sleep=no_sleep)
+    made = RetryingModel(shared_model(provider, url, transport), sleep=no_sleep)
     answers, parts = await work(made, f"SCENARIO loop T=3 MFAULT={fault}")
     await transport.close()
     assert answers[-1].text.endswith("BENCH-DONE loop 3") and len(answers) == 4
@@ -78,7 +78,7 @@ async def test_faults_are_survived(provider: str, url: str, fault: str) -> None:
 async def test_answers_that_are_wrong_are_data(provider: str, url: str, fault: str) -> None:
     transport = Transport()
     asked = request(f"SCENARIO loop T=3 MFAULT={fault}:0:1")
-    message, _ = await collect(model(provider, url, transport=transport), asked)
+    message, _ = await collect(shared_model(provider, url, transport), asked)
     await transport.close()
     if fault == "empty":
         assert (message.content, message.stop) == ((), "end")

@@ -16,7 +16,7 @@ from retinue.models.retry import RetryingModel as RetryingModel
 from retinue.models.retry import RetryPolicy
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
-from tests.models.scripts import anthropic_events, collect, model, request, said
+from tests.models.scripts import anthropic_events, collect, request, said, shared_model
 from tests.models.servers import Reply, Server, failing, sse
 
 BUSY = failing(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
@@ -25,7 +25,7 @@ KEYS = {"ANTHROPIC_API_KEY": "a-key", "OPENAI_API_KEY": "o-key", "GEMINI_API_KEY
 
 async def chain(server: Server, *providers: str, asked: Any = None) -> tuple[AssistantMessage, list[Part], Model]:
     transport = Transport()
-    models = [model(provider, server.url, transport=transport) for provider in providers]
+    models = [shared_model(provider, server.url, transport) for provider in providers]
     made = Fallback(models[0], [lambda each=each: each for each in models[1:]])  # type: ignore[misc]
     message, parts = await collect(made, asked)
     await transport.close()
@@ -69,8 +69,8 @@ async def test_text_that_was_shown_before_is_declared_void() -> None:
     cut = Reply([*said("anthropic", "Only half of it")[:-3], "cut"])
     transport = Transport()
     async with Server(cut, Reply(said("gemini", "All of it."))) as server:
-        first = model("anthropic", server.url, transport=transport)
-        made = Fallback(first, [lambda: model("gemini", server.url, transport=transport)])
+        first = shared_model("anthropic", server.url, transport)
+        made = Fallback(first, [lambda: shared_model("gemini", server.url, transport)])
         parts = [part async for part in made.stream(request())]
         await transport.close()
     (void,) = [part for part in parts if isinstance(part, Retrying)]
@@ -83,8 +83,8 @@ async def test_retries_come_before_the_fallback() -> None:
 
     transport = Transport()
     async with Server(BUSY, BUSY, Reply(said("openai", "ok"))) as server:
-        first = RetryingModel(model("anthropic", server.url, transport=transport), RetryPolicy(attempts=2), sleep=sleep)
-        made = Fallback(first, [lambda: model("openai", server.url, transport=transport)])
+        first = RetryingModel(shared_model("anthropic", server.url, transport), RetryPolicy(attempts=2), sleep=sleep)
+        made = Fallback(first, [lambda: shared_model("openai", server.url, transport)])
         assert (await collect(made))[0].text == "ok"
         await transport.close()
     assert [seen.target for seen in server.seen] == ["/v1/messages", "/v1/messages", "/v1/chat/completions"]
@@ -108,8 +108,8 @@ async def test_thinking_and_call_ids_of_the_first_model_are_translated(other: st
 async def test_a_request_keeps_within_the_output_limit_of_the_model_that_takes_over() -> None:
     transport = Transport()
     async with Server(BUSY, Reply(said("openai", "ok"))) as server:
-        first = model("anthropic", server.url, transport=transport)
-        made = Fallback(first, [lambda: model("openai", server.url, transport=transport, max_output=1_000)])
+        first = shared_model("anthropic", server.url, transport)
+        made = Fallback(first, [lambda: shared_model("openai", server.url, transport, max_output=1_000)])
         await collect(made, request(max_output=50_000))
         await transport.close()
     assert server.bodies[0]["max_tokens"] == 50_000 and server.bodies[1]["max_completion_tokens"] == 1_000

@@ -17,7 +17,6 @@ from retinue.core.messages import (
     UserMessage,
     user,
 )
-from retinue.http.transport import Transport
 from tests.models.scripts import READ, answer, collect, gemini_events, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 
@@ -47,13 +46,12 @@ async def test_thinking_text_and_calls_over_two_turns() -> None:
     async with Server(
         Reply(sse(*gemini_events(*parts))), Reply(sse(*gemini_events(*end))), Reply(sse(*gemini_events({"text": "k"})))
     ) as server:
-        transport = Transport()
-        made = model("gemini", server.url, transport=transport)
+        made = model("gemini", server.url)
         message, shown = await collect(made, request("go", thinking="high"))
         results = tuple(ToolResult(c.id, c.name, (Text("r"),)) for c in message.tool_calls)
         last, _ = await collect(made, request(user("go"), message, ToolMessage(results), thinking="high"))
         await collect(made, request(user("go"), message, ToolMessage(results), last, user("more")))
-        await transport.close()
+        await made.close()
     assert thought(shown) == "I should look."
     assert message.text == "Looking." and message.stop == "tool_use"
     assert [(c.name, c.arguments, c.signature) for c in message.tool_calls] == [
@@ -282,9 +280,8 @@ async def test_a_part_that_is_only_a_signature_goes_back_as_it_came() -> None:
         Reply(sse(*gemini_events({"text": "Hm."}, {"thoughtSignature": "SIG=="}))),
         Reply(sse(*gemini_events({"text": "ok"}))),
     ) as server:
-        transport = Transport()
-        made = model("gemini", server.url, transport=transport)
+        made = model("gemini", server.url)
         message, _ = await collect(made, request("go"))
         await collect(made, request(user("go"), message, user("more")))
-        await transport.close()
+        await made.close()
     assert server.bodies[1]["contents"][1]["parts"][-1] == {"text": "", "thoughtSignature": "SIG=="}

@@ -20,7 +20,7 @@ from retinue.core.messages import (
 )
 from retinue.errors import ConfigurationError
 from retinue.http.transport import Transport
-from tests.models.scripts import answer, chat_call, chat_events, collect, model, request, thought
+from tests.models.scripts import answer, chat_call, chat_events, collect, model, request, shared_model, thought
 from tests.models.servers import Reply, Server, failing, sse
 
 PICTURE = Image("image/png", "iVBORw0KGgo=")
@@ -114,9 +114,9 @@ async def test_the_legacy_function_call() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text"])
 async def test_reasoning_in_any_of_its_fields(field: str) -> None:
     async with Server(streamed({field: "Let me "}, {field: "see."}, {"content": "Yes."})) as server:
-        transport = Transport()
-        message, parts = await collect(model("openai", server.url, transport=transport))
-        await transport.close()
+        made = model("openai", server.url)
+        message, parts = await collect(made)
+        await made.close()
     assert message.content == (Thinking("Let me see.", provider="openai"), Text("Yes."))
     assert thought(parts) == "Let me see."
 
@@ -140,13 +140,12 @@ async def test_reasoning_details_return_as_they_came() -> None:
     deltas = [{"reasoning": detail["text"], "reasoning_details": [detail]} for detail in details]
     first = streamed(*deltas, *chat_call(0, "c", "read", {}), stop="tool_calls")
     async with Server(first, streamed({"content": "ok"})) as server:
-        transport = Transport()
         quirks = {"reasoningField": "reasoning_details"}
-        made = model("openrouter", server.url, format="openai", transport=transport, quirks=quirks)
+        made = model("openrouter", server.url, format="openai", quirks=quirks)
         message, _ = await collect(made, request("go", thinking="low"))
         results = ToolMessage((ToolResult("c", "read", (Text("r"),)),))
         await collect(made, request(user("go"), message, results))
-        await transport.close()
+        await made.close()
     merged = [{"type": "reasoning.text", "text": "ab", "index": 0, "format": "x", "signature": "SIG"}]
     assert server.bodies[1]["messages"][2]["reasoning_details"] == merged
     assert server.bodies[0]["reasoning"] == {"effort": "low"}
@@ -164,11 +163,10 @@ async def test_reasoning_content_returns_where_the_server_wants_it() -> None:
         }
     }
     async with Server(failing(400, refusal), streamed({"content": "ok"}), streamed({"content": "ok"})) as server:
-        transport = Transport()
-        made = model("deepseek", server.url, format="openai", id="deepseek-chat", transport=transport)
+        made = model("deepseek", server.url, format="openai", id="deepseek-chat")
         assert (await collect(made, asked))[0].text == "ok"
         assert (await collect(made, asked))[0].text == "ok"
-        await transport.close()
+        await made.close()
     assert [body["messages"][2].get("reasoning_content") for body in server.bodies] == [None, "because", "because"]
 
 
@@ -369,7 +367,7 @@ async def test_one_run_learns_for_the_others() -> None:
     async with Server(failing(400, refusal), streamed({"content": "ok"}), streamed({"content": "ok"})) as server:
         transport = Transport()
         for _ in range(2):
-            made = model("openai", server.url, transport=transport)
+            made = shared_model("openai", server.url, transport)
             assert (await collect(made, request(max_output=50)))[0].text == "ok"
         await transport.close()
     assert ["max_tokens" in body for body in server.bodies] == [False, True, True]

@@ -17,7 +17,6 @@ from retinue.core.messages import (
     UserMessage,
     user,
 )
-from retinue.http.transport import Transport
 from tests.models.scripts import (
     answer,
     collect,
@@ -46,14 +45,13 @@ async def test_reasoning_text_and_calls_over_two_turns() -> None:
     items.append(responses_call("call_2", "grep", {"pattern": "x"}))
     second = [responses_text("Done.", phase="final_answer")]
     async with Server(Reply(sse(*responses_events(*items))), Reply(sse(*responses_events(*second)))) as server:
-        transport = Transport()
-        made = model(PROVIDER, server.url, transport=transport)
+        made = model(PROVIDER, server.url)
         message, parts = await collect(made, request("go", thinking="high"))
         results = ToolMessage(
             (ToolResult("call_1", "read", (Text("r"),)), ToolResult("call_2", "grep", (Text("found"), PICTURE)))
         )
         last, _ = await collect(made, request(user("go"), message, results, thinking="high"))
-        await transport.close()
+        await made.close()
     assert message.text == "Looking." and message.stop == "tool_use"
     assert [(call.id, call.arguments) for call in message.tool_calls] == [
         ("call_1", {"path": "é"}),

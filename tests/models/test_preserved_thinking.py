@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from retinue.core.messages import AssistantMessage, Text, Thinking, user
-from retinue.http.transport import Transport
-from retinue.models.protocol import ModelRequest
+from retinue.testing import ModelRequest
 from tests.models.scripts import anthropic_events, collect, model, request
 from tests.models.servers import Reply, Server, failing, sse
 from tests.models.test_anthropic import text
@@ -24,10 +23,9 @@ BINDING = "thinking-binding-controls-2026-08-01"
 
 
 async def asked_in_turn(server: Server, *requests: ModelRequest, **changes: Any) -> list[AssistantMessage]:
-    transport = Transport()
-    made = model("anthropic", server.url, transport=transport, **changes)
+    made = model("anthropic", server.url, **changes)
     messages = [(await collect(made, each))[0] for each in requests]
-    await transport.close()
+    await made.close()
     return messages
 
 

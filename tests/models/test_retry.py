@@ -18,7 +18,7 @@ from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import RetryingModel, RetryPolicy
-from tests.models.scripts import FORMATS, RELAXED, info, model, request, said
+from tests.models.scripts import FORMATS, RELAXED, info, request, said, shared_model
 from tests.models.servers import Reply, Server, failing
 from tests.models.test_wire_faults import begun
 
@@ -291,7 +291,7 @@ async def test_a_burst_of_529_a_500_a_429_and_a_cut_stream_are_survived(provider
     async with Server(*replies, Reply(said(provider, "The answer."))) as server:
         time, transport = Time(), Transport()
         policy = RetryPolicy(attempts=6)
-        parts = await run(model(provider, server.url, transport=transport), time, 0.0, policy)
+        parts = await run(shared_model(provider, server.url, transport), time, 0.0, policy)
         await transport.close()
     assert final(parts).text == "The answer." and final(parts).failure is None
     assert time.slept == [1.0, 1.0, 3.0, 2.0, 12.0]

@@ -13,15 +13,13 @@ import pytest
 
 from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.http.transport import Transport
-from retinue.models.protocol import Part
+from retinue.testing import Part
 from tests.models.scripts import (
     FORMATS,
     answer,
     anthropic_events,
     chat_call,
     chat_events,
-    collect,
     gemini_events,
     model,
     request,
@@ -261,10 +259,9 @@ async def test_a_connection_that_is_reset(provider: str) -> None:
 async def test_a_hang_is_a_timeout_and_keeps_what_came(provider: str) -> None:
     steps = begun(provider, "Some words")
     async with Server(Reply([*steps, "hang"]), Reply(["hang"])) as server:
-        transport = Transport(idle_timeout=0.2)
-        message, _ = await collect(model(provider, server.url, transport=transport))
+        message = await answer(provider, server.url, idle_seconds=0.2)
         assert kind(message) == "timeout" and message.text.startswith("Some")
-        message, _ = await collect(model(provider, server.url, transport=transport))
+        message = await answer(provider, server.url, idle_seconds=0.2)
         assert kind(message) == "timeout" and not message.content
 
 

@@ -8,7 +8,6 @@ import pytest
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
 from retinue.core.messages import user
 from retinue.core.usage import Usage
-from retinue.models.protocol import Finished, ModelRequest, ToolCallStarted
 from retinue.testing import (
     Call,
     ChaosModel,
@@ -17,7 +16,9 @@ from retinue.testing import (
     Fail,
     FakeClock,
     FakeTool,
+    Finished,
     Hang,
+    ModelRequest,
     Rates,
     Retry,
     Say,
@@ -26,6 +27,7 @@ from retinue.testing import (
     Spend,
     Stop,
     Think,
+    ToolCallStarted,
     Turn,
     Wait,
     check_grammar,

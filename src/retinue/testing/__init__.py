@@ -10,8 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from retinue.models.protocol import (
+        Alive,
+        Finished,
+        Model,
+        ModelInfo,
+        ModelRequest,
+        Noted,
+        Part,
+        Prices,
+        ToolCallStarted,
+    )
     from retinue.testing.fixtures import FakeClock, Repository, settle, temporary_repository
     from retinue.testing.model import SCRIPTED, ChaosModel, Rates, ScriptedModel, ScriptError
+    from retinue.testing.provider_model import ProviderModel
     from retinue.testing.runs import FakeTool, Recording, check_grammar, check_history, check_prefix, drive, job
     from retinue.testing.scripts import (
         Call,
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCRIPTED",
+    "Alive",
     "Call",
     "ChaosModel",
     "Do",
@@ -40,7 +53,15 @@ __all__ = [
     "Fail",
     "FakeClock",
     "FakeTool",
+    "Finished",
     "Hang",
+    "Model",
+    "ModelInfo",
+    "ModelRequest",
+    "Noted",
+    "Part",
+    "Prices",
+    "ProviderModel",
     "Pulse",
     "Rates",
     "Recording",
@@ -53,6 +74,7 @@ __all__ = [
     "Stop",
     "Think",
     "ToolBench",
+    "ToolCallStarted",
     "Turn",
     "Wait",
     "check_grammar",
@@ -65,13 +87,21 @@ __all__ = [
     "temporary_repository",
 ]
 
-_HOMES = ("scripts", "model", "runs", "fixtures", "tool_bench")
+_HOMES = (
+    "retinue.testing.scripts",
+    "retinue.testing.model",
+    "retinue.testing.runs",
+    "retinue.testing.fixtures",
+    "retinue.testing.tool_bench",
+    "retinue.models.protocol",
+    "retinue.testing.provider_model",
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         for home in _HOMES:
-            module = import_module(f"retinue.testing.{home}")
+            module = import_module(home)
             if name in vars(module):
                 return vars(module)[name]
     raise AttributeError(f"retinue.testing has no {name!r}")
