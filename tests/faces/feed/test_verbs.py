@@ -110,6 +110,15 @@ async def test_the_same_key_is_the_same_run_also_after_a_restart(project: Projec
     await ended(first, again.id)
 
 
+async def test_of_two_runs_with_one_id_only_the_first_is_started(project: Project, serve: Any, feed: Any) -> None:
+    serve(lambda request: Reply(text="Done."))
+    here, order = feed(), SpawnOrder(agent="Explore", task="Look")
+    both = [here.spawn(order, by="web", run_id="11111111-2222-433") for _ in range(2)]
+    first, second = await asyncio.gather(*both, return_exceptions=True)
+    assert isinstance(second, ConflictError) and first[0].id == "11111111-2222-433"
+    assert (await ended(here, first[0].id)).ended == "completed"
+
+
 def hangs_after_a_read(request: Request) -> Reply:
     """Reads a file and hangs, until it has heard the steering: then it ends."""
     if "STEERED" in json.dumps(request.body):

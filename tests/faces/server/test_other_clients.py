@@ -219,3 +219,33 @@ def test_a_client_made_from_the_openapi_document_drives_the_server(
     server.ended(run["id"])
     assert client.get_agent(name="Explore")["name"] == "Explore"
     assert client.get_run(id="nothing")["code"] == "UNKNOWN_RUN"
+
+
+def test_ag_ui_asks_for_an_agent_below_and_names_it_again_when_it_goes_on(
+    project: Project, serve: Any, serving: Serving
+) -> None:
+    project.mode = "default"
+
+    def answer(request: Request) -> Reply:
+        first = json.dumps(request.body["messages"][0])
+        if "CHILD" in first and "DELEGATE" not in first:
+            return Reply(calls=[EDIT]) if request.turn == 0 else Reply(text="Child edited.")
+        if request.turn == 0:
+            call = {"prompt": "CHILD: edit", "description": "edit it", "subagent_type": "general-purpose"}
+            return Reply(calls=[("Agent", {**call, "run_in_background": False})])
+        return Reply(text="All done.")
+
+    serve(answer)
+    server = serving()
+    asked = talk(server, "main", said=["DELEGATE"])
+    (started,) = [event for event in asked if event.type.value == "SUBAGENT_STARTED"]
+    (suspended,) = [event for event in asked if event.type.value == "SUBAGENT_FINISHED"]
+    (interrupt,) = asked[-1].outcome.interrupts
+    assert suspended.outcome.type == "suspended" and suspended.outcome.interrupt_ids == [interrupt.id]
+    assert interrupt.subagent_run_id == started.subagent_run_id == suspended.subagent_run_id
+    resume = [{"interruptId": interrupt.id, "status": "resolved", "payload": {"answer": "allow"}}]
+    done = talk(server, "main", said=["DELEGATE"], runId="r2", resume=resume)
+    (again,) = [event for event in done if event.type.value == "SUBAGENT_STARTED"]
+    assert (again.subagent_run_id, again.name) == (started.subagent_run_id, "general-purpose")
+    assert [event.outcome.type for event in done if event.type.value == "SUBAGENT_FINISHED"] == ["success"]
+    assert done[-1].result == "All done."

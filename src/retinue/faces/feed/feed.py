@@ -73,6 +73,8 @@ class Feed:
         self._retinue: Retinue | None = None
         self._opening = asyncio.Lock()
         self._keys: dict[str, asyncio.Lock] = {}
+        self.places: dict[str, int] = {}
+        """For protocols whose clients keep no cursor: the last event that a client of each run was told of."""
 
     @cached_property
     def hub(self) -> EventHub:
@@ -132,21 +134,22 @@ class Feed:
         self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
     ) -> tuple[RunRow, bool]:
         """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
-        returned. Raise ConflictError for another order under that key, and what `Retinue.spawn` raises."""
-        if key is None:
-            return await self._spawn(order, {"by": by}, run_id), True
-        run_id = id_of_key(key, self.cwd)
+        returned. `run_id` is for a face that knows the id before. Raise ConflictError for another order under that
+        key or id, and what `Retinue.spawn` raises."""
+        if key is None and run_id is None:
+            return await self._spawn(order, {"by": by}, None), True
+        run_id = run_id or id_of_key(key or "", self.cwd)
         digest = hashlib.sha256(dump(order)).hexdigest()
+        # One at a time: of two runs with one id the second could not be written, and nothing after it.
         async with self._keys.setdefault(run_id, asyncio.Lock()):
             before = await self.read(_find_asked, run_id)
-            if before is not None:
-                row, asked = before
-                if asked.get("order") != digest:
-                    raise ConflictError(
-                        f"The key '{key}' was used for another run ({row.id}).", remedy="Use a new key for a new run."
-                    )
-                return row, False
-            return await self._spawn(order, {"by": by, "order": digest}, run_id), True
+            if before is None:
+                return await self._spawn(order, {"by": by, "order": digest}, run_id), True
+            row, asked = before
+            if key is None or asked.get("order") != digest:
+                what = f"The key '{key}' was used for another run" if key is not None else "There is such a run already"
+                raise ConflictError(f"{what} ({row.id}).", remedy="Use a new key for a new run.")
+            return row, False
 
     async def _spawn(self, order: SpawnOrder, asked: dict[str, str], run_id: str | None) -> RunRow:
         if not order.task.strip():

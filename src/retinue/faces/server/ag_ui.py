@@ -7,7 +7,7 @@ waits for a person ends the response with an interrupt; the run waits, and the n
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -57,8 +57,10 @@ class _Speaker:
 class Translator:
     """Turns the events of a tree of runs into those of AG-UI."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, agents: Mapping[str, str]) -> None:
+        """`agents` are the names of the agents of runs that there are already."""
         self._root = root
+        self._agents = agents
         self._speakers: dict[str, _Speaker] = {root: _Speaker(None)}
 
     def take(self, kind: str, data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -72,9 +74,10 @@ class Translator:
             return [self._started(data)]
         speaker = self._speakers.get(run_id)
         if speaker is None:
-            # It began before the client came.
+            # It began before this response, and was suspended with the one before.
             speaker = self._speakers[run_id] = _Speaker(run_id)
-            found.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": run_id})
+            name = self._agents.get(run_id, run_id)
+            found.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": name})
         found += self._said(speaker, kind, data)
         if kind == "assistant.ended":
             for part in data["message"]["content"]:
@@ -179,7 +182,9 @@ async def start_thread(feed: Feed, agent: str, given: AgentInput) -> tuple[str, 
     key = f"ag-ui {agent} {given.thread_id}"
     run_id = id_of_key(key, feed.cwd)
     rows = await feed.read(lambda reader: [row for row in reader.list_runs(root_id=run_id) if row.id == run_id])
-    cursor: int = await feed.read(last_number)
+    cursor = feed.places.get(run_id)
+    if cursor is None:
+        cursor = await feed.read(last_number)
     said = _last_words(given)
     if not rows:
         if said is None:
@@ -221,13 +226,16 @@ async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) 
     """Yield AG-UI's events as server-sent events, until the run ends or waits for a person."""
     ids = {"threadId": given.thread_id, "runId": given.run_id}
     yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
-    translator = Translator(run_id)
+    agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
+    translator = Translator(run_id, agents)
     waiting = await _waiting(feed, run_id)
     if waiting:
         yield _event(_interrupted(ids, waiting, run_id))
         return
     async for frames in feed.events(after=after, run_id=run_id, tree=True):
         for frame in frames:
+            if frame.number is not None:
+                feed.places[run_id] = frame.number
             data = orjson.loads(frame.data)
             for event in translator.take(frame.type, data):
                 yield _event(event)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+import traceback
 from collections.abc import AsyncIterator, Sequence
 
 from starlette.types import Receive, Scope, Send
@@ -54,9 +56,10 @@ class ByteStream:
             for task in (sender, *watchers):
                 task.cancel()
             await asyncio.wait({sender, *watchers})
-            if not sender.cancelled():
-                # A client that was too slow or went away: nothing is wrong with the server.
-                sender.exception()
+            error = None if sender.cancelled() else sender.exception()
+            # A client that was too slow or went away is no defect of the server.
+            if error is not None and not isinstance(error, (OSError, TimeoutError)):
+                traceback.print_exception(error, file=sys.stderr)
         with contextlib.suppress(OSError, RuntimeError):
             async with asyncio.timeout(1.0):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
