@@ -40,6 +40,12 @@ class Append(NamedTuple):
     entry: str
 
 
+class Remove(NamedTuple):
+    """As a value for `save_settings`: one entry of a list less, if it is there."""
+
+    entry: str
+
+
 def save_settings(
     changes: Mapping[str, Any],
     *,
@@ -47,8 +53,8 @@ def save_settings(
     target: Target = "project",
     environment: Mapping[str, str] | None = None,
 ) -> Saved:
-    """Write `changes` (raw values by setting name; None removes the setting, `Append` adds to
-    what this file has) to one file.
+    """Write `changes` (raw values by setting name; None removes the setting, `Append` and `Remove` change
+    the list that this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
     wanted = {name: _check_value(name, raw, target) for name, raw in changes.items()}
 
@@ -57,6 +63,8 @@ def save_settings(
             raw = changes[name]
             if isinstance(raw, Append):
                 raw = _longer(data, field, raw.entry)
+            elif isinstance(raw, Remove):
+                raw = [each for each in _present(data, field) if each != raw.entry] or None
             _change(data, field, raw)
 
     return _edit_file(edit, Path(cwd), target, environment)
@@ -145,7 +153,7 @@ def _check_value(name: str, raw: Any, target: Target) -> Field:
         raise UsageError(f"There is no setting '{name}'.", remedy="See all of them with: retinue settings list")
     complaints: list[str] = []
     value = None
-    if raw is not None:
+    if raw is not None and not isinstance(raw, Remove):
         raw = [raw.entry] if isinstance(raw, Append) else raw
         value = field.kind.read(raw, field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}."))
     if complaints:
@@ -160,13 +168,17 @@ def _check_value(name: str, raw: Any, target: Target) -> Field:
 
 def _longer(data: dict[str, Any], field: Field, entry: str) -> list[Any]:
     """Return the list that the file has, with `entry`."""
+    present = _present(data, field)
+    return present if entry in present else [*present, entry]
+
+
+def _present(data: dict[str, Any], field: Field) -> list[Any]:
     found: Any = data.get(field.name)
     if found is None:
         found = data
         for name in field.name.split("."):
             found = found.get(name) if isinstance(found, dict) else None
-    present = found if isinstance(found, list) else []
-    return present if entry in present else [*present, entry]
+    return found if isinstance(found, list) else []
 
 
 def _change(data: dict[str, Any], field: Field, raw: Any) -> None:

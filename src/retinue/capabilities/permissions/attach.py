@@ -200,6 +200,11 @@ def permit_tools(
     return tuple(kept)
 
 
+def gather_rules(project: Project) -> Sources:
+    """Return the rules of all files, each with its source, as the next run will have them."""
+    return _sources(project)
+
+
 def session_mode(project: Project) -> PermissionMode:
     """Return the mode that all files together give to a main agent that names none."""
     return _sources(project).mode or "default"

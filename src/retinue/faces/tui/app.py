@@ -65,11 +65,11 @@ class RetinueApp(Frame):
         self.session.ask = partial(ask_to_run, self)
         self.shell = PersonShell(self)
         self.talk: Talk = self.session
-        self._first_mode = self.session.mode
+        self.first_mode = self.session.mode
         self.feed = Feed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
-        self._first_model = first_model
+        self.first_model = first_model
         self._leave_at = self._back_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
@@ -184,7 +184,7 @@ class RetinueApp(Frame):
         from retinue.models.setup import is_without_model
 
         busy = self._resume or self._viewed or self._choose or self._first_words
-        if self._first_model and not busy and not is_without_model(self.project.environment):
+        if self.first_model and not busy and not is_without_model(self.project.environment):
             await self.open_screen("first_model")
             await self._guarded(self.finder.look_around())
             self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
@@ -253,7 +253,7 @@ class RetinueApp(Frame):
         elif self.talk is not self.session:
             self._status.show("It runs in another process: its permission mode cannot be changed from here.")
         else:
-            await self._guarded(self.session.change_mode(next_mode(self.session.mode, self._first_mode)))
+            await self._guarded(self.session.change_mode(next_mode(self.session.mode, self.first_mode)))
 
     def action_conversation(self) -> None:
         if len(self.screen_stack) == 1:

@@ -81,6 +81,19 @@ async def cost(app: RetinueApp, rest: str) -> None:
     app.tell("\n".join([*rows, "All of this project: retinue cost"]))
 
 
+@command("plan", "plan mode: nothing is changed until you approve a plan", "[TASK]")
+async def plan(app: RetinueApp, rest: str) -> None:
+    if app.talk is not app.session:
+        app.tell("This conversation belongs to another process: its mode cannot be changed from here.", "warning")
+        return
+    await app.session.change_mode("plan")
+    if rest:
+        await app.session.say(rest)
+        app.board.main_id = app.session.main_id
+    else:
+        app.tell("Plan mode: say what to plan. Shift+Tab leaves it.")
+
+
 @command("theme", "light or dark colours", "[light|dark|auto]")
 async def choose_theme(app: RetinueApp, rest: str) -> None:
     if rest not in ("light", "dark", "auto", ""):

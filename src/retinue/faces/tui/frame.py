@@ -92,6 +92,7 @@ SCREENS: dict[str, ScreenEntry] = {
     "settings": ScreenEntry("settings:SettingsScreen", "see and change settings", "settings"),
     "models": ScreenEntry("models:ModelsScreen", "choose a model"),
     "first_model": ScreenEntry("models:FirstModelScreen", "set up a model: a key, a server, an address"),
+    "permissions": ScreenEntry("permissions:PermissionsScreen", "permission modes and rules", "permissions"),
     "schedules": ScreenEntry("schedules:SchedulesScreen", "agents that start at a time", "schedules"),
     "toolkit": ScreenEntry(
         "toolkit:ToolkitScreen", "doctor, agents, logs, activity, lsp, help", "toolkit", arguments="[REPORT]"

@@ -59,12 +59,17 @@ def mode_words(mode: str) -> str:
     return mode
 
 
+def offered_modes(started_with: PermissionMode) -> tuple[PermissionMode, ...]:
+    """Return the modes that can be chosen in the app. One outside of the cycle is among them only where the app was
+    started with it: nobody gets into `bypassPermissions` by a key alone."""
+    if started_with in CYCLE:
+        return CYCLE
+    return (*CYCLE, started_with)
+
+
 def next_mode(mode: PermissionMode, started_with: PermissionMode) -> PermissionMode:
-    """Return the mode that shift+tab chooses. A mode outside of the cycle is in it only where the app was started
-    with it: nobody gets into `bypassPermissions` by a key alone."""
-    order = [*CYCLE]
-    if started_with not in order:
-        order.append(started_with)
+    """Return the mode that shift+tab chooses."""
+    order = offered_modes(started_with)
     if mode not in order:
         return order[0]
     return order[(order.index(mode) + 1) % len(order)]
