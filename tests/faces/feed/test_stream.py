@@ -250,6 +250,23 @@ async def test_clients_hear_that_the_process_of_a_run_was_killed(tmp_path: Path)
     assert json.loads(frames[-1].data)["run_id"] == "dead"
 
 
+async def test_text_that_a_death_cut_off_is_told_to_those_who_follow_that_run_alone(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    await write(log, RunPlace("dead"), *stories.opening(), TurnStarted(1), TextDelta("I was about to "))
+    # Closing marks what still runs as interrupted, as the next process does after a kill.
+    await log.close()
+    hub = EventHub(tmp_path)
+    async with Log.open(tmp_path) as log:
+        everything, one = Client(hub, 0), Client(hub, 0, EventScope("dead"))
+        await one.until_type("text.partial")
+        await write(log, RunPlace("else"), *stories.opening())
+        await everything.until_type("message.added", 2)
+        await everything.leave()
+        await one.leave()
+    assert told(one.frames, "text.partial") == ["I was about to "]
+    assert told(everything.frames, "text.partial") == []
+
+
 async def test_a_client_that_came_before_anything_had_run_hears_of_the_first_run(tmp_path: Path) -> None:
     hub = EventHub(tmp_path / "state")
     client = Client(hub)

@@ -121,7 +121,7 @@ class EventHub:
         scope = scope or EventScope()
         await self._join()
         try:
-            moment = _Moment(self._number, self._end, self._texts.now())
+            moment = _Moment(self._number, self._end, self._partials(scope))
             if scope.tree and scope.run_id is not None:
                 scope.below = await asyncio.to_thread(self._descendants, scope.run_id)
             if after is not None:
@@ -135,6 +135,12 @@ class EventHub:
                 yield frames
         finally:
             self._leave()
+
+    def _partials(self, scope: EventScope) -> list[TextPiece]:
+        """Return the answers that are being written; of one run also the one that its death cut off."""
+        if scope.run_id is not None:
+            return self._texts.now()
+        return [piece for piece in self._texts.now() if piece.place.run_id in self._live]
 
     async def close(self) -> None:
         """Stop reading; clients that still listen get an error when they ask on."""
