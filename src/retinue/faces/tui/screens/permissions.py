@@ -46,12 +46,10 @@ _ORIGINS: dict[Target, str] = {"user": "my settings", "local": "this project, fo
 _FORMS = "Examples: Bash(npm test:*)   Edit(src/**)   Read(.env)   WebFetch(domain:example.org)   mcp__server__tool"
 
 
-def permission_rows(
-    modes: Iterable[ModeEntry], now: str, rules: Iterable[Rule], room: int, origin: Origin
-) -> list[Row]:
+def permission_rows(now: PermissionMode, rules: Iterable[Rule], room: int, origin: Origin) -> list[Row]:
     """Return the modes, the one that holds marked, and below them the rules with their files."""
     rows: list[Row] = [(f"{HEADING}modes", Text("Modes", "bold"))]
-    for entry in modes:
+    for entry in MODES:
         mark = "●" if entry.mode == now else " "
         cells = [(mark, 1, "accent"), (entry.mode, 18, ""), (entry.words, 0, "dim")]
         rows.append((f"{_MODE}{entry.mode}", columns(cells, room)))
@@ -125,7 +123,7 @@ class PermissionsScreen(ListSheet[None]):
         self._rules = gather_rules(self.project).rules
         mode = self.host.session.mode
         self.head(f"Permissions · {BY_MODE[mode].words} · {plural(len(self._rules), 'rule')}")
-        self.query_one(Rows).fill(permission_rows(MODES, mode, self._rules, self.room, self._origin))
+        self.query_one(Rows).fill(permission_rows(mode, self._rules, self.room, self._origin))
 
     def _origin(self, rule: Rule) -> str:
         target = target_of(rule, self.project)
