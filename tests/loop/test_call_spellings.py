@@ -11,11 +11,12 @@ from retinue.capabilities.web.attach import FetchContentTool
 from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.tool import Todo, ToolContext, ToolOutput, ok
 from retinue.guard.gate import GatedTool, PermissionGate
-from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
-from retinue.tools.base import builtin_tools, companion_tools
+from retinue.testing import Call, FakeTool, ScriptedModel, ToolBench, Turn, drive
+from retinue.tools.base import builtin_tools
 from retinue.tools.delegation.agent import AgentTool
 from retinue.tools.delegation.manage import GetSubagentResultTool, SteerSubagentTool
 
+SEVEN = ("read", "write", "edit", "bash", "grep", "find", "ls")
 PATCHED = "one TWO three\n"
 
 
@@ -54,7 +55,8 @@ async def say(root: Path, *calls: Call, tools: Any = None) -> list[Any]:
     companion = Companion()
     context = ToolContext("run-1", (root,), root.parent / "outputs")
     context.companion = companion  # type: ignore[assignment]
-    offered = tools or [*builtin_tools().values(), companion_tools()["todo"]]
+    bench = ToolBench(root)
+    offered = tools or [bench.tool(name) for name in (*SEVEN, "todo")]
     model = ScriptedModel(*[Turn(call) for call in calls], "ok")
     run = await drive(model, tools=offered, context=context)
     return [*run.of(ToolEnded)]
@@ -247,9 +249,9 @@ async def test_of_two_spellings_of_one_parameter_the_tools_own_counts_and_the_ot
 
 
 async def test_the_record_names_the_tool_and_the_arguments_that_ran(tmp_path: Path) -> None:
-    context = ToolContext("run-1", (workspace(tmp_path),), tmp_path)
+    bench = ToolBench(workspace(tmp_path))
     model = ScriptedModel(Turn(Call("Read", {"file_path": "notes.txt"})), "ok")
-    run = await drive(model, tools=builtin_tools().values(), context=context)
+    run = await drive(model, tools=map(bench.tool, SEVEN), context=bench.context)
     (started,) = run.of(ToolStarted)
     assert (started.call.name, dict(started.call.arguments)) == ("read", {"path": "notes.txt"})
     assert model.requests[1].messages[1].tool_calls[0].name == "Read", "the conversation keeps what the model wrote"
@@ -279,9 +281,9 @@ async def test_the_gate_judges_the_arguments_that_run_and_no_other_spelling(tmp_
     assert (root / "notes.txt").exists()
 
 
-async def test_a_tool_that_exists_and_is_not_offered_says_why() -> None:
+async def test_a_tool_that_exists_and_is_not_offered_says_why(tmp_path: Path) -> None:
     model = ScriptedModel(Turn(Call("Write", {"file_path": "a"}), Call("MultiEdit", {})), "ok")
-    tools = [builtin_tools()["read"]]
+    tools = [ToolBench(tmp_path).tool("read")]
     run = await drive(model, tools=tools, absent=lambda name: f"this run is read-only ({name}).")
     texts = [ended.result.text for ended in run.of(ToolEnded)]
     assert (
@@ -290,9 +292,10 @@ async def test_a_tool_that_exists_and_is_not_offered_says_why() -> None:
     assert "edit is not among your tools" in texts[1]
 
 
-async def test_a_name_that_means_several_offered_tools_is_asked_about() -> None:
+async def test_a_name_that_means_several_offered_tools_is_asked_about(tmp_path: Path) -> None:
+    bench = ToolBench(tmp_path)
     model = ScriptedModel(Turn(Call("search", {"pattern": "x"})), "ok")
-    run = await drive(model, tools=[builtin_tools()["grep"], builtin_tools()["find"]])
+    run = await drive(model, tools=[bench.tool("grep"), bench.tool("find")])
     assert "could be any of grep, find" in run.of(ToolEnded)[0].result.text
 
 

@@ -13,8 +13,7 @@ from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext, ok
 from retinue.core.usage import Limits
 from retinue.loop import Compaction
-from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, Turn, drive
-from retinue.tools.base import builtin_tools
+from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, ToolBench, Turn, drive
 
 TASK = "Fix app.py. Never touch b.txt. The code word is tangerine."
 LIST = "Your list of what is to be done (todo): [ ] Fix app.py"
@@ -30,7 +29,7 @@ def tools(root: Path) -> list[object]:
     (root / "app.py").write_text("x = 1\n")
     for n in range(8):
         (root / f"big{n}.txt").write_text(f"line {n} of text\n" * 500)
-    return [*builtin_tools(["read", "edit", "bash"]).values(), FakeTool("Agent", lambda **_: STARTED)]
+    return [*(ToolBench(root).tool(name) for name in ("read", "edit", "bash")), FakeTool("Agent", lambda **_: STARTED)]
 
 
 def work() -> list[Turn]:

@@ -9,7 +9,6 @@ from retinue.core.outcome import Failure
 from retinue.core.tool import ToolOutput
 from retinue.core.usage import Limits, Usage
 from retinue.loop import Compaction, Controls
-from retinue.models.protocol import Finished
 from retinue.testing import (
     SCRIPTED,
     Call,
@@ -17,6 +16,7 @@ from retinue.testing import (
     Expect,
     Fail,
     FakeTool,
+    Finished,
     Say,
     ScriptedModel,
     Spend,

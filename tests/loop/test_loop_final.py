@@ -8,13 +8,13 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Limits, Usage
 from retinue.loop import Prior
 from retinue.loop.result import RunReport, result_object
-from retinue.models.protocol import Finished
 from retinue.testing import (
     SCRIPTED,
     Call,
     Expect,
     Fail,
     FakeTool,
+    Finished,
     Retry,
     Say,
     ScriptedModel,

@@ -71,6 +71,12 @@ def model(provider: str, url: str, *, key: str | None = "test-key-1234", **chang
     return ProviderModel(api, url, provider=provider, key=key, **own, **about(provider, **changes))
 
 
+def known_model(provider: str, id: str, url: str, **changes: Any) -> ProviderModel:
+    """A model as `retinue` builds it for a provider that it knows, but for its address."""
+    by_model = changes.pop("api_by_model", False)
+    return ProviderModel.known(provider, f"{url}/v1", api_by_model=by_model, **about(provider, id=id, **changes))
+
+
 def shared_model(provider: str, url: str, transport: Transport, **changes: Any) -> WireModel:
     """The same over connections that several models share."""
     return CLASSES[provider](info(provider, **changes), url, "test-key-1234", transport)

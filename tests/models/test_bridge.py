@@ -23,7 +23,7 @@ from retinue.core.messages import (
 )
 from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
 from retinue.models.known import describe_bridged
-from retinue.models.protocol import ToolCallStarted
+from retinue.testing import ToolCallStarted
 from tests.models.scripts import collect, info, request, thought
 
 pytest.importorskip("pydantic_ai")

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from retinue.core.messages import AssistantMessage, Document, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
-from retinue.http.transport import Transport
-from retinue.models.protocol import ModelRequest, Noted
 from retinue.models.providers import Providers
 from retinue.models.tokens import estimate
 from retinue.settings.table import Settings
+from retinue.testing import ModelRequest, Noted
 from tests.capabilities.convert.documents import pdf
-from tests.models.scripts import anthropic_events, collect, model, request
+from tests.models.scripts import anthropic_events, collect, known_model, model, request
 from tests.models.servers import Reply, Server, sse
-from tests.models.test_provider_quirks import preset_model, refusal
+from tests.models.test_provider_quirks import refusal
 
 PDF = pdf("Hello from page one", "And from page two")
 DATA = base64.b64encode(PDF).decode()
@@ -34,8 +33,8 @@ def read_it(provider: str) -> ModelRequest:
 
 
 def sent(provider: str, id: str, asked: ModelRequest, **changes: Any) -> Any:
-    made = preset_model(provider, id, "http://127.0.0.1:9", Transport(), documents=True, **changes)
-    return made.body(asked)  # type: ignore[attr-defined]
+    made = known_model(provider, id, "http://127.0.0.1:9", documents=True, **changes)
+    return made.body(asked)
 
 
 def test_anthropic_gets_a_document_block_in_the_result() -> None:
@@ -143,13 +142,12 @@ REFUSALS = [
 @pytest.mark.parametrize("said", REFUSALS)
 async def test_a_refused_pdf_is_left_out_once_and_said_instead_of_failing_every_turn(said: str) -> None:
     """The texts of claude-code#6231, where every later request failed, and of claude-code#19013."""
-    transport = Transport()
     answer = Reply(sse(*anthropic_events({"type": "text", "text": "ok"})))
     async with Server(refusal(said), answer, answer) as server:
-        made = preset_model("anthropic", "claude-sonnet-5-5", server.url, transport, documents=True)
+        made = known_model("anthropic", "claude-sonnet-5-5", server.url, documents=True)
         message, parts = await collect(made, read_it("anthropic"))
         again, _ = await collect(made, read_it("anthropic"))
-        await transport.close()
+        await made.close()
     assert message.failure is None and again.failure is None
     assert [DATA in seen.raw.decode() for seen in server.seen] == [True, False, False]
     assert WORDS in server.seen[-1].raw.decode()

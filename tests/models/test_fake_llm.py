@@ -12,8 +12,8 @@ import pytest
 from retinue.core.events import Retrying as RetryingEvent
 from retinue.core.messages import AssistantMessage, Message, Text, ToolMessage, ToolResult, user
 from retinue.http.transport import Transport
-from retinue.models.protocol import Finished, Model, Part
 from retinue.models.retry import RetryingModel
+from retinue.testing import Finished, Model, Part
 from tests.models.scripts import FORMATS, collect, request, shared_model
 
 SERVER = Path(__file__).parents[3] / "shared" / "bench" / "fake_llm.py"

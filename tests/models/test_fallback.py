@@ -11,11 +11,11 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, To
 from retinue.core.outcome import TRANSIENT
 from retinue.http.transport import Transport
 from retinue.models.build import Fallback
-from retinue.models.protocol import Model, Noted, Part
 from retinue.models.retry import RetryingModel as RetryingModel
 from retinue.models.retry import RetryPolicy
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
+from retinue.testing import Model, Noted, Part
 from tests.models.scripts import anthropic_events, collect, request, said, shared_model
 from tests.models.servers import Reply, Server, failing, sse
 

@@ -18,8 +18,8 @@ from retinue.models.known import (
     with_overrides,
 )
 from retinue.models.names import newest_of
-from retinue.models.protocol import Prices
 from retinue.models.select import default_model
+from retinue.testing import Prices
 
 PROVIDERS = sorted(_table()["providers"])
 

@@ -13,9 +13,8 @@ import pytest
 from retinue.core.messages import AssistantMessage, Text
 from retinue.core.outcome import Failure, FailureKind
 from retinue.models.limiter import Limiters, account_of, process_limiters
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.models.retry import RetryingModel
-from retinue.testing import FakeClock, settle
+from retinue.testing import FakeClock, Finished, ModelInfo, ModelRequest, Part, settle
 from tests.models.limiter_fleet import Fleet, busy
 
 REQUEST = ModelRequest(system="s", messages=())

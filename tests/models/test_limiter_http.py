@@ -10,9 +10,8 @@ from retinue.core.messages import AssistantMessage, user
 from retinue.http.transport import Transport
 from retinue.models.limiter import Limiters
 from retinue.models.openai_chat import OpenAIChatModel
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest
 from retinue.models.retry import RetryingModel
-from retinue.testing import FakeClock
+from retinue.testing import FakeClock, Finished, ModelInfo, ModelRequest
 
 ANSWER = b'data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 REQUEST = ModelRequest(system="s", messages=(user("go"),))

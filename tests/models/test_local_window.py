@@ -14,9 +14,9 @@ import pytest
 from retinue.http.transport import Transport
 from retinue.models import local_window
 from retinue.models.local_window import with_local_window
-from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Providers
 from retinue.settings.table import Settings
+from retinue.testing import ModelInfo
 from tests.models.scripts import said
 from tests.models.servers import Reply, Server, failing
 

@@ -17,7 +17,7 @@ from retinue.models.names import (
     variants,
     version,
 )
-from retinue.models.protocol import ModelInfo
+from retinue.testing import ModelInfo
 
 OPUS = ModelInfo("anthropic", "claude-opus-4-6", "Claude Opus 4.6")
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-6", "Claude Sonnet 4.6")

@@ -24,14 +24,15 @@ from retinue.core.messages import (
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.presets import BUILT_IN, PRESETS
-from retinue.models.protocol import Model, ModelRequest, Noted
 from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection
 from retinue.settings.table import Settings
+from retinue.testing import Model, ModelRequest, Noted
 from tests.models.scripts import (
     chat_events,
     collect,
     info,
+    known_model,
     request,
     responses_events,
     responses_reasoning,
@@ -59,12 +60,8 @@ def preset_model(provider: str, id: str, url: str, transport: Transport, **chang
 
 async def ask(provider: str, id: str, server: Server, *asked: ModelRequest, **changes: Any) -> list[AssistantMessage]:
     """The answers to requests of one run."""
-    transport = Transport()
-    try:
-        made = preset_model(provider, id, server.url, transport, **changes)
+    async with known_model(provider, id, server.url, **changes) as made:
         return [(await collect(made, each))[0] for each in asked]
-    finally:
-        await transport.close()
 
 
 def refusal(message: str, **more: Any) -> Reply:
@@ -80,12 +77,11 @@ async def test_a_refused_effort_steps_to_the_nearest_supported_one_and_is_said()
     )
     replies = [refusal(said, param="reasoning.effort", code="unsupported_value")]
     replies += [Reply(sse(*responses_events(responses_text("ok"))))] * 2
-    transport = Transport()
     async with Server(*replies) as server:
-        made = preset_model("openai-responses", "gpt-9-new", server.url, transport)
+        made = known_model("openai-responses", "gpt-9-new", server.url)
         message, parts = await collect(made, request(thinking="off"))
         again, later = await collect(made, request(thinking="off"))
-        await transport.close()
+        await made.close()
     assert (message.text, again.text) == ("ok", "ok")
     assert [body["reasoning"]["effort"] for body in server.bodies] == ["none", "low", "low"]
     notes = [part.text for part in parts if isinstance(part, Noted)]
@@ -261,10 +257,9 @@ async def test_reasoning_that_another_key_encrypted_is_dropped_and_the_run_goes_
     said = "The encrypted content gAAA could not be verified. Reason: Encrypted content organization_id did not match."
     fine = Reply(sse(*responses_events(responses_reasoning("Hm.", "NEW"), responses_text("ok"))))
     async with Server(refusal(said, code="invalid_encrypted_content"), fine) as server:
-        transport = Transport()
-        made = preset_model("openai-responses", "gpt-5.2", server.url, transport)
+        made = known_model("openai-responses", "gpt-5.2", server.url)
         message, parts = await collect(made, request(user("Go"), turn, READ))
-        await transport.close()
+        await made.close()
     assert message.text == "ok"
     (note,) = [part.text for part in parts if isinstance(part, Noted)]
     assert note == "openai-responses/gpt-5.2 cannot read its earlier reasoning any more: it goes on without it."
@@ -301,12 +296,11 @@ async def test_a_chat_server_that_points_to_the_responses_api_is_asked_there() -
         "Please use /v1/responses instead."
     )
     fine = Reply(sse(*responses_events(responses_text("ok"))))
-    transport = Transport()
     async with Server(refusal(said, param="reasoning_effort"), fine, fine) as server:
-        made = preset_model("openai", "gpt-5.4", server.url, transport)
+        made = known_model("openai", "gpt-5.4", server.url)
         message, parts = await collect(made, request(thinking="high"))
         await collect(made, request(thinking="high"))
-        await transport.close()
+        await made.close()
     assert message.text == "ok"
     assert [seen.target for seen in server.seen] == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
     assert server.bodies[1]["reasoning"]["effort"] == "high", "the effort is not lost"

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.http.transport import Transport
-from retinue.models.protocol import Noted, Prices
+from retinue.testing import Noted, Prices
 from tests.models.scripts import (
     anthropic_events,
     chat_events,
     collect,
     gemini_events,
+    known_model,
     request,
     responses_events,
     responses_text,
 )
 from tests.models.servers import Reply, Server, sse
-from tests.models.test_provider_quirks import ask, preset_model, refusal
+from tests.models.test_provider_quirks import ask, refusal
 
 
 async def test_the_thinking_of_grok_is_counted() -> None:
@@ -66,11 +66,10 @@ async def test_an_answer_without_usage_costs_an_unknown_amount(format: str) -> N
 
 async def test_an_answer_without_usage_is_said_once() -> None:
     silent = Reply(sse({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}, done=True))
-    transport = Transport()
     async with Server(silent, silent) as server:
-        made = preset_model("moonshot", "kimi-k3", server.url, transport)
+        made = known_model("moonshot", "kimi-k3", server.url)
         notes = [part for _ in range(2) for part in (await collect(made, request()))[1] if isinstance(part, Noted)]
-    await transport.close()
+    await made.close()
     assert [note.text for note in notes] == ["moonshot/kimi-k3 sent no usage: tokens and cost are not known."]
 
 

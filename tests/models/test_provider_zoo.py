@@ -20,9 +20,8 @@ from retinue.core.outcome import Outcome
 from retinue.core.tool import ToolOutput
 from retinue.http.transport import Transport
 from retinue.loop import Compaction, Controls, run_loop
-from retinue.models.protocol import Model
 from retinue.models.retry import RetryingModel, RetryPolicy
-from retinue.testing import FakeTool, Recording, check_grammar, job
+from retinue.testing import FakeTool, Model, Recording, check_grammar, job
 from tests.models.test_provider_quirks import preset_model
 from tests.models.zoo import TURNS, ZOO, Animal, Keeper, neighbours
 

@@ -16,8 +16,8 @@ from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, Thinking
 from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
-from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import RetryingModel, RetryPolicy
+from retinue.testing import Finished, Model, ModelInfo, ModelRequest, Part
 from tests.models.scripts import FORMATS, RELAXED, info, request, said, shared_model
 from tests.models.servers import Reply, Server, failing
 from tests.models.test_wire_faults import begun

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from retinue.models.names import ModelScope, OutOfScopeError, load_scope
-from retinue.models.protocol import ModelInfo
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 from retinue.settings.table import Settings
+from retinue.testing import ModelInfo
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-6")
 HAIKU = ModelInfo("anthropic", "claude-haiku-4-5")

@@ -24,13 +24,12 @@ from retinue.core.usage import Usage
 from retinue.engine import open_project
 from retinue.log.query import LogReader
 from retinue.log.rows import RunTally
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.delegate import Delegate
 from retinue.runs.node import RunNode
 from retinue.runs.notification_text import announced
 from retinue.runs.person_prompt import words_of
 from retinue.runs.supervisor import Supervisor
-from retinue.testing import FakeClock
+from retinue.testing import FakeClock, Finished, ModelInfo, ModelRequest, Part
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
 _STATUS: Any = RunNode.__dict__["status"]

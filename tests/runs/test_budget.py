@@ -8,10 +8,9 @@ import pytest
 
 from retinue.core.usage import Limits, Usage
 from retinue.errors import LaunchError, UsageError
-from retinue.models.protocol import ModelInfo, Prices
 from retinue.runs.budget import Account, Budget, of_settings
 from retinue.settings.table import Settings
-from retinue.testing import FakeClock
+from retinue.testing import FakeClock, ModelInfo, Prices
 
 
 def tokens(count: int, cost: float | None = 0.0) -> Usage:

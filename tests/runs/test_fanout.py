@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from retinue.errors import StateError
-from retinue.models.protocol import ModelInfo
 from retinue.runs.fanout import Ask, FanOut, Quote, QuotedAgent, free_agents
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
-from retinue.testing import FakeClock, settle
+from retinue.testing import FakeClock, ModelInfo, settle
 
 WANTED = QuotedAgent("reviewer", ModelInfo("a", "m"))
 

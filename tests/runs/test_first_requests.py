@@ -17,12 +17,12 @@ from retinue.engine import open_project
 from retinue.faces.api import main_agent
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
-from retinue.models.protocol import ModelRequest
 from retinue.models.select import select_model
 from retinue.runs.offer import with_patches
 from retinue.runs.preview import preview
 from retinue.runs.project import Project
 from retinue.settings.table import Settings
+from retinue.testing import ModelRequest
 
 
 def project_with(tmp_path: Path, **files: str) -> Project:

@@ -19,8 +19,8 @@ from tests.runs.run_scene import INFO, Scene, message, task_of
 from retinue.core.messages import ToolCall, ToolMessage
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.supervisor import Supervisor
+from retinue.testing import Finished, ModelInfo, ModelRequest, Part
 
 TREES = int(os.environ.get("RETINUE_TREES", "25"))
 DEPTH = 3

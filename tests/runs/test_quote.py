@@ -13,8 +13,8 @@ from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.models.protocol import ModelInfo, Prices
 from retinue.runs.fanout import Estimate, QuotedAgent, quote
+from retinue.testing import ModelInfo, Prices
 
 MODEL = ModelInfo("anthropic", "m", prices=Prices(10.0, 100.0, above=(1, Prices(1e6, 1e6))))
 OWN = ModelInfo("own", "m")

@@ -12,11 +12,13 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self, cast
 
 from retinue.http.transport import Transport
-from retinue.models.presets import Api
+from retinue.models.presets import BUILT_IN, PRESETS, Api
 from retinue.models.protocol import Model, ModelInfo, ModelRequest, Part
 from retinue.models.provider import Provider
+from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, build_model
 from retinue.models.wire import WireModel
+from retinue.settings.table import Settings
 
 
 class ProviderModel:
@@ -38,7 +40,6 @@ class ProviderModel:
         idle_seconds: float | None = None,
         **info: Any,
     ) -> None:
-        self._transport = Transport() if idle_seconds is None else Transport(idle_timeout=idle_seconds)
         server = Provider(
             id=provider or api,
             api=api,
@@ -48,8 +49,28 @@ class ProviderModel:
             quirks=quirks or {},
             key_variable=key_variable,
         )
-        about = ModelInfo(server.id, id, **info)
-        chosen = ModelSelection(about, server, "call", "The test chose it.", attempts=1)
+        self._build(server, ModelInfo(server.id, id, **info), idle_seconds)
+
+    @classmethod
+    def known(cls, provider: str, url: str, *, id: str, api_by_model: bool = False, **info: Any) -> Self:
+        """Return a model of a provider that Retinue knows, such as mistral, with its wire format and quirks, but at
+        `url`. With `api_by_model` the model decides between the two formats of OpenAI, as it does at OpenAI."""
+        preset = BUILT_IN.get(provider) or PRESETS[provider]
+        environment = dict.fromkeys(preset.keys, "key-1234567")
+        if preset.urls:
+            environment[preset.urls[0]] = url
+        entry = {} if preset.urls else {"baseUrl": url}
+        found = Providers(Settings({"providers": {provider: entry}}), environment).get(provider)
+        if found is None or found.problem is not None:
+            raise LookupError(f"{provider} cannot be used here: {found and found.problem}")
+        server = found._replace(base_url=url, api_by_model=api_by_model)
+        made = cls.__new__(cls)
+        made._build(server, ModelInfo(provider, id, **info), None)
+        return made
+
+    def _build(self, server: Provider, info: ModelInfo, idle_seconds: float | None) -> None:
+        self._transport = Transport() if idle_seconds is None else Transport(idle_timeout=idle_seconds)
+        chosen = ModelSelection(info, server, "call", "The test chose it.", attempts=1)
         self._model: Model = build_model(chosen, self._transport)
 
     @property

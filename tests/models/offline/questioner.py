@@ -14,12 +14,8 @@ from retinue.core.messages import AssistantMessage, ToolCall, UserMessage, user
 from retinue.core.outcome import Outcome
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Limits
-from retinue.loop.controls import Controls
-from retinue.loop.job import Job
-from retinue.loop.run import run_loop
-from retinue.models.offline.planner import OfflineModel
-from retinue.models.protocol import ModelRequest, Part
-from retinue.tools.base import builtin_tools
+from retinue.loop import Controls, Job, run_loop
+from retinue.testing import ModelRequest, Part, ProviderModel, ToolBench
 
 PLACE = re.compile(r"`([^`\s:]+):(\d+)`: (`` .+? ``|`.+?`)(?=\n|$)")
 NAMED = re.compile(r"`([^`\s:]+\.\w+)(?::\d+)?`")
@@ -48,6 +44,10 @@ class Asked:
         return [(path, int(line), text.strip("`").strip()) for path, line, text in PLACE.findall(self.text)]
 
 
+def planner() -> ProviderModel:
+    return ProviderModel("embedded", "", provider="offline")
+
+
 async def ask(
     question: str | Sequence[UserMessage],
     tree: Path,
@@ -57,17 +57,19 @@ async def ask(
     schema: Mapping[str, Any] | None = None,
 ) -> Asked:
     messages = (user(question),) if isinstance(question, str) else tuple(question)
-    chosen = builtin_tools(["read", "grep", "find", "ls"]).values() if tools is None else tools
+    if tools is None:
+        bench = ToolBench(tree)
+        tools = [bench.tool(name) for name in ("read", "grep", "find", "ls")]
     job = Job(
         system="You find things.",
         messages=messages,
         context=ToolContext("run", (tree.resolve(),), tree.parent / "outputs"),
-        tools=tuple(chosen),
+        tools=tuple(tools),
         limits=limits or Limits(),
         schema=schema,
     )
     answers = []
-    async with aclosing(run_loop(job, OfflineModel(), Controls())) as bodies:
+    async with aclosing(run_loop(job, planner(), Controls())) as bodies:
         async for body in bodies:
             if isinstance(body, AssistantEnded):
                 answers.append(body.message)
@@ -77,7 +79,7 @@ async def ask(
 
 
 async def parts_of(request: ModelRequest) -> list[Part]:
-    return [part async for part in OfflineModel().stream(request)]
+    return [part async for part in planner().stream(request)]
 
 
 def plant(tree: Path, files: Mapping[str, str]) -> Path:

@@ -20,7 +20,7 @@ from retinue.loop.job import Job
 from retinue.loop.run import run_loop
 from retinue.models.offline.engine import shipped_weights
 from retinue.models.offline.local import LocalModel
-from retinue.models.protocol import Finished, ModelRequest, Part, ToolCallStarted
+from retinue.testing import Finished, ModelRequest, Part, ToolCallStarted
 from retinue.tools.base import builtin_tools
 
 pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")

@@ -16,7 +16,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolMessage, ToolResul
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.models.offline.planner import OfflineModel
-from retinue.models.protocol import Finished, ModelRequest
+from retinue.testing import Finished, ModelRequest
 from retinue.tools.base import builtin_tools
 from tests.models.offline.questioner import ask, parts_of, plant
 

@@ -14,7 +14,7 @@ from retinue.models.offline.planner import OfflineModel
 from retinue.models.offline.question import MOST_TERMS, Query, read, stem, stems_of, subwords, the_question, wish_of
 from retinue.models.offline.search import definition_pattern, pattern_of
 from retinue.models.offline.source import kind_of
-from retinue.models.protocol import ModelRequest
+from retinue.testing import ModelRequest
 
 
 @pytest.mark.parametrize(
