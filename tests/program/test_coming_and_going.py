@@ -35,7 +35,7 @@ def window(project: Project, serve, tmp_path: Path):
 
 
 def leave(window: Terminal) -> str:
-    window.see("idle")
+    window.see("Say what to do", gone=("to interrupt",))
     window.press("C-c")
     window.see("Press Ctrl+C again")
     window.press("C-c")
@@ -156,3 +156,21 @@ def test_A23_a_failed_run_prints_nothing_of_ours_as_its_answer(project: Project,
     assert (done.returncode, done.stdout) == (1, "")
     (row,) = project.json("runs", "list", "--json")["runs"]
     assert project.retinue("runs", "tail", row["id"]).stdout == ""
+
+
+@pytest.mark.slow
+def test_ctrl_z_gives_the_shell_back_in_order_and_fg_the_app(window: Terminal) -> None:
+    before = window.modes()
+    window.run("bash --norc")  # a shell with jobs
+    window.run("retinue 'First words'")
+    window.see("Answer 1.", "Say what to do", gone=("to interrupt",))
+    window.press("C-z")
+    window.see("Stopped", gone=("Say what to do",))
+    assert window.modes() == before
+    window.run("echo in''between")
+    window.see("inbetween")
+    window.run("fg")
+    window.see("❯ First words", "Answer 1.", "│ Say what to do", "╰──")
+    window.type("And now?")
+    window.press("Enter")
+    window.see("Answer 2.")

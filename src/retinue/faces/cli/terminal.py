@@ -114,6 +114,8 @@ def _wait(child: int, channel: int, before: Any) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: _pass_on(child, received))
+    watch = _ChildWatch(child)
+    signal.signal(signal.SIGCHLD, lambda *_: watch.look())
     while True:
         try:
             said = os.read(channel, 1)
@@ -122,7 +124,10 @@ def _wait(child: int, channel: int, before: Any) -> int:
             continue
     if said == KEEP:
         return 0
-    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(ChildProcessError):
+        # Unless its end was noticed already.
+        watch.status = os.waitpid(child, 0)[1]
+    status = watch.status
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _restore(before)
@@ -130,6 +135,23 @@ def _wait(child: int, channel: int, before: Any) -> int:
         print(f"retinue: the app was ended by {name}; go on with: retinue --continue", file=sys.stderr)
         return 128 - code
     return code
+
+
+class _ChildWatch:
+    """Follows the app into a stop: Ctrl+Z stops the app once it has left the terminal in order, then this process, so
+    that the shell gets its prompt back. `fg` continues both."""
+
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self.status = 0
+
+    def look(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(self._child, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif pid:
+                self.status = status
 
 
 def _pass_on(child: int, received: int) -> None:

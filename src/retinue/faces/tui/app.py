@@ -22,6 +22,7 @@ from retinue.faces.tui.chat.answer import Notice
 from retinue.faces.tui.chat.log import ChatLog
 from retinue.faces.tui.chat.notification import Waiting
 from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
+from retinue.faces.tui.clipboard import copy_selection
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
@@ -81,7 +82,8 @@ class RetinueApp(Frame):
         self._waiting = Waiting()
         self._inbox: InboxWatch | None = None
         history = History(self.project.state / "history.jsonl", self.project.redactor)
-        self._prompt = Prompt(history, Completer(retinue, self.board))
+        editor = partial(conversation_commands.edit_draft, self)
+        self._prompt = Prompt(history, Completer(retinue, self.board), editor)
 
     # What is there
 
@@ -270,12 +272,22 @@ class RetinueApp(Frame):
                 moved += self.retinue.supervisor.detach(node)
         self._status.show(optional("{} moved to the background.", moved) or "Nothing waits in the foreground.")
 
+    def on_text_selected(self) -> bool:
+        """Copy what the mouse has marked, as terminals do. Return False when nothing is."""
+        marked = copy_selection(self)
+        if marked:
+            self._status.show(marked)
+        return bool(marked)
+
     def action_fold(self) -> None:
         self._chat.fold_all()
 
     def action_leave(self) -> None:
-        """Clear the line or warn at the first press; leave at the second within two seconds."""
-        if self._prompt.text and len(self.screen_stack) == 1:
+        """Copy what is marked; else clear the line or warn at the first press, and leave at the second within two
+        seconds."""
+        if self.on_text_selected():
+            self.screen.clear_selection()
+        elif self._prompt.text and len(self.screen_stack) == 1:
             self._prompt.text = ""
         elif time.monotonic() - self._leave_at < TWICE_SECONDS:
             self.leave_later()

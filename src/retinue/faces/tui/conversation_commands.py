@@ -1,13 +1,51 @@
-"""Commands on what was said and done in this conversation: take it back."""
+"""Commands on what was said and done in this conversation: copy it, take it back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.faces.text import plural
 from retinue.faces.tui.frame import command
+from retinue.log.replay import current_branch
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
+
+
+async def edit_draft(app: RetinueApp, text: str) -> str:
+    """Return a draft as it was left in $EDITOR; where it cannot be edited, say why and return it as it was."""
+    from retinue.faces.tui.screens.external_editor import NoEditorError, edit_text
+
+    try:
+        return (await edit_text(app, text)).rstrip("\n")
+    except NoEditorError as error:
+        app.tell(str(error), "warning")
+        return text
+
+
+@command("copy", "the last answer to the clipboard, the one N before it, or its last code block", "[N|code]")
+async def copy(app: RetinueApp, rest: str) -> None:
+    from retinue.faces.tui.board.conversation import answers, code_blocks
+    from retinue.faces.tui.clipboard import copy_text
+
+    if rest and rest != "code" and not rest.isdecimal():
+        app.tell("Say /copy, /copy 2 for the answer before the last one, or /copy code.", "warning")
+        return
+    await app.project.log.flush()
+    events = app.project.log.reader.events(app.talk.main_id) if app.talk.main_id else []
+    found = answers(current_branch(events))
+    number = int(rest) if rest.isdecimal() else 1
+    if not 1 <= number <= len(found):
+        app.tell(f"There are {plural(len(found), 'answer')} to copy.", "warning")
+        return
+    text = found[number - 1]
+    if rest == "code":
+        blocks = code_blocks(text)
+        if not blocks:
+            app.tell("The last answer has no code block. /copy copies all of it.", "warning")
+            return
+        text = blocks[-1]
+    app.tell(copy_text(app, text))
 
 
 @command("undo", "put back the files that were changed since your last message")

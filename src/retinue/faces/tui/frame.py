@@ -120,13 +120,18 @@ KEYS: tuple[Key, ...] = (
     Key("background", "ctrl+b", "background", "move the agents it waits for to the background"),
     Key("fold", "ctrl+o", "fold", "open or fold all tool calls and thoughts"),
     Key("redraw", "ctrl+l", "redraw", "draw the screen again"),
-    Key("leave", "ctrl+c", "leave", "clear the line; twice: quit", always=True),
+    Key("leave", "ctrl+c", "leave", "copy what is marked, or clear the line; twice: quit", always=True),
+    Key("suspend", "ctrl+z", "suspend_process", "back to the shell; fg comes back", always=True),
     Key("quit", "ctrl+q", "quit", "quit", always=True),
 )
 
 EDITOR: tuple[tuple[str, str], ...] = (
     ("enter", "send"),
-    ("shift+enter, ctrl+j", "a new line"),
+    ("shift+enter, ctrl+j, \\ enter", "a new line"),
+    ("ctrl+r", "search what was said before"),
+    ("ctrl+g", "go on with the draft in $EDITOR"),
+    ("alt+left, alt+right", "a word back, a word on"),
+    ("ctrl+_", "undo in the editor"),
     ("tab", "complete a /command, an @agent or a @file"),
     ("!", "at the start: run a command yourself; the model reads its output with your next message"),
     ("#", "at the start: add a note to AGENTS.md or CLAUDE.md"),
@@ -245,6 +250,8 @@ class Frame(App[Leaving]):
             self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
         for name, entry in SCREENS.items():
             self._register_screen(name, entry)
+        # After Ctrl+Z and fg the terminal shows nothing of what was drawn before.
+        self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
     def use_theme(self, choice: str) -> None:
         chosen = theme_for(choice, self.project.environment)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.runs.person_prompt import PromptCommand
 
 
-Kind = Literal["command", "mention"]
+Kind = Literal["command", "mention", "history"]
 MOST = 8
 _COMMAND = re.compile(r"/([\w.:-]*)")
 _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")

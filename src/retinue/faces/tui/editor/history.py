@@ -71,6 +71,18 @@ class History:
         """Return the entry one has gone back to; None while typing."""
         return self.entries[self._at] if self._at is not None else None
 
+    def find(self, words: str, most: int = 8) -> list[str]:
+        """Return entries that have all of these words somewhere, newest first and each once."""
+        wanted = words.lower().split()
+        found: dict[str, None] = {}
+        for entry in reversed(self.entries):
+            low = entry.lower()
+            if all(word in low for word in wanted):
+                found[entry] = None
+            if len(found) == most:
+                break
+        return list(found)
+
     def leave(self) -> None:
         """Typing goes on from where one is."""
         self._at, self._draft = None, ""

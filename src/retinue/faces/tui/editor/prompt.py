@@ -1,7 +1,7 @@
-"""The editor: several lines, Enter sends, Shift+Enter or Ctrl+J begins a new line.
+"""The editor: several lines, Enter sends, Shift+Enter, Ctrl+J or `\\` and Enter begins a new line.
 
-Long pasted text stands in it as a short placeholder and is sent whole. A list of completions opens
-above it.
+Long pasted text stands in it as a short placeholder and is sent whole. A list opens above it: completions, or with
+Ctrl+R what was said before. Ctrl+G goes on in the person's own editor.
 """
 
 from __future__ import annotations
@@ -84,7 +84,21 @@ def lines(choices: Choices, width: int) -> list[Text]:
 
 
 Complete = Callable[[Wanted], Awaitable[Sequence[Candidate]]]
+# Takes a draft to another editor and returns it as it was left there.
+Edit = Callable[[str], Awaitable[str]]
 NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
+# As terminals and shells have them, beside those of the widget.
+ACTIONS = {
+    "ctrl+r": "search",
+    "ctrl+g": "edit_outside",
+    "alt+left": "cursor_word_left",
+    "alt+b": "cursor_word_left",
+    "alt+right": "cursor_word_right",
+    "alt+f": "cursor_word_right",
+    "alt+backspace": "delete_word_left",
+    "alt+d": "delete_word_right",
+    "ctrl+underscore": "undo",
+}
 
 
 class Prompt(TextArea):
@@ -112,7 +126,7 @@ class Prompt(TextArea):
     class TakingBack(Message):
         """Up in an empty prompt: what waits to be said is wanted back."""
 
-    def __init__(self, past: History | None = None, complete: Complete | None = None) -> None:
+    def __init__(self, past: History | None = None, complete: Complete | None = None, edit: Edit | None = None) -> None:
         super().__init__(id="prompt", soft_wrap=True, show_line_numbers=False, placeholder="Say what to do. /help")
         self.past = past
         self.choices = Choices()
@@ -120,7 +134,10 @@ class Prompt(TextArea):
         self.popup = Popup()
         # Whether something waits that `up` in an empty prompt takes back.
         self.waiting = False
+        # Whether the list shows what was said before, for the words in the editor.
+        self._searching = False
         self._complete = complete
+        self._edit = edit
 
     def put(self, text: str) -> None:
         """Replace what is typed; the cursor stands behind it."""
@@ -139,6 +156,7 @@ class Prompt(TextArea):
         self.pastes.forget()
 
     def close_choices(self) -> None:
+        self._searching = False
         if self.choices.open:
             self.choices.close()
             self.popup.paint(self.choices)
@@ -154,9 +172,12 @@ class Prompt(TextArea):
         if self.choices.open and self._choose(key):
             return True
         if key == "enter":
-            self.submit()
+            if not self._continue_line():
+                self.submit()
         elif key in NEW_LINE:
             self.insert("\n")
+        elif key in ACTIONS:
+            getattr(self, f"action_{ACTIONS[key]}")()
         elif key in ("pageup", "pagedown"):
             self.post_message(self.Scrolling(-1 if key == "pageup" else 1))
         elif key == "backspace":
@@ -172,16 +193,51 @@ class Prompt(TextArea):
         return True
 
     def _choose(self, key: str) -> bool:
-        if key in ("up", "down"):
+        if key in ("up", "down") or (key == "ctrl+r" and self._searching):
             self.choices.move(-1 if key == "up" else 1)
             self.popup.paint(self.choices)
         elif key == "escape":
             self.close_choices()
         elif key in ("tab", "enter"):
+            if self._searching:
+                return self._take_found()
             return self._accept(by_enter=key == "enter")
         else:
             return False
         return True
+
+    def _continue_line(self) -> bool:
+        """Make a new line of a backslash before the cursor. Return False when there is none."""
+        row, column = self.cursor_location
+        if not self.document.get_line(row)[:column].endswith("\\"):
+            return False
+        self.replace("\n", (row, column - 1), (row, column))
+        return True
+
+    def action_search(self) -> None:
+        """List what was said before and has the words of the editor in it; typing on narrows it."""
+        if self.past is None:
+            return
+        found = [Candidate(each) for each in self.past.find(self.text)]
+        if not found:
+            found = [Candidate(self.text, "nothing that was said before has these words")]
+        self._searching = True
+        self.choices.show(Wanted("history", self.text, 0, first=True), found)
+        self.popup.paint(self.choices)
+
+    def _take_found(self) -> bool:
+        chosen = self.choices.chosen
+        self.close_choices()
+        if chosen is not None:
+            self.put(chosen.text)
+            self.close_choices()
+        return True
+
+    @work(exclusive=True, group="draft")
+    async def action_edit_outside(self) -> None:
+        """Go on with the draft in $EDITOR; agents go on meanwhile."""
+        if self._edit is not None:
+            self.put(await self._edit(self.pastes.whole(self.text)))
 
     def _accept(self, *, by_enter: bool) -> bool:
         chosen, place = self.choices.chosen, self.choices.place
@@ -238,6 +294,9 @@ class Prompt(TextArea):
         self._look()
 
     def _look(self) -> None:
+        if self._searching:
+            self.action_search()
+            return
         row, column = self.cursor_location
         place = wanted(self.document.get_line(row), column, first_line=row == 0)
         recalled = self.past is not None and self.past.recalled == self.text

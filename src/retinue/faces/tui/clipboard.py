@@ -1,0 +1,32 @@
+"""Text for the clipboard of the person's terminal, by OSC 52, which reaches it over SSH as well.
+
+No terminal says whether it took the text: what is told is what was sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.app import App
+
+from retinue.faces.text import plural
+
+# Terminals drop longer sequences, some of them in silence.
+MOST_BYTES = 74_000
+
+
+def copy_text(app: App[Any], text: str) -> str:
+    """Send `text` to the clipboard and return a sentence about it."""
+    size = len(text.encode("utf-8"))
+    if size > MOST_BYTES:
+        return f"Not copied: {size:,} bytes are more than terminals take ({MOST_BYTES:,}). /export writes a file."
+    app.copy_to_clipboard(text)
+    return f"Copied {plural(len(text), 'character')} to the clipboard."
+
+
+def copy_selection(app: App[Any]) -> str:
+    """Do the same with what the mouse has marked; empty when nothing is."""
+    text = app.screen.get_selected_text()
+    if not text or not text.strip():
+        return ""
+    return copy_text(app, text)
