@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from retinue.core.events import Warned
+from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.models import FirstModelScreen, ModelsScreen
 from retinue.faces.tui.screens.sheet import Rows
@@ -43,7 +44,7 @@ def with_ollama(project: Project, server: ChatServer) -> Project:
 
 
 async def open_list(app: Any, pilot: Any) -> ModelsScreen:
-    app._command("model", "")
+    app.on_prompt_submitted(Prompt.Submitted("/model"))
     await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and bool(app.screen._models))
     await until(pilot, lambda: "Enter uses it" in str(app.screen.query_one(".hint").render()))
     screen: ModelsScreen = app.screen
@@ -89,7 +90,7 @@ async def test_control_d_makes_the_model_the_default(home: Project) -> None:
 async def test_a_name_that_means_nothing_is_said_with_the_nearest(home: Project) -> None:
     with ChatServer("qwen3:8b") as server:
         async with opened(with_ollama(home, server)) as (app, pilot):
-            app._command("model", "qewn3")
+            app.on_prompt_submitted(Prompt.Submitted("/model qewn3"))
             await until(pilot, lambda: any("Did you mean ollama/qwen3:8b?" in text for text in notices(app)))
             assert app.session.model is None
 
