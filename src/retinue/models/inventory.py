@@ -53,7 +53,7 @@ async def list_models(
 
     providers = Providers(settings, environment)
     await ask_servers(providers, transport, seconds=LIST_SECONDS)
-    models = {info.full_name: info for info in providers.models}
+    models = {info.full_name: info for info in (*providers.models, *providers.local_models)}
     active, problem = None, None
     try:
         active = await select_model(

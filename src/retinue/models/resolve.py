@@ -22,11 +22,11 @@ from retinue.models.names import (
 )
 from retinue.models.protocol import ModelInfo
 from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import LOCAL, Providers
 
 OFFLINE = ModelInfo("offline", "planner", "Search planner, no language model", 200_000, 8_192, False, False, FREE)
-LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)
-"""The weights that come with the extra `local`, when no file is named."""
+_TELLING = 4
+"""Letters that tell a file from others."""
 LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 BRIDGE = "pydantic-ai"
 """`pydantic-ai/bedrock:model-id` goes through that library's models (extra `providers`)."""
@@ -85,13 +85,13 @@ class Resolver:
                 info = find_model(name, self.providers.models)
             if info is not None:
                 return self._loose(query, info)
-        return None
+        return self._find_weights(query.strip())
 
     def unknown(self, query: str, why: str = "") -> UnknownModelError:
         hints = [f"It is asked for by {why}."] if why else []
         if problem := self.problem(query):
             hints.append(f"{problem[0].upper()}{problem[1:]}.")
-        return not_found(query, (*self.providers.models, OFFLINE), " ".join(hints))
+        return not_found(query, (*self.providers.models, *self.providers.local_models, OFFLINE), " ".join(hints))
 
     def problem(self, query: str) -> str | None:
         """Return what is wrong with the provider a name asks for, if that is known."""
@@ -208,6 +208,16 @@ class Resolver:
             return local_model(path)
         if wanted.lower() in ("", LOCAL.id):
             return ResolvedName(LOCAL, EMBEDDED["local"])
+        return self._find_weights(query)
+
+    def _find_weights(self, query: str) -> ResolvedName | None:
+        """Return the GGUF file of this machine that a name means: its whole name, or how that begins. Nothing
+        looser, because a file must not stand in for the model that an agent's file asks for."""
+        wanted = same_name(query.lower().removeprefix("local/"))
+        for info in self.providers.local_models:
+            known = same_name(info.id)
+            if wanted == known or (len(wanted) >= _TELLING and known.startswith(wanted)):
+                return ResolvedName(info, EMBEDDED["local"], path=self.providers.weights[info.id])
         return None
 
     def _named_file(self) -> str:

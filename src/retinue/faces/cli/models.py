@@ -151,7 +151,7 @@ def execute_list(args: argparse.Namespace) -> int:
     else:
         own = ", `models` of your settings over them" if loaded.settings.models else ""
         print(f"Prices (USD per million tokens) and windows as of {table_date()}, from {table_source()}{own}.")
-    if all(info.provider == "offline" for info in found.models):
+    if active is not None and active.source == "offline":
         print(FIRST_STEPS, end="")
     if active is not None:
         print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")

@@ -149,16 +149,20 @@ def _choose(settings: Settings, environment: Mapping[str, str], args: argparse.N
         raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({known})")
     providers = Providers(settings, environment)
     asyncio.run(ask_servers(providers))
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for provider in providers.configured():
         served = providers.served(provider)
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
-            rows.append((provider.id, f"runs at {display_url(provider.base_url)}, {len(served)} models"))
-    rows += [(name, f"a key from {page}") for name, page in KEY_PAGES.items()]
-    rows.append((OTHER, "any server that speaks OpenAI's API, by its address"))
+            about = f"runs at {display_url(provider.base_url)}, {len(served)} models"
+            rows.append((provider.id, provider.id, about))
+    for info in providers.local_models:
+        rows.append((str(providers.weights[info.id]), info.full_name, "a file on this machine"))
+    rows += [(name, name, f"a key from {page}") for name, page in KEY_PAGES.items()]
+    rows.append((OTHER, OTHER, "any server that speaks OpenAI's API, by its address"))
     say("Which one? (A path to a GGUF file is an answer, too.)")
-    for number, (name, about) in enumerate(rows, 1):
-        say(f"  {number:>2}  {name:<11} {about}")
+    width = max(len(label) for _, label, _ in rows)
+    for number, (_, label, about) in enumerate(rows, 1):
+        say(f"  {number:>2}  {label:<{width}}  {about}")
     answer = _line("Number or name: ")
     if answer.isdecimal() and 0 < int(answer) <= len(rows):
         return rows[int(answer) - 1][0]

@@ -10,6 +10,7 @@ before it calls; every other one, and every call that is required, goes by a gra
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 import threading
 from collections.abc import AsyncGenerator
@@ -20,6 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.events import TextDelta
 from retinue.core.outcome import Failure
 from retinue.errors import ConfigurationError, RetinueError
 from retinue.models.draft import MessageDraft
@@ -38,7 +40,7 @@ from retinue.models.offline.engine import (
 )
 from retinue.models.openai_chat import ChatShape, build_messages
 from retinue.models.openai_chat_reader import ChatReader
-from retinue.models.protocol import ModelInfo, ModelRequest, Part, Prices
+from retinue.models.protocol import ModelInfo, ModelRequest, Noted, Part, Prices
 
 MAGIC = b"GGUF"
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -142,6 +144,8 @@ def _number(file: BufferedReader, form: str) -> Any:
     return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))[0]
 
 
+_REMEMBERED, _SHORTEST, _TIMES = 800, 12, 4
+"""Characters that are looked at for repetition, those of a sentence that counts, and how often it may be said."""
 WIDEST = 16_384
 """A window takes memory whether it is used or not; larger training windows are cut to this."""
 
@@ -171,12 +175,19 @@ class LocalModel:
         native = self._native and request.tool_choice != "required"
         answer = _Answer(draft, Wire(self._info.full_name, str(self._path)), _names(request, native))
         generation: _Generation | None = None
+        repetition = Repetition()
         try:
             generation = _Generation(self._opened(), self._body(request, native))
             while (chunk := await generation.next()) is not None:
                 answer.take(chunk)
                 for part in draft.shown():
+                    if isinstance(part, TextDelta):
+                        repetition.hear(part.text)
                     yield part
+                if repetition.found:
+                    draft.stop = "end"
+                    yield Noted("repetition", f"{self._info.full_name} {repetition.found}")
+                    break
         except RetinueError as error:
             draft.fail(Failure("invalid_request", error.message, error.remedy))
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -207,6 +218,9 @@ class LocalModel:
             "max_tokens": request.max_output or self._info.max_output,
             "temperature": 0.2 if request.temperature is None else request.temperature,
             "cache_prompt": True,
+            # Small models repeat themselves until the limit otherwise.
+            "repeat_penalty": 1.1,
+            "repeat_last_n": 256,
             **request.options,
         }
         choice = request.tool_choice if request.tools else "none"
@@ -222,6 +236,35 @@ class LocalModel:
             body["grammar"] = grammar(request.tools, choice, require_library().json_schema_to_grammar)
         cleaned: dict[str, Any] = _clean(body)
         return cleaned
+
+
+class Repetition:
+    """Notices a text that goes round in circles: the same sentence again and again, or the same few characters.
+    `found` says so in words; empty as long as it does not."""
+
+    def __init__(self) -> None:
+        self.found = ""
+        self._tail = ""
+
+    def hear(self, text: str) -> None:
+        self._tail = (self._tail + text)[-_REMEMBERED:]
+        if not self.found and any(end in text for end in ".!?\n"):
+            self._count_sentences()
+        if not self.found and len(self._tail) >= _REMEMBERED:
+            self._look_for_circle()
+
+    def _count_sentences(self) -> None:
+        sentences = [" ".join(each.split()).lower() for each in re.split(r"[.!?\n]+", self._tail)]
+        long = [each for each in sentences[:-1] if len(each) >= _SHORTEST]
+        if long and long.count(long[-1]) >= _TIMES:
+            self.found = f"said the same sentence {_TIMES} times and was stopped there; a larger model does so less."
+
+    def _look_for_circle(self) -> None:
+        for length in range(1, _REMEMBERED // _TIMES):
+            piece = self._tail[-length:]
+            if self._tail.endswith(piece * (_REMEMBERED // length)):
+                self.found = "repeated itself and was stopped there; a larger model does so less."
+                return
 
 
 class _Generation:

@@ -154,7 +154,7 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
 
 
 class ModelChoice(NamedTuple):
-    """One way to a model. `value` is `server:NAME/MODEL`, `key:PROVIDER`, `address` or `planner`."""
+    """One way to a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
 
     value: str
     words: str
@@ -167,7 +167,9 @@ def ways_to_a_model(providers: Providers) -> list[ModelChoice]:
         served = providers.served(provider) or ()
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
             for model in served[:3]:
-                found.append(ModelChoice(f"server:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+                found.append(ModelChoice(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+    for info in providers.local_models:
+        found.append(ModelChoice(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
     for name, page in KEY_PAGES.items():
         found.append(ModelChoice(f"key:{name}", f"{name:<10} · a key from {page}"))
     found.append(ModelChoice("address", "Another server that speaks OpenAI's API, by its address"))
@@ -212,7 +214,7 @@ class FirstModelScreen(Pick):
         if kind == "planner":
             go_without_model(self.host.project.environment)
             self.dismiss(None)
-        elif kind == "server":
+        elif kind == "use":
             if await use_model(self.host, name):
                 self.dismiss(name)
         elif kind == "address":
