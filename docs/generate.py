@@ -265,7 +265,40 @@ def seeds() -> str:
     return "\n\n".join(pages)
 
 
+def app() -> str:
+    """Return what can be typed and pressed in the terminal app, from the tables that its help shows."""
+    import importlib
+
+    from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS
+
+    # The app's modules register their commands when they are imported.
+    importlib.import_module("retinue.faces.tui.app")
+    entries = {name: (entry.arguments, entry.help) for name, entry in COMMANDS.items()}
+    for screen in SCREENS.values():
+        if screen.command:
+            entries[screen.command] = (screen.arguments, screen.help)
+    rows = [
+        (f"`/{name} {arguments}`".replace(" `", "`"), words) for name, (arguments, words) in sorted(entries.items())
+    ]
+    keys = [(f"`{key}`", "–", words) for key, words in EDITOR]
+    keys += [(f"`{each.key}`", f"`{each.name}`", each.help) for each in KEYS]
+    keys += [(f"`{screen.key}`", "–", screen.help) for screen in SCREENS.values() if screen.key]
+    return "\n\n".join(
+        (
+            "# The terminal app",
+            "`retinue` opens it; `/help` shows these tables. You call Markdown files and skills as `/name`, too, and "
+            "`@path`, `@agent`, `!command` and `#note` work in messages: see [Prompts, memory and skills](context.md).",
+            "## Commands",
+            table(("command", "what it does"), rows),
+            "## Keys",
+            "Another key for a name: `retinue settings set keys.NAME KEY`.",
+            table(("key", "name", "what it does"), keys),
+        )
+    )
+
+
 PAGES = {
+    "app": app,
     "frontmatter": frontmatter,
     "settings": settings,
     "events": events,

@@ -187,6 +187,20 @@ async def test_manual_compaction_summarises_now_and_says_when_there_is_nothing_t
     assert not run.of(Compacted)
 
 
+async def test_what_a_person_wants_kept_is_told_to_the_model_that_summarises():
+    controls = Controls()
+
+    def watch(body):
+        if isinstance(body, TurnEnded) and body.turn == 4:
+            controls.compact("the names of files")
+
+    steps = [reading(n) for n in range(5)]
+    model = ScriptedModel(*steps[:4], Turn(Expect(is_summary), "short"), steps[4], "done")
+    await drive(model, tools=[BIG], controls=controls, watch=watch, compaction=Compaction(keep_turns=1))
+    [asked] = [request for request in model.requests if is_summary(request)]
+    assert asked.system.endswith("The person wants this kept above all: the names of files")
+
+
 async def test_usage_grows_over_compactions_and_includes_the_summary():
     spend = Spend(Usage(input=100, output=10, cost_usd=0.01))
     chatter = [Turn(Say("word " * 1_500), Call("look"), Spend(Usage(input=n, output=10))) for n in (4_000, 7_900)]

@@ -52,6 +52,7 @@ class Compactor:
         self._not_before = 0.0
         self.overflows = 0
         self._usage = Usage()
+        self._wish = ""
 
     def is_due(self, conversation: MeasuredConversation) -> bool:
         share = self._job.compaction.at
@@ -63,6 +64,11 @@ class Compactor:
         """Return what its own requests have cost since the last time it was asked."""
         usage, self._usage = self._usage, Usage()
         return usage
+
+    def is_asked(self, wish: str | None) -> bool:
+        """Return whether a person asked for shortening, whose wish for the summary is kept until it is made."""
+        self._wish = wish or ""
+        return wish is not None
 
     async def compact(self, conversation: MeasuredConversation, reason: Reason) -> Compacted | None:
         """Shorten the conversation in place. None if there was nothing to gain, or the run was
@@ -168,8 +174,11 @@ class Compactor:
         words = min(max(info.window // 40, 150), 1_500)
         text = _framed("conversation", shrink.transcript(gone, info.window * 2))
         known = _framed("stays", shrink.transcript(stays, int(info.window * _STAYS_SHARE)))
+        system = prompt("summary", words=words)
+        if self._wish:
+            system += f"\n\nThe person wants this kept above all: {self._wish}"
         request = ModelRequest(
-            system=prompt("summary", words=words),
+            system=system,
             messages=(_data(f"{known}\n\n{text}"),),
             max_output=min(words * 3, info.max_output),
             thinking="off",  # it counts towards the limit and would leave no room for the summary

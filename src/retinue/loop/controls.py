@@ -149,7 +149,8 @@ class Controls:
         # Lists, although taken from the front: an empty deque costs 0.7 kB in each of thousands of waiting runs.
         self._steers: list[UserMessage] = []
         self._follow_ups: list[UserMessage] = []
-        self._compact = False
+        # What a summary should keep, once shortening was asked for: often nothing in particular.
+        self._compact: str | None = None
         self._stop: str | None = None
         self._waits: list[str | None] = []
         self._held = 0
@@ -191,11 +192,11 @@ class Controls:
                 self._listener.stop(reason)
         return True
 
-    def compact(self) -> bool:
-        """Shorten the conversation before the next request."""
+    def compact(self, wish: str = "") -> bool:
+        """Shorten the conversation before the next request. `wish` says what its summary should keep."""
         if self._ended:
             return False
-        self._compact = True
+        self._compact = wish
         return True
 
     @contextmanager
@@ -293,9 +294,10 @@ class Controls:
         taken, self._follow_ups = self._follow_ups, []
         return taken
 
-    def take_compact(self) -> bool:
-        wanted, self._compact = self._compact, False
-        return wanted
+    def take_compact(self) -> str | None:
+        """Return the wish of who asked for shortening; None when nobody did."""
+        wish, self._compact = self._compact, None
+        return wish
 
     def _put(self, box: list[UserMessage], message: UserMessage) -> bool:
         # A run that is being stopped reads nothing more: saying "delivered" would be a lie.

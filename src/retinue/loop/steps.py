@@ -158,7 +158,7 @@ class Steps:
     def _reason_to_compact(self) -> Reason | None:
         if self._compactor.overflows:
             return "overflow"
-        if self._controls.take_compact():
+        if self._compactor.is_asked(self._controls.take_compact()):
             return "manual"
         return "threshold" if self._compactor.is_due(self._conversation) else None
 

@@ -119,7 +119,9 @@ class Commands:
                 others = f", and {count - 1} below it" if count > 1 else ""
                 return count > 0, f"It is stopping{others}."
             case "compact":
-                return node.handle.controls.compact(), "It shortens its conversation before its next request."
+                return node.handle.controls.compact(
+                    command.text
+                ), "It shortens its conversation before its next request."
             case "background":
                 if supervisor.detach(node):
                     return True, "It goes on in the background."

@@ -96,7 +96,7 @@ def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list
     """Return what the file allows, as rules with the names of our tools."""
     if not command.allowed_tools:
         return []
-    trusted = command.source == "user" or project.trust.is_trusted(command.path, command.content)
+    trusted = command.source != "project" or project.trust.is_trusted(command.path, command.content)
     if not trusted:
         prompt.notes.append(
             f"The allowed-tools of /{command.name} do not count: {command.path} is not trusted. "

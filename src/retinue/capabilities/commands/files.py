@@ -2,6 +2,7 @@
 
     .retinue/commands/**/*.md    .claude/commands/**/*.md    .pi/prompts/*.md     of the project, nearest folder first
     ~/.retinue/commands          ~/.claude/commands          ~/.pi/agent/prompts  of the user
+    prompts/ of this folder                                                       shipped: /init
 
 A command is called by the name of its file. Of several files of one name the first in this order has it; a file in a
 subfolder can also be called `/folder:name`. Links are not followed.
@@ -25,13 +26,14 @@ from retinue.tools.filter import split_entry
 from retinue.tools.safe_dir import is_safe
 
 PROJECT = (".retinue/commands", ".claude/commands", ".pi/prompts")
+_SHIPPED = Path(__file__).parent / "prompts"
 MOST = 2_000
 DEEPEST = 5
 _DESCRIBED = 200
 _KEYS = frozenset({"description", "argument-hint", "allowed-tools", "model"})
 _ALSO = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
 
-CommandSource = Literal["project", "user"]
+CommandSource = Literal["project", "user", "builtin"]
 
 
 class CommandFolder(Struct, frozen=True):
@@ -76,6 +78,7 @@ def command_folders(cwd: Path, environment: Mapping[str, str]) -> list[CommandFo
             if level / name not in user:
                 found.append(CommandFolder(level / name, "project", pi=name == PROJECT[-1]))
     found += [CommandFolder(path, "user", pi=path == user[-1]) for path in user]
+    found.append(CommandFolder(_SHIPPED, "builtin"))
     return found
 
 

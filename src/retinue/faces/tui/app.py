@@ -14,7 +14,7 @@ from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import optional
-from retinue.faces.tui import builtin_commands, conversation_commands  # noqa: F401 - they register their commands
+from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
 from retinue.faces.tui.board.board import Board, Feed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.format import format_cost, format_count
 from retinue.errors import RetinueError
-from retinue.faces.text import optional
 from retinue.faces.tui.frame import command, live_runs
 from retinue.faces.tui.session import Attached
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-
-
-@command("compact", "shorten the conversation before the next request")
-async def compact(app: RetinueApp, rest: str) -> None:
-    app.tell(await app.talk.compact())
 
 
 @command("clear", "begin a new conversation; the old one stays in the log")
@@ -59,26 +52,6 @@ async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool
     kept = " It is your default now." if always else ""
     app.tell(f"From your next message on: {chosen.info.full_name}.{kept}")
     return True
-
-
-@command("cost", "what this conversation and its agents have cost")
-async def cost(app: RetinueApp, rest: str) -> None:
-    cards = [card for card in app.board.cards.values() if card.usage.total_tokens]
-    if not cards:
-        app.tell("Nothing was spent yet.")
-        return
-    width = max(len(card.name) for card in cards)
-    rows = []
-    tokens, spent, unpriced = 0, 0.0, 0
-    for card in cards:
-        usage = card.usage
-        rows.append(f"{card.name:<{width}}  {format_count(usage.total_tokens):>7} token  {format_cost(usage.cost_usd)}")
-        tokens += usage.total_tokens
-        spent += usage.cost_usd or 0.0
-        unpriced += usage.cost_usd is None
-    money = (format_cost(spent) or "$0") + optional(" + {} unpriced", unpriced)
-    rows.append(f"{'together':<{width}}  {format_count(tokens):>7} token  {money}")
-    app.tell("\n".join([*rows, "All of this project: retinue cost"]))
 
 
 @command("plan", "plan mode: nothing is changed until you approve a plan", "[TASK]")

@@ -85,6 +85,7 @@ SCREENS: dict[str, ScreenEntry] = {
     "rewind": ScreenEntry(
         "rewind:RewindScreen", "go back to an earlier message: conversation, files or both", "rewind"
     ),
+    "memory": ScreenEntry("memory:MemoryScreen", "instruction files that agents read, to edit one", "memory"),
     "confirm": ScreenEntry("dialogs:ConfirmScreen", "a question with a few answers"),
     "viewer": ScreenEntry("viewer:ViewerScreen", "a run as it works"),
     "inbox": ScreenEntry("inbox:InboxScreen", "what waits for an answer", "inbox", "f2"),

@@ -66,7 +66,7 @@ class Talk(Protocol):
     def interrupt(self) -> bool: ...
     async def resend(self) -> bool: ...
     def unqueue(self) -> str: ...
-    async def compact(self) -> str: ...
+    async def compact(self, wish: str = "") -> str: ...
     def observe(self, event: Event) -> None: ...
     async def pump(self) -> bool: ...
 
@@ -87,7 +87,7 @@ class Session:
         self._options = options
         self._changed = changed
         self._final = False
-        self._compact = False
+        self._compact: str | None = None
         self._beginning = False
         # A new attempt was asked for, and what comes before its first event belongs to the one before.
         self._awaited = False
@@ -148,13 +148,13 @@ class Session:
         self._changed()
         return text
 
-    async def compact(self) -> str:
-        """Shorten the conversation before the next request. Return when that will be, in words."""
-        if self.run is not None and self.run.outcome is None and self.run.controls.compact():
+    async def compact(self, wish: str = "") -> str:
+        """Shorten the conversation before the next request; the summary keeps `wish`. Return when that will be."""
+        if self.run is not None and self.run.outcome is None and self.run.controls.compact(wish):
             return "The conversation will be shortened before the next request."
         if self.main_id is None:
             return "There is no conversation to shorten yet."
-        self._compact = True
+        self._compact = wish
         return "The conversation will be shortened when you next say something."
 
     async def change_mode(self, mode: PermissionMode) -> None:
@@ -279,8 +279,8 @@ class Session:
             self._beginning = False
         self.main_id, self.model = self.run.id, None
         self._run_mode = self.mode = self.run.launch.mode
-        if self._compact:
-            self._compact = not self.run.controls.compact()
+        if self._compact is not None and self.run.controls.compact(self._compact):
+            self._compact = None
         self._become("working")
 
     def _chosen_mode(self) -> PermissionMode | None:
@@ -300,7 +300,7 @@ class Session:
 
     def _forget(self, run_id: str | None) -> None:
         self.main_id, self.run, self.state = run_id, None, "idle"
-        self._compact, self._awaited, self.model = False, False, None
+        self._compact, self._awaited, self.model = None, False, None
         self.queue.clear()
         self._changed()
 
@@ -350,8 +350,8 @@ class Attached:
     def unqueue(self) -> str:
         return ""
 
-    async def compact(self) -> str:
-        return (await self._send(self.main_id or "", "compact"))[1]
+    async def compact(self, wish: str = "") -> str:
+        return (await self._send(self.main_id or "", "compact", wish))[1]
 
     async def stop(self) -> str:
         """End the run and everything below it, in its process. Return what became of it."""
