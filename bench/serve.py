@@ -9,6 +9,7 @@ Prints, each with its goal:
   (goal: 300 ms)
 - events: CPU of the server for each event and client (goal: 50 µs), and how far clients were behind the moment at which
   an event was made (goal: 250 ms). Another process writes, `--rate` events a second over `--runs` live runs.
+- writing: how much more CPU that process needs for the same events while clients listen (goal: 3 %)
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from retinue.log.store import Log
 from retinue.settings.places import state_folder
 
 TICK = 0.05
+OUTPUT: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "check": True}
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
@@ -163,13 +165,20 @@ def measure_view(home: Path, cwd: Path, folder: Path) -> None:
 
 
 def measure_events(home: Path, cwd: Path, options: argparse.Namespace) -> None:
-    server = Server(home, cwd)
     command = [sys.executable, __file__, "--write", str(options.runs), str(options.seconds), str(options.rate)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    alone = []
+    for number in range(2):
+        environment = {**os.environ, "RETINUE_HOME": f"{home}-alone-{number}"}
+        alone.append(float(subprocess.run(command, cwd=cwd, env=environment, input="go\n", **OUTPUT).stdout))
     environment = {**os.environ, "RETINUE_HOME": str(home)}
-    writer = subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.PIPE, text=True)
+    server = Server(home, cwd)
+    writer = subprocess.Popen(command, cwd=cwd, env=environment, **pipes)
     before = server.cpu()
     found = asyncio.run(clients(server, options.clients, writer))
     spent = server.cpu() - before
+    assert writer.stdout is not None
+    watched = float(writer.stdout.read())
     server.end()
     delivered = sum(client.events for client in found)
     worst = sorted(client.worst for client in found)
@@ -177,6 +186,8 @@ def measure_events(home: Path, cwd: Path, options: argparse.Namespace) -> None:
     print(f"each event, client {spent / max(delivered, 1) * 1e6:.1f} µs of CPU (goal 50 µs)")
     median, most = worst[len(worst) // 2] * 1000, worst[-1] * 1000
     print(f"behind             {median:.0f} ms at the median client's worst, {most:.0f} ms at most (goal 250 ms)")
+    more = watched / min(alone) - 1
+    print(f"writing            {watched:.2f} s of CPU with clients, {min(alone):.2f} s without: {more:+.1%} (goal 3 %)")
 
 
 def main() -> int:
@@ -190,7 +201,9 @@ def main() -> int:
     if options.write:
         sys.stdin.readline()
         runs, seconds, rate = options.write
+        before = time.process_time()
         asyncio.run(write(state_folder(Path.cwd()), int(runs), seconds, rate))
+        print(time.process_time() - before)
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         home, cwd = Path(scratch) / "home", Path(scratch).resolve() / "project"
