@@ -40,6 +40,8 @@ def test_a_person_answers_from_another_process_while_the_agent_waits(project: Pr
     process = project.start("run", "general-purpose", "x", "--json", env=WAIT)
     item = waiting(project)
     assert (item["kind"], item["title"], item["options"]) == ("question", "Which port?", ["80", "8080"])
+    assert "waiting for an answer" in project.retinue("runs", "list").stdout
+    assert "waiting for an answer" in project.retinue("runs", "show", item["run_id"]).stdout
     assert project.retinue("inbox", "answer", item["id"], "8080").returncode == 0
     out, _ = ended(process)
     assert "Answer of command line: 8080" in json.loads(out)["content"][0]["text"]

@@ -15,8 +15,8 @@ class Above:
     def write_todos(self, todos):
         raise AssertionError("nobody writes here")
 
-    async def ask(self, question, options, call_id):
-        self.asked.append((question, options, call_id))
+    async def ask(self, question, call_id):
+        self.asked.append((question.text, question.options, call_id))
         return self.reply
 
 

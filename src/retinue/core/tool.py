@@ -35,6 +35,16 @@ class Reply(Struct, frozen=True):
     by: str = ""
 
 
+class Question(Struct, frozen=True):
+    """What a run asks. `notes` says more about each option; `several`: more than one option may be chosen. Any words
+    are an answer as well."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    several: bool = False
+
+
 class Companion(Protocol):
     """The to-do list and the questions of one attempt of a run."""
 
@@ -46,7 +56,7 @@ class Companion(Protocol):
         """Put a plan to a person. After a yes the run may carry it out; `text` says what holds now."""
         ...
 
-    async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
+    async def ask(self, question: Question, call_id: str) -> Reply:
         """Put a question to the run above, or to a person. Cancelling it takes it back."""
         ...
 

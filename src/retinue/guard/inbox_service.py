@@ -11,9 +11,9 @@ Where nobody can answer, the policy does: `deny`, or wait in the inbox until the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -104,9 +104,11 @@ class InboxService:
         call_id: str | None = None,
         detail: str = "",
         default: str = "",
+        more: Mapping[str, Any] | None = None,
     ) -> InboxAnswer:
         """Ask a person something: one of `options`, or anything. Where nobody answers the
-        choice is `default`, and `by` says `policy` or `expiry`."""
+        choice is `default`, and `by` says `policy` or `expiry`. `more` is what faces show beside
+        the options: `notes` on each, `several` where more than one may be chosen."""
         item = InboxItem(
             id=new_item_id(),
             kind="question",
@@ -116,7 +118,7 @@ class InboxService:
             description=asker.description,
             title=text,
             detail=detail,
-            payload={"question": text, "options": list(options)},
+            payload={"question": text, "options": list(options), **(more or {})},
             risk="low",
             options=options,
             default=default,

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, assert_never, cast
 
 from msgspec.structs import replace
 
-from retinue.core.tool import Todo, TodoStatus, ToolContext, ToolOutput, ok
+from retinue.core.tool import Question, Reply, Todo, TodoStatus, ToolContext, ToolOutput, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 
 MOST_OPTIONS = 10
+MOST_QUESTIONS = 4
 LONGEST_QUESTION = 4_000
 LONGEST_OPTION = 200
 
@@ -30,14 +31,22 @@ class AskParentTool(BuiltinTool):
     aliases: ClassVar[Aliases] = {"question": ("prompt", "message", "text"), "options": ("choices", "answers")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        question = given.text("question").strip()
-        if not question:
+        return self._told(await self._ask(given, call_id, context))
+
+    async def _ask(self, given: Arguments, call_id: str, context: ToolContext) -> Reply:
+        text = given.text("question").strip()
+        if not text:
             raise ToolError(f"{self.name}: the question is empty.")
-        if len(question) > LONGEST_QUESTION:
+        if len(text) > LONGEST_QUESTION:
             raise ToolError(f"{self.name}: the question is too long. Ask in at most {LONGEST_QUESTION} characters.")
         if context.companion is None:
             raise ToolError(f"{self.name} is not available here. Go on, and say what you assumed.")
-        reply = await context.companion.ask(question, _options(given), call_id)
+        options = _options(given)
+        several = given.flag("several") if self.name == "ask_user" else False
+        question = Question(text, tuple(options), tuple(options.values()), several=several and bool(options))
+        return await context.companion.ask(question, call_id)
+
+    def _told(self, reply: Reply) -> ToolOutput:
         match reply.kind:
             case "answered":
                 return ok(f"Answer of {reply.by}: {reply.text}") if reply.by else ok(reply.text)
@@ -53,17 +62,19 @@ class AskParentTool(BuiltinTool):
                 assert_never(reply.kind)
 
 
-def _options(given: Arguments) -> tuple[str, ...]:
-    entries = given.items("options") or []
-    options: dict[str, None] = {}
-    for entry in entries:
+def _options(given: Arguments) -> dict[str, str]:
+    """Return the options, each with what is said beside it."""
+    entries, notes = given.items("options") or [], given.items("notes") or []
+    options: dict[str, str] = {}
+    for number, entry in enumerate(entries):
         option = _field(entry, "label")
         if not isinstance(option, str) or not option.strip():
             raise given.wrong("options", "a list of texts", entries)
-        options[" ".join(option.split())[:LONGEST_OPTION]] = None
+        note = str(notes[number]) if number < len(notes) else ""
+        options[" ".join(option.split())[:LONGEST_OPTION]] = " ".join(note.split())[:LONGEST_OPTION]
     if len(entries) > MOST_OPTIONS:
-        raise ToolError(f"ask_parent: give at most {MOST_OPTIONS} options.")
-    return tuple(options)
+        raise ToolError(f"Give at most {MOST_OPTIONS} options.")
+    return options
 
 
 def _field(entry: Any, name: str) -> Any:
@@ -71,24 +82,70 @@ def _field(entry: Any, name: str) -> Any:
     return entry.get(name, "") if isinstance(entry, dict) else entry
 
 
+_SEVERAL = ("multiSelect", "allowMultiple", "multi_select", "multiple")
+
+
+def _in_own_form(question: Any) -> dict[str, Any]:
+    """Return a question with labels as its options, and what is said beside them as `notes`."""
+    if not isinstance(question, dict):
+        return {"question": str(question)}
+    options = question.get("options")
+    if not isinstance(options, list) or not any(isinstance(each, dict) for each in options):
+        return question
+    notes = [str(each.get("description") or "") if isinstance(each, dict) else "" for each in options]
+    return {**question, "options": [_field(each, "label") for each in options], "notes": notes}
+
+
 class AskUserTool(AskParentTool):
+    """Asks the person one question, or several one after the other."""
+
     name = "ask_user"
-    aliases: ClassVar[Aliases] = {**AskParentTool.aliases, "options": ("choices", "answers")}
-    ignored = frozenset({"header", "multiSelect", "allowMultiple"})
+    asked_for = ()
+    properties: ClassVar[Properties] = {
+        **AskParentTool.properties,
+        "several": {"type": "boolean", "description": "More than one option may be chosen"},
+    }
+    hidden: ClassVar[Properties] = {
+        "questions": {"type": "array"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+    }
+    aliases: ClassVar[Aliases] = {**AskParentTool.aliases, "several": _SEVERAL}
+    ignored = frozenset({"header"})
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept the form of Claude Code: a list of questions, and options with a label and a description."""
-        questions = arguments.pop("questions", None)
+        questions = arguments.get("questions")
         if isinstance(questions, list) and len(questions) == 1 and isinstance(questions[0], dict):
             arguments = {**questions[0], **arguments}
+            del arguments["questions"]
         elif isinstance(questions, list) and questions:
-            asked = [f"{number}. {_field(each, 'question')}" for number, each in enumerate(questions, 1)]
-            arguments.setdefault("question", "\n".join(asked))
-        options = arguments.get("options")
-        if isinstance(options, list):
-            arguments["options"] = [_field(each, "label") for each in options]
-        return arguments
+            arguments["questions"] = list(map(_in_own_form, questions))
+        return _in_own_form(arguments)
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        questions = given.items("questions") or []
+        if not questions:
+            return await super().call(call_id, given, context)
+        if len(questions) > MOST_QUESTIONS:
+            raise ToolError(f"ask_user: ask at most {MOST_QUESTIONS} questions at once.")
+        # All are checked before the person is asked the first.
+        asked: list[Arguments] = []
+        for number, each in enumerate(questions, 1):
+            asked.append(Arguments(f"ask_user: question {number}", each, self.aliases))
+            asked[-1].text("question")
+            _options(asked[-1])
+        lines: list[str] = []
+        for one in asked:
+            reply = await self._ask(one, call_id, context)
+            said = reply.text
+            if reply.kind != "answered":
+                said = self._told(reply).text
+            lines.append(f"{' '.join(one.text('question').split())} {said}")
+            if reply.kind == "nobody":
+                # Nobody will answer the others either.
+                break
+        return ok("\n".join(lines))
 
 
 _UNASKED = "Nobody has answered, and plan mode goes on. End your turn with the plan as your answer."

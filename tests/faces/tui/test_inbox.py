@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
+from retinue.faces.tui.board.text import chop as folded
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.inbox import InboxScreen, about, answers, detail, keys_line, row
 from retinue.faces.tui.screens.inbox_watch import banner
 from retinue.faces.tui.screens.sheet import Rows
-from retinue.faces.tui.screens.sheet import fold as folded
 from retinue.log.inbox import InboxRow, answer, find, put
 from retinue.settings.load import load_settings
 from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, put_item, quick, until
@@ -165,7 +165,7 @@ async def test_items_of_other_processes_are_there_and_do_not_open_the_inbox(aski
         reader = app.retinue.supervisor.project.log.reader
         assert find(reader, ITEM.id).answer.choice == "allow"
         await press(pilot, "2")
-        await until(pilot, lambda: "nothing waits" in picture(app))
+        await until(pilot, lambda: not isinstance(app.screen, InboxScreen))
         assert find(reader, QUESTION.id).answer.choice == "green"
 
 
@@ -322,3 +322,56 @@ def test_an_interrupted_run_and_an_expiry_are_said():
     assert "interrupted" in text and "'deny' in 1m 30s" in text
     assert banner([]) == ""
     assert "and 1 more" in banner([ITEM, QUESTION])
+
+
+async def test_A24_an_inbox_that_was_opened_by_hand_closes_after_the_last_answer(asking):
+    async with opened(asking) as (app, pilot):
+        prompt = app.query_one(Prompt)
+        prompt.text = "typing"
+        run = await app.retinue.spawn("general-purpose", "edit the file")
+        await until(pilot, lambda: app.facts.get("inbox") == 1)
+        await press(pilot, "f2")
+        await until(pilot, lambda: isinstance(app.screen, InboxScreen) and "gamma" in picture(app))
+        await press(pilot, "n")
+        await run.wait()
+        await until(pilot, lambda: not isinstance(app.screen, InboxScreen))
+        await press(pilot, "x")
+        assert "x" in prompt.text
+
+
+async def test_an_inbox_without_anything_to_answer_stays_open_to_be_read(asking):
+    async with opened(asking) as (app, pilot):
+        await press(pilot, "f2")
+        await until(pilot, lambda: "nothing waits for an answer" in picture(app))
+        await pilot.pause(0.6)
+        assert isinstance(app.screen, InboxScreen)
+
+
+async def test_A24_in_a_high_terminal_the_conversation_stays_in_view(asking):
+    async with opened(asking, size=(100, 44)) as (app, pilot):
+        run = await asked(app, pilot)
+        heading = app.screen.query_one("#heading")
+        await until(pilot, lambda: heading.region.y > 22)
+        assert app.screen.styles.background.a == 0, "what is below is seen above it"
+        assert "No rule allows edit." in picture(app) and "+gamma" in picture(app)
+        await pilot.resize_terminal(100, 24)
+        await until(pilot, lambda: heading.region.y == 0)
+        await press(pilot, "n")
+        await run.wait()
+
+
+SEVERAL = replace(QUESTION, payload={"several": True, "notes": ["warm", ""]}, title="Which **colours**?")
+
+
+async def test_several_options_are_marked_by_keys_and_sent_with_enter(asking):
+    async with opened(asking) as (app, pilot):
+        await put_item(app, SEVERAL)
+        await press(pilot, "f2")
+        await until(pilot, lambda: "1. ☐ red  warm" in picture(app))
+        assert "Which colours?" in picture(app)
+        await press(pilot, "2", "1", "2", "2")
+        await until(pilot, lambda: "1. ☑ red" in picture(app) and "2. ☑ green" in picture(app))
+        await press(pilot, "enter")
+        await until(pilot, lambda: not isinstance(app.screen, InboxScreen))
+        given = app.retinue.inbox.items(all=True)[0].answer
+    assert given.choice == "red, green"

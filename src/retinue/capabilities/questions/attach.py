@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Body, TodosUpdated
-from retinue.core.tool import Reply, Todo
+from retinue.core.tool import Question, Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
 from retinue.runs.guard import RunGuards
@@ -42,8 +42,7 @@ class _Question(Struct, eq=False):
     """An open question. `heard` is set with the answer of the run above; `waits` says that the asking call waits."""
 
     id: str
-    text: str
-    options: tuple[str, ...]
+    question: Question
     heard: asyncio.Future[str]
     waits: bool
     task: asyncio.Task[None] | None = None
@@ -82,16 +81,21 @@ class RunCompanion:
 
     # Questions
 
-    async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
+    async def ask(self, question: Question, call_id: str) -> Reply:
         # A question leaves the run, so it must not carry a secret.
         redact = self._project.redactor
-        question, options = redact(question), tuple(map(redact, options))
+        question = replace(
+            question,
+            text=redact(question.text),
+            options=tuple(map(redact, question.options)),
+            notes=tuple(map(redact, question.notes)),
+        )
         above = self._listener()
         if above is None and not self._project.can_ask:
-            self._unanswered.append(question)
+            self._unanswered.append(question.text)
             return Reply("nobody", "nobody is there who could.")
         waits = self._project.settings.settings.questions == "wait"
-        asked = _Question(os.urandom(3).hex(), question, options, asyncio.get_running_loop().create_future(), waits)
+        asked = _Question(os.urandom(3).hex(), question, asyncio.get_running_loop().create_future(), waits)
         self._open.append(asked)
         if above is not None and not above.handle.controls.steer(self._put(asked), "notification"):
             above = None
@@ -102,7 +106,7 @@ class RunCompanion:
             finally:
                 self._open.remove(asked)
             if reply.kind == "nobody":
-                self._unanswered.append(question)
+                self._unanswered.append(question.text)
             return reply
         asked.task = asyncio.create_task(self._later(asked, above), name=f"question {asked.id}")
         return Reply("passed-on")
@@ -119,7 +123,7 @@ class RunCompanion:
     async def close(self) -> None:
         """Withdraw all questions at the end of the run."""
         tasks = [asked.task for asked in self._open if asked.task is not None]
-        self._unanswered += [asked.text for asked in self._open if not asked.heard.done()]
+        self._unanswered += [asked.question.text for asked in self._open if not asked.heard.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -202,8 +206,14 @@ class RunCompanion:
     async def _person(self, asked: _Question, asker: Asker, call_id: str | None) -> InboxAnswer | None:
         """Return the answer of a person; None when nobody answered."""
         detail = f"Asked by {self._node.handle.agent}: {self._node.description}".rstrip(": ")
+        question = asked.question
+        more: dict[str, Any] = {}
+        if any(question.notes):
+            more["notes"] = list(question.notes)
+        if question.several:
+            more["several"] = True
         answer = await self._project.inbox_service.question(
-            asked.text, asked.options, asker=asker, call_id=call_id, detail=detail
+            question.text, question.options, asker=asker, call_id=call_id, detail=detail, more=more
         )
         return None if answer.by in _NOBODY else answer
 
@@ -217,10 +227,10 @@ class RunCompanion:
         with suppress(RetinueError):
             reply = await self._answered(asked, above, asker, None)
             if reply.kind == "answered" and not asked.heard.done():
-                text = f'The answer to your question "{_cut(asked.text)}": {reply.text}'
+                text = f'The answer to your question "{_cut(asked.question.text)}": {reply.text}'
                 self._node.handle.controls.steer(text)
             elif reply.kind == "nobody":
-                self._unanswered.append(asked.text)
+                self._unanswered.append(asked.question.text)
         self._open.remove(asked)
 
     def _put(self, asked: _Question) -> str:
@@ -232,8 +242,8 @@ class RunCompanion:
             f"<agent-id>{node.id}</agent-id>",
             f"<question-id>{asked.id}</question-id>",
             f"<agent>{escape(' '.join(f'{node.handle.agent}: {node.description}'.split()))}</agent>",
-            f"<question>{escape(as_data(asked.text))}</question>",
-            *(f"<option>{escape(as_data(option))}</option>" for option in asked.options),
+            f"<question>{escape(as_data(asked.question.text))}</question>",
+            *(f"<option>{escape(as_data(option))}</option>" for option in asked.question.options),
             "</agent-question>",
             f"An agent you started asks this{waits}. "
             f'Answer with {STEER} (agent_id "{node.id}"): your message is the answer.',

@@ -20,9 +20,10 @@ from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress, summary
 from retinue.faces.cli.project import add_run, add_where, count, locate, printed_answer, project, say, write_values
 from retinue.faces.cli.worktrees import where_saved
-from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, status
+from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, plural, status
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
+from retinue.log.inbox import items
 from retinue.log.query import LogReader, as_dict, everywhere
 from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
@@ -53,10 +54,12 @@ def execute_list(args: argparse.Namespace) -> int:
     """
     tags: dict[str, Tag] = {}
     cut_off: set[str] = set()
+    words: dict[str, str] = {}
 
     def read(reader: LogReader) -> list[RunRow]:
         found = reader.list_runs(states=args.state, agent=args.agent, limit=args.limit or None)
         tags.update((row.id, stored_tag(reader, row)) for row in found)
+        words.update((row.id, _status_word(reader, row)) for row in found)
         cut_off.update(row.id for row in found if _is_cut_off(reader, row))
         return found
 
@@ -84,7 +87,7 @@ def execute_list(args: argparse.Namespace) -> int:
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
     for row in _as_trees(rows):
-        print(_line(row, width, tags[row.id], cut_off=row.id in cut_off))
+        print(_line(row, words[row.id], width, tags[row.id], cut_off=row.id in cut_off))
         for call in unknown.get(row.id, ()):
             print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
         for command in living.get(row.id, ()):
@@ -110,14 +113,21 @@ def _as_data(row: RunRow, tag: Tag, *, cut_off: bool) -> dict[str, Any]:
     return {**as_dict(row), "truncated": cut_off, "name": tag.name, "description": tag.description}
 
 
-def _line(row: RunRow, width: int, tag: Tag, *, cut_off: bool) -> str:
+def _status_word(reader: LogReader, row: RunRow) -> str:
+    """Return how a run stands; of one that waits, whether for an approval or for an answer to a question."""
+    if row.state != "waiting":
+        return status(row)
+    kinds = {each.item.kind for each in items(reader) if each.item.run_id == row.id}
+    return "waiting for an answer" if kinds == {"question"} else "waiting for approval"
+
+
+def _line(row: RunRow, word: str, width: int, tag: Tag, *, cut_off: bool) -> str:
     """Return one line of the list. Agents of a run are indented below it, with what they are called and what they
     work on."""
-    word = "waiting for approval" if row.state == "waiting" else status(row)
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
     if cut_off:
         word += ", cut off"
-    facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
+    facts = [f"↻{row.turns}", plural(row.tool_uses, "tool"), format_tokens(row.usage.total_tokens)]
     cost = format_cost(row.usage.cost_usd)
     if cost:
         facts.append(cost)
@@ -176,12 +186,13 @@ def execute_show(args: argparse.Namespace) -> int:
             return 0
         outcome = reader.outcome(row.id)
         ending = [*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]
-        print(harmless("\n".join([*_header(row), *_story(reader, row), *ending])))
+        print(harmless("\n".join([*_header(row, _status_word(reader, row)), *_story(reader, row), *ending])))
     return 0
 
 
-def _header(row: RunRow) -> list[str]:
-    word = "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
+def _header(row: RunRow, word: str) -> list[str]:
+    if row.state == "waiting":
+        word += " (retinue inbox list)"
     why = row.error if row.error != word else None
     usage = f"↻{row.turns} turns · {row.tool_uses} tool uses · {format_tokens(row.usage.total_tokens)}"
     lines = [

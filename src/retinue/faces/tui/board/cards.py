@@ -99,6 +99,8 @@ class RunCard:
     context_tokens: int = 0
     tools: dict[str, str] = field(default_factory=dict)
     asks: dict[str, str] = field(default_factory=dict)
+    answer: str = ""
+    """What a person last answered it."""
     text: str = ""
     outcome: Outcome | None = None
     ended_turn: int = 0
@@ -178,6 +180,9 @@ class RunCard:
                 self.status = "waiting"
             case events.InboxClosed():
                 self.asks.pop(event.body.item_id, None)
+                self.answer = ""
+                if event.body.state == "answered":
+                    self.answer = event.body.choice + optional(" {}", event.body.message)
                 if not self.asks and self.status == "waiting":
                     self.status = "running"
             case events.RunCreated():

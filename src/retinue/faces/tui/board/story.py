@@ -11,6 +11,7 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, Us
 from retinue.core.outcome import CUT_OFF
 from retinue.faces.text import optional
 from retinue.faces.tui.board.cards import RunCard
+from retinue.faces.tui.board.questions import without_frames
 
 Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]
 # Characters of an unfinished answer that are kept: its end is what one watches.
@@ -128,6 +129,8 @@ def _said(message: AssistantMessage) -> list[Entry]:
 def _heard(message: UserMessage) -> Entry:
     if message.origin == "task":
         return Entry("user", message.text)
+    if message.origin == "notification":
+        return Entry("user", without_frames(message.text), message.origin)
     return Entry("user", message.text, message.origin)
 
 

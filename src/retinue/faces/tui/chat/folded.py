@@ -237,8 +237,9 @@ class ToolBlock(Folded):
             notes += self._counts()
         if self._duration >= 1_000:
             notes.append(format_duration(self._duration))
-        elif self._result is not None and not self.unfolded and "\n" in self._result.text:
-            notes.append(f"{self._result.text.count(chr(10)) + 1:,} lines")
+        if self._result is not None and not self.unfolded and not changes_files(self.call):
+            lines = self._result.text.count("\n") + 1
+            notes += [f"{lines:,} lines"] if lines > 1 else []
         return notes
 
     def _counts(self) -> list[str]:

@@ -41,9 +41,11 @@ from retinue.core.tool import Todo
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.calls import SPAWNING, tool_of
 from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.tui.board.questions import agent_question, without_frames
 from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import AgentBlock, Checklist, Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import EndKey, NotificationBox
+from retinue.faces.tui.chat.question import QuestionBlock, QuestionBox
 from retinue.runs.notification_text import notification
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
@@ -66,6 +68,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         super().__init__(id="chat")
         self._board = board or Board()
         self._checklist: Checklist | None = None
+        # Of agents that still wait for an answer.
+        self._questions: list[QuestionBox] = []
         self._answer: Answer | None = None
         # The newest answer, where it was cut off at the output limit.
         self._cut_off: Answer | None = None
@@ -177,6 +181,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._answer, self._cut_off, self._thinking, self._checklist = None, None, None, None
         self._tools.clear()
         self._early.clear()
+        self._questions.clear()
         self._waiting.clear()
         self.workers.cancel_group(self, "earlier")
         await self.remove_children()
@@ -219,6 +224,7 @@ class ChatLog(VerticalScroll, can_focus=False):
     def paint(self, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
         """Show agents that a call waits for as they stand now."""
         self._window = window
+        self._paint_questions()
         at_work = [block for block in self._tools.values() if isinstance(block, AgentBlock)]
         if not at_work:
             return
@@ -228,8 +234,16 @@ class ChatLog(VerticalScroll, can_focus=False):
             if card is not None:
                 block.paint(card, now, window, frame=frame, motion=motion)
 
+    def _paint_questions(self) -> None:
+        for box in list(self._questions):
+            card = self._board.cards.get(box.asked.agent_id)
+            if card is not None and box.is_attached:
+                box.paint(card)
+            if box.is_settled:
+                self._questions.remove(box)
+
     def _start_call(self, call: ToolCall) -> None:
-        block = AgentBlock(call) if call.name in SPAWNING else ToolBlock(call)
+        block = _block(call)
         self._tools[call.id] = block
         # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
         if tool_of(call) != "todo":
@@ -326,9 +340,15 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def _told(self, text: str) -> None:
         """Show what a notification tells, without the ends that were shown before."""
+        asked = agent_question(text)
+        if asked is not None:
+            question = QuestionBox(asked)
+            self._questions.append(question)
+            self.add(question)
+            return
         box = NotificationBox.from_text(text, without=self._early)
         if box is None:
-            self.add(Notice(text))
+            self.add(Notice(without_frames(text)))
         elif box.ends:
             self.add(box)
 
@@ -341,6 +361,14 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Notice("Interrupted. What was said so far is kept; say how to go on.", "warning"))
         elif outcome.failure is not None:
             self.add(Notice(f"{outcome.failure.message} {outcome.failure.remedy}".strip(), "error"))
+
+
+def _block(call: ToolCall) -> ToolBlock:
+    if call.name in SPAWNING:
+        return AgentBlock(call)
+    if tool_of(call) == "ask_user":
+        return QuestionBlock(call)
+    return ToolBlock(call)
 
 
 def _notice(body: Body) -> Notice | None:

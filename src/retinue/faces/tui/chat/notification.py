@@ -25,6 +25,7 @@ from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.markdown import markdown_lines, plain_text
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
+from retinue.faces.tui.board.questions import unescape
 from retinue.faces.tui.board.text import clean, fit, one_line
 from retinue.faces.tui.chat.folded import Folded
 from retinue.runs.person_prompt import words_of
@@ -200,26 +201,22 @@ def _ending(frame: str) -> Ending:
     notes: list[str] = []
     for match in _FIELD.finditer(frame):
         if match[1] == "note":
-            notes.append(_plain(match[2]))
+            notes.append(unescape(match[2]))
         else:
             fields.setdefault(match[1], match[2])
-    label = _plain(fields.get("status", ""))
-    about = _plain(fields.get("summary", "")).removeprefix('Agent "')
+    label = unescape(fields.get("status", ""))
+    about = unescape(fields.get("summary", "")).removeprefix('Agent "')
     return Ending(
-        id=_plain(fields.get("task-id", "")),
+        id=unescape(fields.get("task-id", "")),
         status=_STATUS.get(label.removesuffix(f" ({CUT_OFF})"), "error"),
         label=label,
         description=about[: about.rfind(f'" {label}')] or "agent",
-        result=_plain(fields.get("result", "")),
-        transcript=_plain(fields.get("output-file", "")),
-        branch=_plain(fields.get("branch", "")),
+        result=unescape(fields.get("result", "")),
+        transcript=unescape(fields.get("output-file", "")),
+        branch=unescape(fields.get("branch", "")),
         notes=tuple(notes),
         numbers=tuple((name, float(value)) for name, value in _NUMBER.findall(fields.get("usage", ""))),
     )
-
-
-def _plain(text: str) -> str:
-    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 class NotificationBox(Folded):

@@ -7,7 +7,7 @@ that is shown has changed, keys that answer do nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from rich.text import Text
@@ -21,8 +21,9 @@ from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError
 from retinue.faces.cli.inbox import body, closed_text, interrupted_text, kind_text, shown, when_text, who
 from retinue.faces.text import INBOX_MARKS, optional
+from retinue.faces.tui.board.markdown import plain_text
 from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import DIFF_STYLES
+from retinue.faces.tui.board.text import DIFF_STYLES, clean
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
 from retinue.faces.tui.screens.sheet import LongText, Rows, Sheet, columns
 from retinue.log.inbox import InboxRow, items, waiting_ids
@@ -63,6 +64,11 @@ def answers(item: InboxItem) -> list[Answer]:
     return [each for each in _ANSWERS if each[0] in taken]
 
 
+def takes_several(item: InboxItem) -> bool:
+    """Return whether more than one option of a question may be chosen."""
+    return bool(item.options) and item.payload.get("several") is True
+
+
 def keys_line(item: InboxItem | None) -> str:
     """Return the keys that work now."""
     rest = "PgDn read on · v watch run · h all · Esc back"
@@ -70,6 +76,8 @@ def keys_line(item: InboxItem | None) -> str:
         return "h also what was answered · Esc back"
     if item.state != "waiting":
         return rest
+    if item.kind == "question" and takes_several(item):
+        return f"1–{min(len(item.options), 9)} mark · Enter send what is marked, or answer in words\n{rest}"
     if item.kind == "question":
         numbers = optional("1–{} choose · ", min(len(item.options), 9))
         return f"{numbers}Enter answer in words\n{rest}"
@@ -85,14 +93,21 @@ def row(each: InboxRow, now: float, room: int) -> Text:
     age = format_wait(max(now - item.created_at, 0.0))
     mark = "!" if each.interrupted else INBOX_MARKS[item.state]
     cells = [(mark, 1, meaning), (kind, 8, meaning), (age, 7, "dim"), (item.agent, 16, "")]
-    return columns([*cells, (shown(item.title), 0, "bold")], room)
+    return columns([*cells, (_title(item), 0, "bold")], room)
+
+
+def _title(item: InboxItem, most: int = 300) -> str:
+    """Return what is asked. A call is shown to the last character, a question without the signs of Markdown."""
+    if item.kind != "question":
+        return shown(item.title, most)
+    return shown(plain_text(clean(item.title)), most)
 
 
 def about(each: InboxRow, now: float) -> Text:
     """Return who asks what, since when, and why it is asked."""
     item = each.item
     text = Text()
-    text.append(shown(item.title, 1_000), "bold")
+    text.append(_title(item, 1_000), "bold")
     run = f"run {item.run_id[:8]} · {kind_text(item)} · {when_text(item, now)}"
     text.append(f"\n{shown(who(item), 130)} · {run}", STYLES["dim"])
     if item.state != "waiting":
@@ -105,15 +120,30 @@ def about(each: InboxRow, now: float) -> Text:
     return text
 
 
-def detail(item: InboxItem) -> list[Text]:
+def detail(item: InboxItem, marked: Collection[str] = ()) -> list[Text]:
     """Return the exact call with its diff, the options of a question, and what an answer beyond this
     call would allow."""
     lines = _color_diff(body(item, LINES, reason=False))
     if item.kind == "question":
-        for number, option in enumerate(item.options, 1):
-            lines.append(Text(f"{number}. {shown(option)}"))
+        lines += _option_lines(item, marked)
     if item.rule:
         lines += [Text(), Text(f"r, a and A allow: {shown(item.rule)}", STYLES["dim"])]
+    return lines
+
+
+def _option_lines(item: InboxItem, marked: Collection[str]) -> list[Text]:
+    notes = item.payload.get("notes")
+    if not isinstance(notes, list):
+        notes = []
+    lines = []
+    for number, option in enumerate(item.options, 1):
+        line = Text(f"{number}. ")
+        if takes_several(item):
+            line.append("☑ " if option in marked else "☐ ", STYLES["accent"])
+        line.append(shown(option), "bold")
+        if number <= len(notes) and notes[number - 1]:
+            line.append(f"  {shown(str(notes[number - 1]))}", STYLES["dim"])
+        lines.append(line)
     return lines
 
 
@@ -140,17 +170,27 @@ LOOK_SECONDS = 0.25
 OTHER = "other"
 # How often what an item says of its run is read again, if nothing else changes.
 READ_SECONDS = 5.0
+# From this height on the conversation stays in view above the inbox, which takes half of the rows at most: its list,
+# who asks, its heading and its keys take the others of them.
+HIGH = 32
+OTHER_ROWS = 9
 # Items that are listed; others follow as these are answered.
 MOST = 60
 
 
 class InboxScreen(Sheet[None]):
-    """What waits. Where `opened_itself`, it came up because something arrived, and goes when nothing waits."""
+    """What waits. It goes when the last item is answered; where `opened_itself`, it came up because something arrived,
+    and goes however that is settled."""
 
     DEFAULT_CSS = """
     InboxScreen #items { height: auto; max-height: 7; min-height: 1; }
     InboxScreen #about { height: auto; max-height: 6; padding: 0 1; border-top: solid $panel; }
     InboxScreen #reading { height: 1fr; padding: 0 1; margin: 1 0 0 0; scrollbar-size-vertical: 1; }
+    InboxScreen.box { background: $background 0%; align: left bottom; }
+    InboxScreen.box > * { background: $surface; }
+    InboxScreen.box > #heading, InboxScreen.box > #keys { background: $panel; }
+    InboxScreen.box #items { background: $surface; max-height: 4; }
+    InboxScreen.box #reading { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f2", "close", show=False),
@@ -174,6 +214,9 @@ class InboxScreen(Sheet[None]):
         self._shown: str | None = None
         self._shown_at = 0.0
         self._answering = False
+        self._answered = False
+        self._marked: set[str] = set()
+        self._lines: list[Text] = []
 
     def body(self) -> Iterable[Widget]:
         yield Rows(id="items")
@@ -187,6 +230,7 @@ class InboxScreen(Sheet[None]):
 
     def on_resize(self) -> None:
         self._draw()
+        self._fit()
 
     def on_option_list_option_highlighted(self) -> None:
         self._read()
@@ -204,17 +248,29 @@ class InboxScreen(Sheet[None]):
         choice = choices.get(event.character)
         if choice is not None and item.state == "waiting":
             event.stop()
-            if self._settled:
+            if self._settled and takes_several(item):
+                self._mark(item, choice)
+            elif self._settled:
                 self.do(self._give(item, choice))
         elif event.is_printable and event.character not in "hv ":
             # Someone types words, and means none of the letters as an answer.
             self._shown_at = time.monotonic()
 
     def action_answer(self) -> None:
-        """Show all answers, to choose one, or take words."""
+        """Send what is marked, or show all answers, to choose one, or take words."""
         item = self._item
-        if item is not None and item.state == "waiting" and self._settled:
+        if item is None or item.state != "waiting" or not self._settled:
+            return
+        if self._marked:
+            # In the order of the options, whatever was marked first.
+            chosen = [option for option in item.options if option in self._marked]
+            self.do(self._give(item, ", ".join(chosen)))
+        else:
             self.do(self._choose(item))
+
+    def _mark(self, item: InboxItem, option: str) -> None:
+        self._marked ^= {option}
+        self.query_one(LongText).show(detail(item, self._marked))
 
     def action_read(self, pages: int) -> None:
         reading = self.query_one(LongText)
@@ -255,7 +311,9 @@ class InboxScreen(Sheet[None]):
             found = items(reader, everything=self._everything, limit=MOST)
             self._listed = {each.item.id: each for each in found}
         waiting = len(ids)
-        if self._opened_itself and not waiting and not self._answering and self.is_current:
+        # Nothing is left to do here; what is typed next is meant for the conversation.
+        is_done = (self._opened_itself or self._answered) and not self._everything
+        if is_done and not waiting and not self._answering and self.is_current:
             self.dismiss()
             return
         count = optional("{} waiting", waiting) or "nothing waits for an answer"
@@ -282,8 +340,21 @@ class InboxScreen(Sheet[None]):
         if key == self._shown:
             return
         self._shown, self._shown_at = key, time.monotonic()
-        lines = detail(item) if item is not None else ()
-        self.query_one(LongText).show(lines)
+        self._marked = set()
+        self._lines = detail(item) if item is not None else []
+        self.query_one(LongText).show(self._lines)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Leave the conversation in view where the terminal is high enough: the text takes the rows it needs."""
+        height, reading = self.app.size.height, self.query_one(LongText)
+        self.set_class(height >= HIGH, "box")
+        if height < HIGH:
+            reading.styles.height = "1fr"
+            return
+        width = max(self.app.size.width - 3, 10)
+        rows = sum(max(-(-line.cell_len // width), 1) for line in self._lines)
+        reading.styles.height = min(max(rows, 1), height // 2 - OTHER_ROWS)
 
     # Answering
 
@@ -318,6 +389,7 @@ class InboxScreen(Sheet[None]):
                 given = self.project.redactor(choice)
             try:
                 await self.retinue.inbox.answer(item.id, given, message, by=BY)
+                self._answered = True
                 self.say(f"{choice}: {item.title}", "success")
             except AnsweredError as error:
                 self.say(error.message, "warning")

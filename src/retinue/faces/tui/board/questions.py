@@ -1,0 +1,131 @@
+"""Questions as people see them: those of agents, read back from the frame that the harness wrote for the model, and
+those that the main agent puts to the person with `ask_user`.
+
+Only the harness can write such a frame: what an agent said is escaped in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+
+from retinue.core.messages import ToolCall
+from retinue.faces.tui.board.markdown import plain_text
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import clean, fit, one_line
+
+_FRAME = re.compile(r"\A<agent-question>\n(.*?)^</agent-question>$", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^<([a-z-]+)>(.*?)</\1>$", re.MULTILINE | re.DOTALL)
+_TAG = re.compile(r"</?[a-z][a-z_-]*>")
+LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """`agent_id` is the run that asks; empty where the main agent asks itself. `several`: more than one option may be
+    chosen."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is said beside each option."""
+    several: bool = False
+    agent: str = ""
+    agent_id: str = ""
+
+
+def agent_question(text: str) -> AskedQuestion | None:
+    """Return the question of an agent that a message tells of; None for any other message."""
+    found = _FRAME.match(text)
+    if found is None:
+        return None
+    fields: dict[str, str] = {}
+    options = []
+    for match in _FIELD.finditer(found[1]):
+        if match[1] == "option":
+            options.append(unescape(match[2]))
+        else:
+            fields.setdefault(match[1], unescape(match[2]))
+    agent, run = fields.get("agent", "An agent"), fields.get("agent-id", "")
+    return AskedQuestion(fields.get("question", ""), tuple(options), agent=agent, agent_id=run)
+
+
+def questions_of(call: ToolCall) -> tuple[AskedQuestion, ...]:
+    """Return what a call of `ask_user` or `ask_parent` asks, in its own form and in that of Claude Code."""
+    given = call.arguments
+    asked = given.get("questions")
+    if not isinstance(asked, list) or not asked:
+        asked = [given]
+    found = []
+    for each in asked:
+        if isinstance(each, Mapping):
+            found.append(_question(each))
+        elif isinstance(each, str):
+            found.append(AskedQuestion(each))
+    return tuple(found)
+
+
+def _question(given: Mapping[str, Any]) -> AskedQuestion:
+    options, notes = [], []
+    entries = given.get("options")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping):
+            options.append(str(entry.get("label", "")))
+            notes.append(str(entry.get("description") or ""))
+        else:
+            options.append(str(entry))
+            notes.append("")
+    if isinstance(given.get("notes"), list):
+        notes = list(map(str, given["notes"]))
+    return AskedQuestion(
+        str(given.get("question") or ""),
+        tuple(options),
+        tuple(notes),
+        several=bool(given.get("several") or given.get("multiSelect")),
+    )
+
+
+def question_lines(asked: AskedQuestion, *, numbered: bool = True) -> list[Text]:
+    """Return the question and its options, one a line."""
+    lines = [Text(row, "bold") for row in clean(plain_text(asked.text[:4_000])).split("\n")]
+    for number, option in enumerate(asked.options, 1):
+        sign = "☐" if asked.several else f"{number}."
+        line = Text(f"  {sign} {fit(one_line(option), LONGEST)}" if numbered else fit(one_line(option), LONGEST))
+        note = asked.notes[number - 1] if number <= len(asked.notes) else ""
+        if note:
+            line.append(f"  {fit(one_line(note), LONGEST)}", STYLES["dim"])
+        lines.append(line)
+    return lines
+
+
+def without_frames(text: str) -> str:
+    """Return what the harness told a model, without the tags around it."""
+    rows = []
+    for row in text.split("\n"):
+        bare = _TAG.sub("", row)
+        # A line that was nothing but a tag says nothing to people.
+        if bare.strip() or not row.strip():
+            rows.append(unescape(bare))
+    return "\n".join(rows).strip("\n")
+
+
+def answers_of(result: str) -> str:
+    """Return what a person answered, from the result that the model reads."""
+    return re.sub(r"\AAnswer of [^:\n]*: ", "", result)
+
+
+def unescape(text: str) -> str:
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def settled_line(answer: str) -> Text:
+    """Return the line below a question that has its answer."""
+    return Text.assemble(("→ ", STYLES["success"]), fit(one_line(answer), LONGEST))
+
+
+def hint_line(words: Sequence[str]) -> Text:
+    return Text(" · ".join(filter(None, words)), STYLES["dim"])
