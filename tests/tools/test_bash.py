@@ -101,7 +101,8 @@ async def test_wrong_arguments_say_what_to_send(use, arguments):
     assert (await use("bash", **arguments)).is_error
 
 
-async def test_background_mode_is_refused(use):
+async def test_background_mode_is_refused(use, context):
+    context.commands = None
     assert "foreground" in (await use("bash", command="true", run_in_background=True)).text
 
 

@@ -24,7 +24,9 @@ from retinue.loop import Controls, run_loop
 from retinue.testing.model import ScriptedModel
 from retinue.testing.runs import Recording, job
 from retinue.testing.scripts import Call, Turn
+from retinue.tools.apply_patch import ApplyPatchTool
 from retinue.tools.base import builtin_tools, companion_tools
+from retinue.tools.bash_output import BackgroundCommands
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project
@@ -42,7 +44,8 @@ class ToolBench:
     ) -> None:
         self.root = folder.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
-        self.context = ToolContext("run-1", (self.root,), self.root.parent / "outputs")
+        self._commands = BackgroundCommands()
+        self.context = ToolContext("run-1", (self.root,), self.root.parent / "outputs", commands=self._commands)
         self._own = {tool.spec.name: tool for tool in tools}
         self._environment = dict(environment or {})
         self._project: Project | None = None
@@ -54,12 +57,15 @@ class ToolBench:
         await self.close()
 
     async def close(self) -> None:
-        """End what the tools have started, such as language servers."""
+        """End what the tools have started: commands in the background, language servers."""
+        await self._commands.close()
         if self._project is not None:
             await self._project.close()
 
     def tool(self, name: str) -> Tool:
         """Return the tool of that name. Raise LookupError with the names there are."""
+        if name == "apply_patch":
+            return self._patches()
         found = self._own.get(name) or builtin_tools((name,)).get(name) or companion_tools().get(name)
         # Opening a project reads its settings and plugins: most tools need none of it.
         found = found or self.project.tools.get(name)
@@ -82,6 +88,12 @@ class ToolBench:
         (ended,) = recording.of(ToolEnded)
         output = tool.output or ToolOutput(())
         return replace(output, content=ended.result.content, is_error=ended.result.is_error, effect=ended.effect)
+
+    def _patches(self) -> Tool:
+        """Return the tool for patches, which in a run, too, works through the tools beside it."""
+        tool = ApplyPatchTool()
+        tool.tools = {name: self.tool(name) for name in ("read", "edit", "write")}
+        return tool
 
     @property
     def project(self) -> Project:
