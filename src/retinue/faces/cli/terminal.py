@@ -36,6 +36,7 @@ RESET = (
     "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # no mouse
     "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # no focus, paste and size reports
     "\x1b[<u\x1b[?7h\x1b[0m"  # plain keys, wrapping, plain text
+    "\x1b[23;2t"  # the title that the shell had
 )
 KEEP = b"k"
 
