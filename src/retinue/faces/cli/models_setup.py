@@ -155,9 +155,9 @@ def _choose(settings: Settings, environment: Mapping[str, str], args: argparse.N
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
             about = f"runs at {display_url(provider.base_url)}, {len(served)} models"
             rows.append((provider.id, provider.id, about))
+    rows += [(name, name, f"a key from {page}") for name, page in KEY_PAGES.items()]
     for info in providers.local_models:
         rows.append((str(providers.weights[info.id]), info.full_name, "a file on this machine"))
-    rows += [(name, name, f"a key from {page}") for name, page in KEY_PAGES.items()]
     rows.append((OTHER, OTHER, "any server that speaks OpenAI's API, by its address"))
     say("Which one? (A path to a GGUF file is an answer, too.)")
     width = max(len(label) for _, label, _ in rows)

@@ -161,17 +161,17 @@ class ModelChoice(NamedTuple):
 
 
 def ways_to_a_model(providers: Providers) -> list[ModelChoice]:
-    """Return every way to a model from here: what runs on this machine first, then keys, then none."""
+    """Return every way to a model from here: servers of this machine, keys, files, none."""
     found = []
     for provider in providers.configured():
         served = providers.served(provider) or ()
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
             for model in served[:3]:
                 found.append(ModelChoice(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
-    for info in providers.local_models:
-        found.append(ModelChoice(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
     for name, page in KEY_PAGES.items():
         found.append(ModelChoice(f"key:{name}", f"{name:<10} · a key from {page}"))
+    for info in providers.local_models:
+        found.append(ModelChoice(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
     found.append(ModelChoice("address", "Another server that speaks OpenAI's API, by its address"))
     found.append(ModelChoice("planner", "Go on without a language model: the planner only searches files"))
     return found
