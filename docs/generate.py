@@ -269,7 +269,7 @@ def app() -> str:
     """Return what can be typed and pressed in the terminal app, from the tables that its help shows."""
     import importlib
 
-    from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS
+    from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS
 
     # The app's modules register their commands when they are imported.
     importlib.import_module("retinue.faces.tui.app")
@@ -290,6 +290,8 @@ def app() -> str:
             "`@path`, `@agent`, `!command` and `#note` work in messages: see [Prompts, memory and skills](context.md).",
             "## Commands",
             table(("command", "what it does"), rows),
+            "## In a message",
+            table(("you type", "what happens"), [(f"`{sign}`", words) for sign, words in SIGNS]),
             "## Keys",
             "Another key for a name: `retinue settings set keys.NAME KEY`.",
             table(("key", "name", "what it does"), keys),

@@ -224,6 +224,9 @@ class Retinue:
     def bring(self, said: PersonPrompt, run: Run) -> None:
         """Give a run the rules that a prompt brings, and say in it what could not be attached."""
         self._project.part(RunGuards).grant(run.id, said.grants)
+        info = run.launch.model.info
+        if not info.images and any(block.tag == "attached_image" for block in said.blocks):
+            said.notes.append(f"{info.full_name} takes no images: it cannot see what you attached. Choose another one.")
         for note in said.notes:
             self._project.log.append(run.place, Warned("prompt", note))
 

@@ -106,3 +106,12 @@ def test_names_of_files_with_secrets(name: str) -> None:
 @pytest.mark.parametrize("name", [".env.example", "id_rsa.pub", "keyboard.py", "environment.yml"])
 def test_names_of_files_without_secrets(name: str) -> None:
     assert not holds_secrets(name)
+
+
+def test_a_model_that_takes_no_images_is_said_to_the_person(project: Project, serve: Any) -> None:
+    (project.cwd / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
+    serve(lambda request: Reply("Blind."))
+    seeing = project.retinue("-p", "See @shot.png please")
+    assert "takes no images" not in seeing.stderr
+    blind = project.retinue("-p", "See @shot.png please", "--model", "anthropic/unheard-of-1")
+    assert "anthropic/unheard-of-1 takes no images" in blind.stderr

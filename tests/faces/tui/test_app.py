@@ -113,7 +113,7 @@ async def test_an_unknown_command_is_pointed_out_and_a_path_is_said(tmp_path, mo
 async def test_commands_answer_in_the_conversation(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "/cost")
-        await until(pilot, lambda: "Nothing was spent yet." in picture(app))
+        await until(pilot, lambda: "Nothing was spent in this conversation yet." in picture(app))
         await type_in(pilot, "/model haiku")
         await until(pilot, lambda: "From your next message on: anthropic/claude-haiku" in picture(app))
         await type_in(pilot, "hello")

@@ -143,3 +143,13 @@ async def test_words_that_wait_come_back_without_what_they_attach(tmp_path, monk
         assert "content of a" in app.session.queue[0]
         await pilot.press("up")
         await until(pilot, lambda: app._prompt.text == "see @a.txt too")
+
+
+async def test_the_help_lists_commands_files_and_skills_and_the_signs_of_a_message(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, size=(120, 110)) as (_, app, pilot):
+        command(tmp_path, "fix-issue", "---\ndescription: Fix an issue\nargument-hint: NUMBER\n---\nFix $1.\n")
+        await send(pilot, "/help")
+        await until(pilot, lambda: "/fix-issue NUMBER" in picture(app))
+        assert "Fix an issue (command, project)" in picture(app)
+        assert "!command" in picture(app)
+        assert "@type words" in picture(app)

@@ -134,10 +134,16 @@ EDITOR: tuple[tuple[str, str], ...] = (
     ("alt+left, alt+right", "a word back, a word on"),
     ("ctrl+_", "undo in the editor"),
     ("tab", "complete a /command, an @agent or a @file"),
-    ("!", "at the start: run a command yourself; the model reads its output with your next message"),
-    ("#", "at the start: add a note to AGENTS.md or CLAUDE.md"),
     ("up, down", "what was said before; in an empty prompt: take waiting messages back, go to the agents"),
     ("pageup, pagedown", "scroll the conversation"),
+)
+
+SIGNS: tuple[tuple[str, str], ...] = (
+    ("@path", "attach a file (@a.py#L10-40: lines of it), a folder's names or an image"),
+    ("@name words", "say it to that agent"),
+    ("@type words", "start an agent of that type in the background"),
+    ("!command", "run a command yourself; the model reads its output with your next message; Esc ends it"),
+    ("#note", "add a line to AGENTS.md, CLAUDE.md or a file of your own"),
 )
 
 

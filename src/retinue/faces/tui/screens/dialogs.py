@@ -5,7 +5,7 @@ The help is here as well: keys and commands, from the same tables that the app w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.text import Text
@@ -21,11 +21,12 @@ from retinue.faces.text import optional
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
 from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
-from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, Key
+from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS, Key
 from retinue.faces.tui.screens.sheet import Row, Rows
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
+    from retinue.runs.person_prompt import PromptCommand
 
 
 # What is given back, the key that chooses it, and the words.
@@ -252,7 +253,8 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="box"):
-            yield Static(help_text(getattr(self.app, "keys", KEYS)))
+            app = cast("RetinueApp", self.app)
+            yield Static(help_text(getattr(app, "keys", KEYS), app.project.prompt_commands().values()))
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -264,7 +266,8 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_up(animate=False)
 
 
-def help_text(keys: tuple[Key, ...]) -> Text:
+def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Text:
+    """Return the tables of the help. `called` are commands' files and skills."""
     rows = [(key, "", words) for key, words in EDITOR]
     rows += [(each.key, each.name, each.help) for each in keys]
     rows += [(entry.key, "", entry.help) for entry in SCREENS.values() if entry.key]
@@ -272,7 +275,11 @@ def help_text(keys: tuple[Key, ...]) -> Text:
     _table(text, "Keys", rows)
     commands = sorted(COMMANDS.values(), key=lambda each: each.name)
     _table(text, "Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
-    _table(text, "In a message", [("@name words", "", "say it to that agent"), ("@path", "", "name a file")])
+    own = [each for each in called if each.name not in COMMANDS]
+    if own:
+        rows = [(f"/{each.name} {each.hint}".strip(), "", f"{each.description} ({each.origin})") for each in own]
+        _table(text, "Commands of files, and skills", rows)
+    _table(text, "In a message", [(sign, "", words) for sign, words in SIGNS])
     viewer = [(", ".join(VIEWER_KEYS[move]), f"viewer.{move}", words) for move, words in VIEWER_HELP.items()]
     _table(text, "In the viewer of a run", viewer)
     text.append(CLOSING, "dim")
