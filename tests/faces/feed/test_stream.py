@@ -250,6 +250,23 @@ async def test_clients_hear_that_the_process_of_a_run_was_killed(tmp_path: Path)
     assert json.loads(frames[-1].data)["run_id"] == "dead"
 
 
+async def test_clients_that_leave_while_their_history_is_read_harm_nobody(tmp_path: Path) -> None:
+    hub = EventHub(tmp_path)
+    async with Log.open(tmp_path) as log:
+        for number in range(60):
+            await write(log, RunPlace(f"run{number}"), *stories.whole("x" * 20_000))
+        stays = Client(hub, 0)
+        await stays.until_type("run.ended")
+        for number in range(60):
+            client = Client(hub, 0)
+            # Moments of all lengths, so that some clients leave while a thread reads for them.
+            await asyncio.sleep(number / 4000)
+            await client.leave()
+        await stays.until_type("run.ended", 60)
+        await stays.leave()
+    assert stays.numbers == all_numbers(tmp_path)
+
+
 async def test_text_that_a_death_cut_off_is_told_to_those_who_follow_that_run_alone(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     await write(log, RunPlace("dead"), *stories.opening(), TurnStarted(1), TextDelta("I was about to "))

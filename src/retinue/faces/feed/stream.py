@@ -150,14 +150,13 @@ class EventHub:
             self._task = None
 
     async def _history(self, after: int, until: int, scope: EventScope) -> AsyncIterator[list[Frame]]:
-        with await asyncio.to_thread(LogReader.open, self._folder) as reader:
-            while after < until:
-                page = await asyncio.to_thread(_page, reader, after, until, scope)
-                if page:
-                    yield [_event_frame(event) for event in page]
-                if len(page) < PAGE:
-                    return
-                after = page[-1].number
+        while after < until:
+            page = await asyncio.to_thread(_page, self._folder, after, until, scope)
+            if page:
+                yield [_event_frame(event) for event in page]
+            if len(page) < PAGE:
+                return
+            after = page[-1].number
 
     async def _future(self, place: int, scope: EventScope) -> AsyncIterator[list[Frame]]:
         while True:
@@ -292,10 +291,13 @@ class EventHub:
         news.set()
 
 
-def _page(reader: LogReader, after: int, until: int, scope: EventScope) -> list[NumberedEvent]:
-    if scope.run_id is None:
-        return events_after(reader, after, until=until)
-    return run_events_after(reader, scope.run_id, after, tree=scope.tree, until=until)
+def _page(folder: Path, after: int, until: int, scope: EventScope) -> list[NumberedEvent]:
+    """Read a page, with a connection that no other thread knows: a client may leave while this one still reads, and
+    closing a connection that is in use ends the process."""
+    with LogReader.open(folder) as reader:
+        if scope.run_id is None:
+            return events_after(reader, after, until=until)
+        return run_events_after(reader, scope.run_id, after, tree=scope.tree, until=until)
 
 
 def _event_frame(event: NumberedEvent) -> Frame:
