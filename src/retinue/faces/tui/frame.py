@@ -210,7 +210,11 @@ async def ask_how_to_leave(app: Frame, live: Sequence[RunNode], *, may_keep: boo
     """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
     if not live:
         return "quit"
-    rows = [fit(one_line(f"{each.name or each.handle.agent}: {each.description}"), 60) for each in live[:SHOWN]]
+    rows = []
+    for each in live[:SHOWN]:
+        # The main agent has no description: it is known by what it was asked.
+        about = each.description or each.handle.launch.request.task
+        rows.append(fit(one_line(f"{each.name or each.handle.agent}: {about}"), 60))
     if len(live) > SHOWN:
         rows.append(f"… and {len(live) - SHOWN} more")
     choices = [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
