@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from agent_project import Project
@@ -13,11 +18,12 @@ from hypothesis import strategies as st
 
 import retinue.agents
 from retinue.agents.lint.checks import is_known, suggest
-from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths, lint_subject
+from retinue.agents.lint.runner import LintReport, lint_paths, lint_subject
 from retinue.agents.lint.subject import CODES, Finding, LintSubject
 from retinue.agents.parse import parse
 from retinue.errors import UsageError
 from retinue.faces.cli.agents_check import github_report, text_report
+from retinue.faces.cli.main import run
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 BODY = "---\nRead the change and say what is wrong with it.\n"
@@ -114,10 +120,21 @@ CASES = [
 ]
 
 
-def findings(project: Project, home: str, text: str | bytes) -> tuple[Finding, ...]:
+def lint(*paths: str | Path) -> Any:
+    """What `retinue agents lint --json` prints: of these paths, or of everything that is visible from here."""
+    printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(printed):
+        assert run(["agents", "lint", *map(str, paths), "--json"]) in (0, 1)
+    printed.flush()
+    document = json.loads(printed.buffer.getvalue())
+    findings = tuple(SimpleNamespace(**each) for each in document["findings"])
+    return SimpleNamespace(findings=findings, files=document["files"])
+
+
+def findings(project: Project, home: str, text: str | bytes) -> tuple[Any, ...]:
     homes = {".copilot": ".github/agents/a.agent.md", ".opencode": ".opencode/agent/a.md"}
     path = project.write(homes.get(home, f"{home}/agents/a.md"), text)
-    return lint_paths([path]).findings
+    return lint(path).findings
 
 
 @pytest.mark.parametrize(("home", "text", "code", "line", "column", "severity", "fixable"), CASES)
@@ -163,7 +180,7 @@ def test_unreadable_things_are_findings_too(project: Project) -> None:
     project.write(".claude/agents/binary.md", b"a\0b")
     (project.root / ".claude/agents/link.md").symlink_to("nowhere")
     (project.root / ".claude/agents/folder.md").mkdir()
-    codes = {each.code for each in lint_catalog(project.root).findings}
+    codes = {each.code for each in lint().findings}
     assert codes == {"too-large", "binary", "broken-link"}
 
 
@@ -176,7 +193,7 @@ def test_shadowed_duplicate_and_case_clashing_names(project: Project) -> None:
     personal = project.home / ".claude/agents/a.md"
     personal.parent.mkdir(parents=True)
     personal.write_text(agent())
-    found = {(each.code, Path(each.file).name, each.severity) for each in lint_catalog(project.root).findings}
+    found = {(each.code, Path(each.file).name, each.severity) for each in lint().findings}
     assert ("shadowed", "a.md", "info") in found
     assert ("shadowed", "one.md", "warning") in found
     assert ("shadowed", "two.md", "warning") in found
@@ -184,14 +201,14 @@ def test_shadowed_duplicate_and_case_clashing_names(project: Project) -> None:
     assert ("case-clash", "three.md", "warning") in found
     assert ("replaces-builtin", "five.md", "info") in found
     (project.root / ".retinue/agents/three.md").unlink()
-    found = {(each.code, Path(each.file).name, each.severity) for each in lint_catalog(project.root).findings}
+    found = {(each.code, Path(each.file).name, each.severity) for each in lint().findings}
     assert ("duplicate-name", "one.md", "warning") in found
 
 
 def test_a_broken_file_that_lets_a_weaker_one_through_is_an_error(project: Project) -> None:
     project.write(".retinue/agents/a.md", "---\nname: a\nhooks: [3]\n")
     project.write(".claude/agents/a.md", agent())
-    assert "weaker-file-loads" in {each.code for each in lint_catalog(project.root).findings}
+    assert "weaker-file-loads" in {each.code for each in lint().findings}
 
 
 def test_duplicates_are_found_among_named_files_as_well(project: Project) -> None:
@@ -200,7 +217,7 @@ def test_duplicates_are_found_among_named_files_as_well(project: Project) -> Non
     project.write("lib/agents/y/three.md", agent(name="B"))
     project.write("lib/agents/y/four.md", agent(name="b"))
     project.write("other/agents/five.md", agent())
-    found = [(each.code, Path(each.file).name) for each in lint_paths([project.root]).findings]
+    found = [(each.code, Path(each.file).name) for each in lint(project.root).findings]
     assert sorted(each for each in found if each[0] in ("duplicate-name", "case-clash")) == [
         ("case-clash", "four.md"),
         ("case-clash", "three.md"),
@@ -222,7 +239,7 @@ def test_folders_give_agent_files_and_nothing_else(project: Project) -> None:
     project.write("kit/agent.markdown", agent(name="b"))
     project.write("kit/agent.yaml", "version: 1\nagent:\n  name: c\n  description: d\n")
     project.write("kit/compose.yaml", "version: 1\nservices: {}\n")
-    assert lint_paths([project.root]).files == 3
+    assert lint(project.root).files == 3
 
 
 def test_a_path_that_does_not_exist_is_a_usage_error(project: Project) -> None:
