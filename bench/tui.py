@@ -3,9 +3,10 @@
     python bench/tui.py [--runs 200] [--frames 60]
 
 The app runs with Textual's headless driver at 120 × 40 on a project of its own. Goals: first
-paint under 400 ms of CPU after imports are warm; a frame with 200 live runs, each of which says
-something between two frames, at most 30 ms of CPU; a key pressed while 50 runs stream is in the
-prompt as fast as when none does, give or take one frame. While an answer of 10 MB streams, or 2,000 turns are
+paint within 100 ms of CPU after imports are warm; a frame with 200 live runs, each of which says
+something between two frames, at most 8 ms of CPU; a key pressed while 50 runs stream is in the
+prompt within 4 ms; an app in which nothing happens takes at most 1 % of a processor.
+While an answer of 10 MB streams, or 2,000 turns are
 loaded, every key is in the prompt within 50 ms and memory grows by at most 60 MB.
 """
 
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
 SIZE = (120, 40)
-FIRST_PAINT_GOAL = 0.400
-FRAME_GOAL = 0.030
+FIRST_PAINT_GOAL = 0.100
+FRAME_GOAL = 0.008
+STREAMING_KEY_GOAL = 0.004
+IDLE_GOAL = 0.01
+IDLE_SECONDS = 5.0
 KEYS = 30
 KEY_GOAL = 0.050
 MEMORY_GOAL = 60.0
@@ -59,23 +63,24 @@ def main() -> int:
     asyncio.run(first_paint())  # warms the imports
     paints = [asyncio.run(first_paint()) for _ in range(5)]
     best = min(paints)
-    line("first paint, CPU, imports warm", f"{best * 1e3:.0f} ms", "< 400 ms", best < FIRST_PAINT_GOAL)
+    line("first paint, CPU, imports warm", f"{best * 1e3:.0f} ms", "≤ 100 ms", best < FIRST_PAINT_GOAL)
     frames = asyncio.run(many_runs(options.runs, options.frames))
     cost = statistics.median(frames)
     good = cost <= FRAME_GOAL
-    line(f"frame with {options.runs} live runs, CPU, median", f"{cost * 1e3:.1f} ms", "≤ 30 ms", good)
+    line(f"frame with {options.runs} live runs, CPU, median", f"{cost * 1e3:.1f} ms", "≤ 8 ms", good)
     worst = sorted(frames)[int(len(frames) * 0.95)]
-    line(f"frame with {options.runs} live runs, CPU, 95 %", f"{worst * 1e3:.1f} ms", "≤ 30 ms", worst <= FRAME_GOAL)
+    line(f"frame with {options.runs} live runs, CPU, 95 %", f"{worst * 1e3:.1f} ms", "≤ 8 ms", worst <= FRAME_GOAL)
     by_itself = asyncio.run(left_alone(options.runs))
     good = by_itself <= FRAME_GOAL
-    line(f"the same, left to itself for {ALONE_SECONDS:.0f} s, per frame", f"{by_itself * 1e3:.1f} ms", "≤ 30 ms", good)
+    line(f"the same, left to itself for {ALONE_SECONDS:.0f} s, per frame", f"{by_itself * 1e3:.1f} ms", "≤ 8 ms", good)
     quiet, busy = asyncio.run(typing(0)), asyncio.run(typing(50))
-    near = busy <= quiet + 0.05
     line("a key in the prompt, nothing else going on", f"{quiet * 1e3:.1f} ms", "", True)
-    line("a key in the prompt, 50 runs streaming", f"{busy * 1e3:.1f} ms", "+ ≤ 50 ms", near)
+    line("a key in the prompt, 50 runs streaming", f"{busy * 1e3:.1f} ms", "≤ 4 ms", busy <= STREAMING_KEY_GOAL)
     talking = asyncio.run(typing(50, said=150))
-    near = talking <= quiet + 0.05
-    line("the same, and main streams into a long conversation", f"{talking * 1e3:.1f} ms", "+ ≤ 50 ms", near)
+    good = talking <= STREAMING_KEY_GOAL
+    line("the same, and main streams into a long conversation", f"{talking * 1e3:.1f} ms", "≤ 4 ms", good)
+    share = asyncio.run(idle())
+    line(f"idle for {IDLE_SECONDS:.0f} s, CPU", f"{share * 100:.2f} %", "≤ 1 %", share <= IDLE_GOAL)
     grown, typical, worst_key = asyncio.run(long_answer(10_000_000))
     line(
         "an answer of 10 MB: CPU until a key is in the prompt, median",
@@ -107,6 +112,16 @@ async def first_paint() -> float:
         spent = time.process_time() - begin
         assert app.screen.query("#prompt")
     return spent
+
+
+async def idle() -> float:
+    """The share of one processor that the app takes while nothing happens and nobody types."""
+    async with opened() as (_, pilot):
+        await pilot.pause(1.0)
+        gc.collect()
+        begin, began = time.process_time(), time.perf_counter()
+        await asyncio.sleep(IDLE_SECONDS)
+        return (time.process_time() - begin) / (time.perf_counter() - began)
 
 
 async def many_runs(count: int, frames: int) -> list[float]:

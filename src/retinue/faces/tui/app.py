@@ -26,7 +26,7 @@ from retinue.faces.tui.clipboard import copy_selection
 from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS, Frame, live_runs, sentence
+from retinue.faces.tui.frame import COMMANDS, Frame, move_to_background, sentence
 from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
@@ -39,6 +39,7 @@ from retinue.log.replay import current_branch
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05
+QUIET_SECONDS = 0.5
 TWICE_SECONDS = 2.0
 
 
@@ -99,12 +100,13 @@ class RetinueApp(Frame):
 
     async def on_mount(self) -> None:
         self.set_up()
+        self._painter = self.set_interval(PAINT_SECONDS, self._paint)
         self._inbox = InboxWatch(self)
         self.feed.open()
         self.retinue.supervisor.idle_news = self._hear_news
         if self.retinue.supervisor.settings.scheduling_enabled:
             self.retinue.schedules.begin()
-        self.set_interval(PAINT_SECONDS, self._paint)
+        self.set_interval(QUIET_SECONDS, self._painter.resume)
         self._prompt.cursor_blink = self.motion
         self._prompt.focus()
         for problem in (*self.project.settings.warnings, *self.key_problems):
@@ -177,7 +179,7 @@ class RetinueApp(Frame):
     async def _look_around(self) -> None:
         """Complete the first screen with the model and what is loaded, and offer a model where there is none."""
         await self._guarded(self.finder.look_around())
-        self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
+        self._talk_changed()
         if self.finder.selection is not None and self.finder.selection.source == "offline":
             await self.offer_model()
 
@@ -209,6 +211,7 @@ class RetinueApp(Frame):
 
     def on_prompt_leaving(self, message: Prompt.Leaving) -> None:
         self._agents.enter()
+        self._painter.resume()
 
     def on_prompt_scrolling(self, message: Prompt.Scrolling) -> None:
         if message.pages < 0:
@@ -257,19 +260,12 @@ class RetinueApp(Frame):
         else:
             await self._guarded(self.session.change_mode(next_mode(self.session.mode, self.first_mode)))
 
-    def action_conversation(self) -> None:
-        if len(self.screen_stack) == 1:
-            self.screen.focus_previous()
-
     @work
     async def action_resend(self) -> None:
         await self._guarded(self.talk.resend())
 
     def action_background(self) -> None:
-        moved = 0
-        for node in live_runs(self.retinue.supervisor):
-            if not node.background:
-                moved += self.retinue.supervisor.detach(node)
+        moved = move_to_background(self.retinue.supervisor)
         self._status.show(optional("{} moved to the background.", moved) or "Nothing waits in the foreground.")
 
     def on_text_selected(self) -> bool:
@@ -323,6 +319,7 @@ class RetinueApp(Frame):
 
     def _take(self, event: Event) -> None:
         self.board.take(event)
+        self._painter.resume()
         if self._inbox is not None:
             self._inbox.take(event)
         if isinstance(event.body, Warned) and event.body.code in _SAID_ONCE:
@@ -376,14 +373,21 @@ class RetinueApp(Frame):
 
     def _talk_changed(self) -> None:
         self.board.changed = True
+        self._painter.resume()
 
     def _paint(self) -> None:
+        self.board.changed = False
+        if self.talk.state == "idle" and self._agents.selection.selected is None and not any(self.board.counts()):
+            # Nothing moves: the next event, or half a second, wakes it.
+            self._painter.pause()
         now = time.time()
         frame = int(time.monotonic() / FRAME_SECONDS)
         settings = self.retinue.supervisor.settings
         # Twenty times a second: the panels below draw only what has changed.
         look = Look.from_settings(settings, self.size.width - 2, motion=self.motion, window=self.finder.window)
-        self._working.paint(self.board, self.talk.state, now, self._work_look(frame))
+        key = self.interrupt_key if self.talk is self.session else ""
+        work_look = WorkLook(self.size.width - 2, frame, self.motion, key)
+        self._working.paint(self.board, self.talk.state, now, work_look)
         self._agents.enabled = settings.fleet_view
         self._agents.paint(self.board, now, frame, look)
         self._chat.paint(now, self.finder.window, frame=frame, motion=self.motion)
@@ -392,9 +396,3 @@ class RetinueApp(Frame):
         if self._welcome.is_attached:
             self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
         self._status.paint(self.status_facts(), self.project)
-
-    def _work_look(self, frame: int) -> WorkLook:
-        key = ""
-        if self.talk is self.session:
-            key = next(each.key for each in self.keys if each.name == "interrupt").replace("escape", "esc")
-        return WorkLook(width=self.size.width - 2, frame=frame, motion=self.motion, interrupt_key=key)

@@ -206,6 +206,15 @@ def live_runs(supervisor: Supervisor) -> list[RunNode]:
     return [node for node in supervisor.members.values() if node.live]
 
 
+def move_to_background(supervisor: Supervisor) -> int:
+    """Let nobody wait for runs in the foreground any more. Return how many there were."""
+    moved = 0
+    for node in live_runs(supervisor):
+        if not node.background:
+            moved += supervisor.detach(node)
+    return moved
+
+
 async def ask_how_to_leave(app: Frame, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
     """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
     if not live:
@@ -247,6 +256,8 @@ class Frame(App[Leaving]):
         self.motion = wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
         self.keys, self.key_problems = choose_keys(settings.keys, settings.abort_resend_key)
+        key = next(each.key for each in self.keys if each.name == "interrupt")
+        self.interrupt_key = key.replace("escape", "esc")
         self.facts: dict[str, Any] = {}
         self.banner = Banner()
         self._may_keep = may_keep
@@ -297,6 +308,10 @@ class Frame(App[Leaving]):
                 await app.open_screen(name, *words)
 
             COMMANDS[entry.command] = SlashCommand(entry.command, entry.help, go, entry.arguments)
+
+    def action_conversation(self) -> None:
+        if len(self.screen_stack) == 1:
+            self.screen.focus_previous()
 
     def action_redraw(self) -> None:
         self.refresh(repaint=True, layout=True)
