@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual import events, work
 from textual.app import App, ComposeResult
@@ -266,30 +268,29 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_up(animate=False)
 
 
-def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Text:
+def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Group:
     """Return the tables of the help. `called` are commands' files and skills."""
     rows = [(key, "", words) for key, words in EDITOR]
     rows += [(each.key, each.name, each.help) for each in keys]
     rows += [(entry.key, "", entry.help) for entry in SCREENS.values() if entry.key]
-    text = Text()
-    _table(text, "Keys", rows)
     commands = sorted(COMMANDS.values(), key=lambda each: each.name)
-    _table(text, "Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
+    parts = _table("Keys", rows)
+    parts += _table("Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
     own = [each for each in called if each.name not in COMMANDS]
     if own:
         rows = [(f"/{each.name} {each.hint}".strip(), "", f"{each.description} ({each.origin})") for each in own]
-        _table(text, "Commands of files, and skills", rows)
-    _table(text, "In a message", [(sign, "", words) for sign, words in SIGNS])
+        parts += _table("Commands of files, and skills", rows)
+    parts += _table("In a message", [(sign, "", words) for sign, words in SIGNS])
     viewer = [(", ".join(VIEWER_KEYS[move]), f"viewer.{move}", words) for move, words in VIEWER_HELP.items()]
-    _table(text, "In the viewer of a run", viewer)
-    text.append(CLOSING, "dim")
-    return text
+    parts += _table("In the viewer of a run", viewer)
+    return Group(*parts, Text(CLOSING, "dim"))
 
 
-def _table(text: Text, title: str, rows: list[tuple[str, str, str]]) -> None:
-    text.append(f"{title}\n", "bold")
-    width = max(len(first) for first, _, _ in rows)
+def _table(title: str, rows: list[tuple[str, str, str]]) -> list[RenderableType]:
+    """Return a heading and two columns, in which long words go on below themselves."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(max_width=28)
+    table.add_column()
     for first, name, words in rows:
-        text.append(f"  {first:<{width}}  ", "bold")
-        text.append(f"{words}{optional('  ({})', name)}\n")
-    text.append("\n")
+        table.add_row(Text(f"  {one_line(first)}", "bold"), Text(one_line(f"{words}{optional('  ({})', name)}")))
+    return [Text(title, "bold"), table, Text()]
