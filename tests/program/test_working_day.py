@@ -74,7 +74,7 @@ def _work(window: Terminal, project: Project, day: Day) -> None:  # noqa: F811
     window.run("RETINUE_PERMISSIONS_DEFAULT_MODE=default retinue 'Good morning'")
     window.see("Heard: Good morning.", gone=("to interrupt",))
     say(window, "Change f0, please")
-    window.see("plan.md", "the plan")
+    window.see("Inbox", "plan.md", "the plan")  # it opens over an empty prompt
     assert not plan.exists(), "nothing is written before it is allowed"
     window.press_until("y", "It is changed.")
     assert plan.read_text() == "the plan\n"
