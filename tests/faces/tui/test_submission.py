@@ -126,6 +126,7 @@ async def test_files_agents_and_types_are_in_one_list_that_says_which_is_which(t
         notes = {each.text: each.note.split(" ·")[0] for each in app._prompt.choices.found}
         assert notes["@expert"].startswith("agent ")
         assert notes["@Explore"] == "starts an agent"
+        assert "@explore" not in notes
         assert notes["@explain/"] == "folder"
         assert notes["@explain/a.txt"] == "file"
         await send(pilot, "@Explore find it")
@@ -153,3 +154,10 @@ async def test_the_help_lists_commands_files_and_skills_and_the_signs_of_a_messa
         assert "Fix an issue (command, project)" in picture(app)
         assert "!command" in picture(app)
         assert "@type words" in picture(app)
+
+
+async def test_an_agent_that_starts_before_the_conversation_says_where_its_answer_is(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await send(pilot, "@Explore find it")
+        await scene.model("find it").asked()
+        await until(pilot, lambda: "↓ and Enter show it" in picture(app))

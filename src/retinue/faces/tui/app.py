@@ -304,6 +304,8 @@ class RetinueApp(Frame):
         self.board.main_id = self.talk.main_id
         if delivery is not None and delivery.agent:
             self.tell(f"→ @{delivery.agent} ({delivery.how}): {text}")
+            if self.talk.main_id is None:
+                self.tell("There is no conversation to tell its answer yet: ↓ and Enter show it.")
 
     async def _guarded(self, doing: Any, back: str = "") -> Any:
         """Await `doing` and say what cannot be done; `back` goes into the editor again."""

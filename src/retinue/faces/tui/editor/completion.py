@@ -238,8 +238,12 @@ class Completer:
             if card.handle and card.parent_id == self._board.main_id
         }
         if settings.agent_mentions == "direct":
+            taken = {name.casefold() for name in notes}
             for name in self._retinue.agents.names:
-                notes.setdefault(name, f"starts an agent · {self._about(name)}")
+                # One agent may go by several spellings of a name.
+                if name.casefold() not in taken:
+                    taken.add(name.casefold())
+                    notes[name] = f"starts an agent · {self._about(name)}"
         return [Candidate(f"@{name}", notes[name]) for name in _rank_few(word, notes)[: MOST // 2]]
 
     def _about(self, name: str) -> str:
