@@ -143,7 +143,7 @@ async def test_G3_of_an_answer_of_ten_megabytes_the_beginning_is_shown_and_the_r
         answer = app.query_one(Answer)
         assert len(answer.source) <= MOST_CHARACTERS and answer.hidden == len(text) - MOST_CHARACTERS
         assert len(app.chat.children) == 2 and not answer.children
-        assert "… 10.0MB more: /copy or retinue logs" in picture(app)
+        assert "… 10.0MB more: /copy or retinue runs show" in picture(app)
         assert answer._draft is not None and answer._draft.parsed <= 4 * MOST_CHARACTERS
 
 

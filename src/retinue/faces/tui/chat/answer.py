@@ -209,7 +209,7 @@ class Answer(Widget):
 
     @property
     def _rest(self) -> str:
-        return f"… {format_bytes(self.hidden)} more: /copy or retinue logs"
+        return f"… {format_bytes(self.hidden)} more: /copy or retinue runs show"
 
 
 def strip_of(line: Text, console: Console, width: int, style: Style) -> Strip:
