@@ -121,9 +121,12 @@ def _a_day(window: Terminal, script: Script, place: Project) -> None:
     window.see("Agents", "angle two", "angle three", "F2 to answer")
     window.press("F2")
     window.see("Inbox", "found it")
-    window.press_until("y", "nothing waits")  # keys before one could have read the item do not count
-    window.press("Escape")
+    # Keys before one could have read the item do not count; after the last answer the inbox closes.
+    window.press_until("y", r"^(?![\s\S]*Inbox)")
     window.see("angle two", "They are at work.", gone=("Inbox",))
+    window.press_until("BSpace", "Say what to do")
+    # A selection follows its run: when the first has ended, its row is the last.
+    window.see("✓ general-purpose (twin)  angle one")
     # The viewer of the second: steered
     _open(window, "angle two")
     window.see("Work on angle two.")
