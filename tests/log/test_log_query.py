@@ -185,6 +185,38 @@ async def test_a_run_can_be_followed_while_it_goes_on(tmp_path):
         assert [event async for event in follow(tmp_path, "r", after=durable[-2].seq)] == durable[-1:]
 
 
+async def test_following_brings_the_streamed_text_of_every_turn(tmp_path):
+    """The numbers of text pieces begin again when all of them have become events."""
+    place = RunPlace("r")
+    texts = []
+
+    async def watch():
+        async for event in follow(tmp_path, "r"):
+            if isinstance(event.body, TextDelta):
+                texts.append(event.body.text)
+
+    async with Log.open(tmp_path) as log:
+        for body in stories.opening():
+            log.append(place, body)
+        await log.flush()
+        watching = asyncio.create_task(watch())
+        async with asyncio.timeout(20):
+            for turn, piece in enumerate(("first ", "second ", "third "), 1):
+                started, whole, ended = stories.saying(turn, piece)
+                log.append(place, started)
+                log.append(place, TextDelta(piece))
+                await log.flush()
+                while len(texts) < turn:
+                    await asyncio.sleep(0.01)
+                log.append(place, whole)
+                log.append(place, ended)
+                await log.flush()
+            log.append(place, stories.ending())
+            await log.flush()
+            await watching
+    assert texts == ["first ", "second ", "third "]
+
+
 async def test_following_a_run_whose_process_is_gone_ends(tmp_path):
     await make(tmp_path, (RunPlace("r"), [*stories.opening(), TurnStarted(1), TextDelta("half")]))
     async with asyncio.timeout(20):

@@ -108,7 +108,7 @@ async def follow(folder: Path, run_id: str, after: int = 0) -> AsyncIterator[Eve
                 if not found:
                     version = now
                 for event, number in found:
-                    after, piece = max(after, event.seq), max(piece, number)
+                    after, piece = max((after, piece), (event.seq, number))
                     ended = isinstance(event.body, RunEnded)
                     yield event
             elif ended or reader.run(place.run_id).state not in LIVE:
@@ -142,8 +142,7 @@ async def follow_tree(folder: Path, root_id: str) -> AsyncIterator[Event]:
             if not found:
                 version = now
             for event, number in sorted(found, key=lambda each: each[0].at):
-                after, piece = seen.get(event.run_id, (0, 0))
-                seen[event.run_id] = max(after, event.seq), max(piece, number)
+                seen[event.run_id] = max(seen.get(event.run_id, (0, 0)), (event.seq, number))
                 yield event
 
 
@@ -151,7 +150,7 @@ def _read(reader: LogReader, place: RunPlace, after: int, piece: int) -> list[tu
     """What is new, in order: text that followed event N comes after it and before N + 1. Pieces
     are read first: one that turns into an event in between is then seen twice rather than never,
     and those are left out."""
-    pieces = reader.pieces(place.run_id, piece)
+    pieces = reader.pieces(place.run_id, piece, after)
     events = reader.events(place.run_id, after, limit=500)
     last = events[-1].seq if events else after
     found = [(event, 0) for event in events]

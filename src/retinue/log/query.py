@@ -157,11 +157,14 @@ class LogReader:
             rows = self._connection.execute(_PARTIAL, (run_id, kind, run_id))
             return "".join(row[0] for row in rows)
 
-    def pieces(self, run_id: str, after: int = 0) -> list[tuple[int, int, str, str]]:
-        """Streamed text not yet part of an event: (number, seq it follows, kind, text)."""
+    def pieces(self, run_id: str, after: int = 0, seq: int = -1) -> list[tuple[int, int, str, str]]:
+        """Return streamed text that is not yet part of an event: (number, seq it follows, kind, text). `after` is the
+        last number that is known of those that follow event `seq`."""
         with self._reading():
+            # Numbers begin again when the table was empty, so they order only the pieces after one event.
             rows = self._connection.execute(
-                "SELECT id, seq, kind, text FROM partials WHERE run_id=? AND id>? ORDER BY id", (run_id, after)
+                "SELECT id, seq, kind, text FROM partials WHERE run_id=? AND (seq>? OR id>?) ORDER BY seq, id",
+                (run_id, seq, after),
             )
             return [tuple(row) for row in rows]
 
