@@ -101,11 +101,8 @@ class AskUserTool(AskParentTool):
 
     name = "ask_user"
     asked_for = ()
-    properties: ClassVar[Properties] = {
-        **AskParentTool.properties,
-        "several": {"type": "boolean", "description": "More than one option may be chosen"},
-    }
     hidden: ClassVar[Properties] = {
+        "several": {"type": "boolean"},
         "questions": {"type": "array"},
         "notes": {"type": "array", "items": {"type": "string"}},
     }
