@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retinue.errors import UnknownModelError
-from retinue.models.inventory import Inventory, list_models
+from retinue.models.inventory import ModelInventory, list_models
 from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
@@ -30,7 +30,7 @@ async def select(
     return await select_model(query, settings=Settings(settings), environment=environment or {}, **more)
 
 
-async def inventory(environment: dict[str, str], settings: Any = None) -> Inventory:
+async def inventory(environment: dict[str, str], settings: Any = None) -> ModelInventory:
     return await list_models(Settings(settings), environment)
 
 

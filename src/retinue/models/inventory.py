@@ -35,7 +35,7 @@ LIST_SECONDS = 4.0
 _NO_CHAT = ("embed", "whisper", "tts", "rerank", "guard", "moderation", "bge-", "nomic-", "dall-e", "flux", "ocr")
 
 
-class Inventory(NamedTuple):
+class ModelInventory(NamedTuple):
     """`active` is the model that a run without one of its own gets; `problem`, why there is none."""
 
     models: tuple[ModelInfo, ...]
@@ -46,7 +46,7 @@ class Inventory(NamedTuple):
 
 async def list_models(
     settings: Settings, environment: Mapping[str, str], transport: Transport | None = None
-) -> Inventory:
+) -> ModelInventory:
     """Return every model that a name can mean here, and the one that a run would get."""
     from retinue.models.resolve import OFFLINE
     from retinue.models.select import select_model
@@ -63,7 +63,7 @@ async def list_models(
     except RetinueError as error:
         problem = error
     models.setdefault(OFFLINE.full_name, OFFLINE)
-    return Inventory(tuple(models.values()), active, problem, providers)
+    return ModelInventory(tuple(models.values()), active, problem, providers)
 
 
 async def ask_servers(

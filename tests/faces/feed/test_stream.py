@@ -17,7 +17,7 @@ from tests.log import log_stories as stories
 from retinue.core.events import AssistantEnded, RunCreated, TextDelta, TurnStarted
 from retinue.faces.feed import stream
 from retinue.faces.feed.feed import take_snapshot
-from retinue.faces.feed.stream import BehindError, EventHub, EventScope, Frame
+from retinue.faces.feed.stream import BehindError, EventHub, EventScope, FeedFrame
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
@@ -27,7 +27,7 @@ class Client:
     """Reads a stream in the background. `await has(n)` returns when n frames are there."""
 
     def __init__(self, hub: EventHub, after: int | None = None, scope: EventScope | None = None) -> None:
-        self.frames: list[Frame] = []
+        self.frames: list[FeedFrame] = []
         self._more = asyncio.Event()
         self.task = asyncio.create_task(self._read(hub, after, scope))
 
@@ -36,14 +36,14 @@ class Client:
             self.frames += frames
             self._more.set()
 
-    async def until(self, condition: Any) -> list[Frame]:
+    async def until(self, condition: Any) -> list[FeedFrame]:
         async with asyncio.timeout(20):
             while not condition(self.frames):
                 self._more.clear()
                 await self._more.wait()
         return self.frames
 
-    async def until_type(self, kind: str, count: int = 1) -> list[Frame]:
+    async def until_type(self, kind: str, count: int = 1) -> list[FeedFrame]:
         return await self.until(lambda frames: sum(frame.type == kind for frame in frames) >= count)
 
     @property
@@ -55,7 +55,7 @@ class Client:
         await asyncio.wait({self.task})
 
 
-def told(frames: list[Frame], kind: str) -> list[str]:
+def told(frames: list[FeedFrame], kind: str) -> list[str]:
     return [json.loads(frame.data)["text"] for frame in frames if frame.type == kind]
 
 

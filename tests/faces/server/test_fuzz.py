@@ -15,10 +15,10 @@ from tests.faces.server.conftest import Served
 from tests.program.conftest import Project
 
 from retinue.faces.server.openapi import openapi_document
-from retinue.faces.server.table import ROUTES, Route, Stream
+from retinue.faces.server.table import ROUTES, Route, StreamResult
 
 SLOW = {"get_doctor", "get_models"}
-TESTED = [route for route in ROUTES if route.result is not Stream and route.handler not in SLOW]
+TESTED = [route for route in ROUTES if route.result is not StreamResult and route.handler not in SLOW]
 DOCUMENT = openapi_document()
 
 words = st.one_of(st.text(max_size=30), st.sampled_from(["", "0", "-1", "true", "null", "@x", "..", "%", "a" * 600]))

@@ -12,23 +12,23 @@ import pytest
 from tests.program.conftest import Project
 
 from retinue.errors import StateError
-from retinue.faces.feed.stream import BehindError, Frame
+from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.server import sse
 from retinue.faces.server.sse import ByteStream, EventStream, encode_frames, with_pings
 
-EVENT = Frame(7, "run.ended", "r", None, b'{"type":"run.ended"}')
-DELTA = Frame(None, "text.delta", "r", None, b'{"type":"text.delta"}')
+EVENT = FeedFrame(7, "run.ended", "r", None, b'{"type":"run.ended"}')
+DELTA = FeedFrame(None, "text.delta", "r", None, b'{"type":"text.delta"}')
 
 
 class Source:
     """Events that come when the test says so. `closed` is set when nobody listens any more."""
 
-    def __init__(self, *batches: list[Frame] | Exception) -> None:
+    def __init__(self, *batches: list[FeedFrame] | Exception) -> None:
         self.waiting = list(batches)
         self.closed = asyncio.Event()
         self.more = asyncio.Event()
 
-    async def events(self) -> AsyncIterator[list[Frame]]:
+    async def events(self) -> AsyncIterator[list[FeedFrame]]:
         try:
             while True:
                 while self.waiting:

@@ -21,7 +21,7 @@ from retinue.faces.feed.views import (
     DoctorReport,
     DoctorRow,
     EffectList,
-    FailedFile,
+    FailedFileView,
     ModelList,
     ModelView,
     OpenAIModel,
@@ -29,7 +29,7 @@ from retinue.faces.feed.views import (
     ScheduleList,
     ScheduleView,
     SearchList,
-    Transcript,
+    TranscriptView,
     run_view,
 )
 from retinue.log import activity
@@ -64,19 +64,19 @@ async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
     return found
 
 
-async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) -> Transcript:
+async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) -> TranscriptView:
     """Return the conversation from the event `after` on, of at most `limit` events."""
 
-    def read(reader: LogReader) -> Transcript:
+    def read(reader: LogReader) -> TranscriptView:
         events = reader.events(row.id, after, limit)
         lines = Lines()
         made: list[Any] = []
         for event in events:
             made += [orjson.loads(line) for line in lines.take(event)]
         more = events[-1].seq if len(events) == limit else None
-        return Transcript(row.id, made, more)
+        return TranscriptView(row.id, made, more)
 
-    found: Transcript = await feed.read(read)
+    found: TranscriptView = await feed.read(read)
     return found
 
 
@@ -155,7 +155,7 @@ async def list_agents(feed: Feed) -> AgentList:
     catalog = (await feed.retinue()).agents
     entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold()))
     agents = [msgspec.convert(row_data(entry), AgentView) for entry in entries]
-    return AgentList(agents, [FailedFile(each.path, each.reason, each.line) for each in catalog.failed])
+    return AgentList(agents, [FailedFileView(each.path, each.reason, each.line) for each in catalog.failed])
 
 
 async def describe_agent(feed: Feed, name: str) -> AgentDetail:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.errors import StateError, UnknownRunError, UsageError
-from retinue.faces.feed.stream import EventHub, EventScope, Frame
+from retinue.faces.feed.stream import EventHub, EventScope, FeedFrame
 from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
 from retinue.log.encode import dump
@@ -120,7 +120,7 @@ class Feed:
 
     async def events(
         self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
-    ) -> AsyncIterator[list[Frame]]:
+    ) -> AsyncIterator[list[FeedFrame]]:
         """Yield what happens, as `EventHub.follow` says; of one run, or of it and all below it."""
         whole = None
         if run_id is not None:

@@ -53,7 +53,7 @@ class BehindError(Exception):
     """A client was so slow that what it has not read is not in memory any more. It may come back."""
 
 
-class Frame(Struct, frozen=True):
+class FeedFrame(Struct, frozen=True):
     """One event for clients. `number` is None for what is not in the log by itself: deltas and notices."""
 
     number: int | None
@@ -97,7 +97,7 @@ class EventHub:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._frames: list[Frame] = []
+        self._frames: list[FeedFrame] = []
         self._bytes = 0
         self._start = 0
         """The place of the first frame that is still here. Places count all frames there ever were."""
@@ -114,7 +114,7 @@ class EventHub:
     def _end(self) -> int:
         return self._start + len(self._frames)
 
-    async def follow(self, after: int | None = None, scope: EventScope | None = None) -> AsyncIterator[list[Frame]]:
+    async def follow(self, after: int | None = None, scope: EventScope | None = None) -> AsyncIterator[list[FeedFrame]]:
         """Yield events above `after` (None: from now on) and everything that follows, several at once where they are
         there, without an end. Raise BehindError for a client that is too slow, StateError when the log cannot
         be read."""
@@ -149,7 +149,7 @@ class EventHub:
             await asyncio.wait({self._task})
             self._task = None
 
-    async def _history(self, after: int, until: int, scope: EventScope) -> AsyncIterator[list[Frame]]:
+    async def _history(self, after: int, until: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
         while after < until:
             page = await asyncio.to_thread(_page, self._folder, after, until, scope)
             if page:
@@ -158,7 +158,7 @@ class EventHub:
                 return
             after = page[-1].number
 
-    async def _future(self, place: int, scope: EventScope) -> AsyncIterator[list[Frame]]:
+    async def _future(self, place: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -272,7 +272,7 @@ class EventHub:
                 frames.append(_notice("run.interrupted", said, place))
         self._put(frames)
 
-    def _put(self, frames: list[Frame]) -> None:
+    def _put(self, frames: list[FeedFrame]) -> None:
         if not frames:
             return
         self._frames += frames
@@ -300,15 +300,15 @@ def _page(folder: Path, after: int, until: int, scope: EventScope) -> list[Numbe
         return run_events_after(reader, scope.run_id, after, tree=scope.tree, until=until)
 
 
-def _event_frame(event: NumberedEvent) -> Frame:
-    return Frame(event.number, event.type, event.run_id, event.parent_id, event.to_json())
+def _event_frame(event: NumberedEvent) -> FeedFrame:
+    return FeedFrame(event.number, event.type, event.run_id, event.parent_id, event.to_json())
 
 
-def _delta_frame(piece: TextPiece) -> Frame:
+def _delta_frame(piece: TextPiece) -> FeedFrame:
     return _text_frame(piece, f"{piece.kind}.delta")
 
 
-def _partial_frame(piece: TextPiece) -> Frame:
+def _partial_frame(piece: TextPiece) -> FeedFrame:
     return _text_frame(piece, f"{piece.kind}.partial")
 
 
@@ -320,15 +320,15 @@ class _Place(Struct, frozen=True):
     at: float
 
 
-def _text_frame(piece: TextPiece, kind: str) -> Frame:
+def _text_frame(piece: TextPiece, kind: str) -> FeedFrame:
     place = piece.place
     where = _Place(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
     data = flat_json(kind, where, dump({"type": kind, "text": piece.text}))
-    return Frame(None, kind, place.run_id, place.parent_id, data)
+    return FeedFrame(None, kind, place.run_id, place.parent_id, data)
 
 
-def _notice(kind: str, fields: Mapping[str, object], place: RunPlace | None = None) -> Frame:
+def _notice(kind: str, fields: Mapping[str, object], place: RunPlace | None = None) -> FeedFrame:
     run_id = place.run_id if place is not None else ""
     parent_id = place.parent_id if place is not None else None
     data = dump({"type": kind, "run_id": run_id or None, "at": time.time(), **fields})
-    return Frame(None, kind, run_id, parent_id, data)
+    return FeedFrame(None, kind, run_id, parent_id, data)

@@ -92,7 +92,7 @@ class RunDetail(Struct, frozen=True):
     """Calls that had begun when the process died: nobody knows what they did."""
 
 
-class Transcript(Struct, frozen=True):
+class TranscriptView(Struct, frozen=True):
     """The conversation as lines of the transcript file: `type`, `message`, `timestamp`. `next` is the value of
     `after` for more."""
 
@@ -216,7 +216,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
     problems: list[Mapping[str, Any]]
 
 
-class FailedFile(Struct, frozen=True):
+class FailedFileView(Struct, frozen=True):
     """An agent file that could not be loaded."""
 
     path: str
@@ -228,7 +228,7 @@ class AgentList(Struct, frozen=True):
     """Every agent visible from the project, and the files that could not be loaded."""
 
     agents: list[AgentView]
-    failed: list[FailedFile]
+    failed: list[FailedFileView]
 
 
 class AgentDetail(Struct, frozen=True, kw_only=True):

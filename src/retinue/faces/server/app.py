@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from retinue.errors import RetinueError
 from retinue.faces.feed.projects import Projects
 from retinue.faces.server import handlers
-from retinue.faces.server.handlers import Call
+from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.security import Access, Guard
@@ -59,7 +59,7 @@ def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio
         body = None
         if decoder is not None:
             body = read_body(await request.body(), decoder)
-        call = Call(projects, params, body, _headers(request), closing)
+        call = ApiCall(projects, params, body, _headers(request), closing)
         found = await handle(call)
         if not isinstance(found, msgspec.Struct):
             return found

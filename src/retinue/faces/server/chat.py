@@ -17,7 +17,7 @@ from msgspec import Struct
 from retinue.core.outcome import Outcome
 from retinue.errors import UsageError
 from retinue.faces.feed.feed import ConflictError, Feed, SpawnOrder
-from retinue.faces.feed.stream import Frame
+from retinue.faces.feed.stream import FeedFrame
 from retinue.faces.server.problem import RequestError
 from retinue.log.encode import dump
 
@@ -195,7 +195,7 @@ async def leave(feed: Feed, run_id: str) -> None:
         return
 
 
-async def _frames(feed: Feed, run_id: str) -> AsyncIterator[Frame]:
+async def _frames(feed: Feed, run_id: str) -> AsyncIterator[FeedFrame]:
     async for frames in feed.events(after=0, run_id=run_id):
         for frame in frames:
             yield frame

@@ -25,7 +25,7 @@ BY = "web"
 _LONGEST_KEY = 200
 
 
-class Call(Struct, frozen=True):
+class ApiCall(Struct, frozen=True):
     """One request that may be answered. `headers` have lower-case names."""
 
     projects: Projects
@@ -43,28 +43,28 @@ class Call(Struct, frozen=True):
         return BY
 
 
-async def open_session(call: Call) -> params.Session:
+async def open_session(call: ApiCall) -> params.SignIn:
     feed = call.projects.current
-    return params.Session(str(feed.cwd), feed.folder.name)
+    return params.SignIn(str(feed.cwd), feed.folder.name)
 
 
-async def get_projects(call: Call) -> views.ProjectList:
+async def get_projects(call: ApiCall) -> views.ProjectList:
     return views.ProjectList(await call.projects.views())
 
 
-async def get_agents(call: Call) -> views.AgentList:
+async def get_agents(call: ApiCall) -> views.AgentList:
     return await details.list_agents(await call.projects.feed(call.params.project))
 
 
-async def get_agent(call: Call) -> views.AgentDetail:
+async def get_agent(call: ApiCall) -> views.AgentDetail:
     return await details.describe_agent(await call.projects.feed(call.params.project), call.params.name)
 
 
-async def get_models(call: Call) -> views.ModelList:
+async def get_models(call: ApiCall) -> views.ModelList:
     return await details.list_models(await call.projects.feed(call.params.project))
 
 
-async def get_runs(call: Call) -> views.RunList:
+async def get_runs(call: ApiCall) -> views.RunList:
     wanted: params.RunFilter = call.params
     feed = await call.projects.feed(wanted.project)
     filters: dict[str, Any] = {"agent": wanted.agent, "depth": wanted.depth}
@@ -80,7 +80,7 @@ async def get_runs(call: Call) -> views.RunList:
     return views.RunList(found.cursor, runs, more)
 
 
-async def post_run(call: Call) -> views.RunView:
+async def post_run(call: ApiCall) -> views.RunView:
     body: params.SpawnBody = call.body
     key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
@@ -104,94 +104,94 @@ async def _view(feed: Feed, row: RunRow) -> views.RunView:
     return views.run_view(row, labels.get(row.id))
 
 
-async def get_run(call: Call) -> views.RunDetail:
+async def get_run(call: ApiCall) -> views.RunDetail:
     feed, row = await call.projects.of_run(call.params.id)
     return await details.describe_run(feed, row)
 
 
-async def get_tree(call: Call) -> views.RunTree:
+async def get_tree(call: ApiCall) -> views.RunTree:
     feed, row = await call.projects.of_run(call.params.id)
     found = await feed.tree(row.id)
     return views.RunTree(found.cursor, [views.run_view(each, found.labels.get(each.id)) for each in found.runs])
 
 
-async def get_transcript(call: Call) -> views.Transcript:
+async def get_transcript(call: ApiCall) -> views.TranscriptView:
     feed, row = await call.projects.of_run(call.params.id)
     return await details.read_transcript(feed, row, after=call.params.after, limit=call.params.limit)
 
 
-async def get_effects(call: Call) -> views.EffectList:
+async def get_effects(call: ApiCall) -> views.EffectList:
     feed, row = await call.projects.of_run(call.params.id)
     return await details.list_effects(feed, row, tree=call.params.tree)
 
 
-async def get_diff(call: Call) -> views.DiffList:
+async def get_diff(call: ApiCall) -> views.DiffList:
     feed, row = await call.projects.of_run(call.params.id)
     return await details.list_changes(feed, row, tree=call.params.tree)
 
 
-async def post_steer(call: Call) -> views.CommandView:
+async def post_steer(call: ApiCall) -> views.CommandView:
     feed, row = await call.projects.of_run(call.params.id)
     said = await feed.say(row.id, call.body.message, by=call.by)
     return views.CommandView(said.run_id, said.text)
 
 
-async def post_stop(call: Call) -> views.CommandView:
+async def post_stop(call: ApiCall) -> views.CommandView:
     feed, row = await call.projects.of_run(call.params.id)
     said = await feed.stop(row.id, by=call.by, tree=call.body.tree)
     return views.CommandView(said.run_id, said.text)
 
 
-async def post_resume(call: Call) -> views.RunView:
+async def post_resume(call: ApiCall) -> views.RunView:
     feed, row = await call.projects.of_run(call.params.id)
     return await _view(feed, await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model))
 
 
-async def post_background(call: Call) -> views.CommandView:
+async def post_background(call: ApiCall) -> views.CommandView:
     feed, row = await call.projects.of_run(call.params.id)
     said = await feed.to_background(row.id, by=call.by)
     return views.CommandView(said.run_id, said.text)
 
 
-async def get_inbox(call: Call) -> views.InboxList:
+async def get_inbox(call: ApiCall) -> views.InboxList:
     feed = await call.projects.feed(call.params.project)
     found = await feed.inbox(everything=call.params.all, limit=call.params.limit)
     return views.InboxList([views.inbox_view(each) for each in found])
 
 
-async def post_answer(call: Call) -> views.InboxView:
+async def post_answer(call: ApiCall) -> views.InboxView:
     feed, item = await call.projects.of_item(call.params.id)
     return views.inbox_view(await feed.answer(item.id, call.body.answer, call.body.message, by=call.by))
 
 
-async def get_schedules(call: Call) -> views.ScheduleList:
+async def get_schedules(call: ApiCall) -> views.ScheduleList:
     return await details.list_schedules(await call.projects.feed(call.params.project))
 
 
-async def get_cost(call: Call) -> views.CostList:
+async def get_cost(call: ApiCall) -> views.CostList:
     return await details.add_up_cost(await call.projects.feed(call.params.project), call.params.by, call.params.since)
 
 
-async def get_search(call: Call) -> views.SearchList:
+async def get_search(call: ApiCall) -> views.SearchList:
     return await details.search_log(await call.projects.feed(call.params.project), call.params.q, call.params.limit)
 
 
-async def get_doctor(call: Call) -> views.DoctorReport:
+async def get_doctor(call: ApiCall) -> views.DoctorReport:
     return await details.examine_installation(await call.projects.feed(call.params.project))
 
 
-async def get_events(call: Call) -> EventStream:
+async def get_events(call: ApiCall) -> EventStream:
     feed = await call.projects.feed(call.params.project)
     return EventStream(feed.events(after=_last_event(call, call.params.after)), call.closing)
 
 
-async def get_run_events(call: Call) -> EventStream:
+async def get_run_events(call: ApiCall) -> EventStream:
     feed, row = await call.projects.of_run(call.params.id)
     after = _last_event(call, call.params.after)
     return EventStream(feed.events(after=after, run_id=row.id, tree=call.params.tree), call.closing)
 
 
-async def post_chat(call: Call) -> chat.ChatCompletion | ByteStream | Response:
+async def post_chat(call: ApiCall) -> chat.ChatCompletion | ByteStream | Response:
     feed, body = call.projects.current, call.body
     try:
         if not body.stream:
@@ -210,13 +210,13 @@ def _chat_problem(error: Exception) -> Response:
     return Response(dump({**asdict(found), "error": theirs}), found.status, media_type=TYPE)
 
 
-async def post_ag_ui(call: Call) -> ByteStream:
+async def post_ag_ui(call: ApiCall) -> ByteStream:
     feed, given = call.projects.current, call.body
     run_id, after = await ag_ui.start_thread(feed, call.params.agent, given)
     return ByteStream(ag_ui.stream_thread(feed, given, run_id, after), call.closing)
 
 
-def _last_event(call: Call, after: int | None) -> int | None:
+def _last_event(call: ApiCall, after: int | None) -> int | None:
     """Return the number from which a client goes on: what it says when it comes back goes before the address."""
     said = call.headers.get("last-event-id")
     if said is None:

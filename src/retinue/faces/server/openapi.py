@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from retinue.core.version import __version__
 from retinue.faces.server.params import NoParams
-from retinue.faces.server.problem import TITLES, TYPE, Problem
-from retinue.faces.server.table import ROUTES, Route, Stream
+from retinue.faces.server.problem import TITLES, TYPE, ProblemDetails
+from retinue.faces.server.table import ROUTES, Route, StreamResult
 
 _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 422, 429)
@@ -25,9 +25,9 @@ _ABOUT = (
 
 def openapi_document() -> dict[str, Any]:
     """Return the whole document."""
-    types: list[Any] = [Problem]
+    types: list[Any] = [ProblemDetails]
     for route in ROUTES:
-        types += [each for each in (route.body, route.result) if each is not None and each is not Stream]
+        types += [each for each in (route.body, route.result) if each is not None and each is not StreamResult]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -65,7 +65,7 @@ def _body_errors(route: Route) -> tuple[int, ...]:
 
 
 def _success(route: Route) -> dict[str, Any]:
-    if route.result is Stream:
+    if route.result is StreamResult:
         text = "Server-sent events. `id` is the number of an event, `data` the event as one JSON object."
         return {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     schema = {"$ref": _REF.format(name=route.result.__name__)}

@@ -134,12 +134,12 @@ class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, Meta(max_length=10_000)] = ""
 
 
-class ToAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AgentPath(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     agent: Word
     """Name of an agent, or `main`."""
 
 
-class Session(Struct, frozen=True):
+class SignIn(Struct, frozen=True):
     """The cookie is set. Requests with it that change something need the header `X-Retinue: 1`."""
 
     cwd: str

@@ -24,7 +24,7 @@ from retinue.faces.feed.projects import UnknownProjectError
 TYPE = "application/problem+json"
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class ProblemDetails(Struct, frozen=True, kw_only=True):
     """Why a request was refused (RFC 9457). `code` is stable; `remedy` says what to do next."""
 
     type: str
@@ -79,15 +79,15 @@ TITLES = {
 }
 
 
-def problem(status: int, code: str, detail: str, remedy: str = "") -> Problem:
+def problem(status: int, code: str, detail: str, remedy: str = "") -> ProblemDetails:
     """Return the document for one refusal."""
     title = TITLES.get(status, "Refused")
-    return Problem(
+    return ProblemDetails(
         type=f"urn:retinue:error:{code}", title=title, status=status, detail=detail, code=code, remedy=remedy
     )
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> ProblemDetails:
     """Return the document for anything that was raised. A defect of ours says no more than that it is one."""
     if isinstance(error, RequestError):
         return problem(error.status, error.code, error.detail, error.remedy)

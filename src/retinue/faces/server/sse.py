@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from starlette.types import Receive, Scope, Send
 
 from retinue.errors import RetinueError
-from retinue.faces.feed.stream import BehindError, Frame
+from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.log.encode import dump
 
 PING_SECONDS = 15.0
@@ -29,7 +29,7 @@ HEADERS = (
 _PING = b": ping\n\n"
 
 
-def encode_frames(frames: Sequence[Frame]) -> bytes:
+def encode_frames(frames: Sequence[FeedFrame]) -> bytes:
     """Return events as they go over the wire."""
     parts = []
     for frame in frames:
@@ -78,14 +78,14 @@ class ByteStream:
 class EventStream(ByteStream):
     """The response of a stream route."""
 
-    def __init__(self, events: AsyncIterator[list[Frame]], closing: asyncio.Event) -> None:
+    def __init__(self, events: AsyncIterator[list[FeedFrame]], closing: asyncio.Event) -> None:
         super().__init__(with_pings(events), closing)
 
 
-async def with_pings(events: AsyncIterator[list[Frame]]) -> AsyncIterator[bytes]:
+async def with_pings(events: AsyncIterator[list[FeedFrame]]) -> AsyncIterator[bytes]:
     """Yield events as bytes, and a comment whenever nothing happened for a while."""
     yield b"retry: %d\n\n" % RETRY_MS
-    waiting: asyncio.Future[list[Frame]] = asyncio.ensure_future(anext(events))
+    waiting: asyncio.Future[list[FeedFrame]] = asyncio.ensure_future(anext(events))
     try:
         while True:
             done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)

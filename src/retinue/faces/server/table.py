@@ -15,7 +15,7 @@ from retinue.faces.server.chat import ChatBody, ChatCompletion
 Method = Literal["GET", "POST"]
 
 
-class Stream:
+class StreamResult:
     """Marks a route that answers with server-sent events instead of one document."""
 
 
@@ -45,7 +45,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/session",
         handler="open_session",
         help="Exchange the token for a cookie: for the page.",
-        result=params.Session,
+        result=params.SignIn,
         body=params.EmptyBody,
     ),
     Route(
@@ -125,7 +125,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/runs/{id}/transcript",
         handler="get_transcript",
         help="The conversation of a run.",
-        result=views.Transcript,
+        result=views.TranscriptView,
         params=params.TranscriptPage,
         errors=(404, 409),
     ),
@@ -152,7 +152,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/runs/{id}/events",
         handler="get_run_events",
         help="The events of a run as they happen.",
-        result=Stream,
+        result=StreamResult,
         params=params.RunEventFilter,
         errors=(404, 409),
         headers=_LAST,
@@ -257,7 +257,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/events",
         handler="get_events",
         help="What happens in all runs of the project.",
-        result=Stream,
+        result=StreamResult,
         params=params.EventFilter,
         errors=(404, 409),
         headers=_LAST,
@@ -276,8 +276,8 @@ ROUTES: tuple[Route, ...] = (
         path="/ag-ui/{agent}",
         handler="post_ag_ui",
         help="An agent for clients that speak AG-UI 1.0.",
-        result=Stream,
-        params=params.ToAgent,
+        result=StreamResult,
+        params=params.AgentPath,
         body=AgentInput,
         errors=(404, 409),
     ),

@@ -15,7 +15,7 @@ from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.text import optional
 from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
-from retinue.faces.tui.board.board import Board, Feed, backfill_from, load_conversation
+from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
 from retinue.faces.tui.chat.answer import Notice
@@ -68,7 +68,7 @@ class RetinueApp(Frame):
         self.shell = PersonShell(self)
         self.talk: Talk = self.session
         self.first_mode = self.session.mode
-        self.feed = Feed(self.project.log, self._take, self._fail)
+        self.feed = BoardFeed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self.first_model = first_model

@@ -243,7 +243,7 @@ SUMMARY = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended
 BATCH = 100
 
 
-class Feed:
+class BoardFeed:
     """Of all runs of this process, and of a tree of another one while it is watched. `take` is
     called for every event and must be quick; what it raises goes to `failed`, since nobody would
     see a feed that stands still."""

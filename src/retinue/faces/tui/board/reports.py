@@ -72,7 +72,7 @@ def _percent(size: int, whole: int) -> str:
 
 
 @dataclass(slots=True)
-class Spending:
+class CostLine:
     """What runs of one agent on one model took together."""
 
     runs: int = 0
@@ -95,11 +95,11 @@ class Spending:
 
 def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
     """Return what the runs of one conversation cost, by agent and model. Each run counts once."""
-    spent: dict[tuple[str, str], Spending] = {}
-    together = Spending()
+    spent: dict[tuple[str, str], CostLine] = {}
+    together = CostLine()
     for card in cards:
         if card.root_id == root_id and card.usage.total_tokens:
-            spent.setdefault((card.name, card.model or "–"), Spending()).add(card.usage)
+            spent.setdefault((card.name, card.model or "–"), CostLine()).add(card.usage)
             together.add(card.usage)
     if not spent:
         return ["Nothing was spent in this conversation yet. All of this project: retinue cost"]

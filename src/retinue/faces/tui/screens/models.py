@@ -153,27 +153,27 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
 # A first model
 
 
-class ModelChoice(NamedTuple):
+class ModelRow(NamedTuple):
     """One way to a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
 
     value: str
     words: str
 
 
-def ways_to_a_model(providers: Providers) -> list[ModelChoice]:
+def ways_to_a_model(providers: Providers) -> list[ModelRow]:
     """Return every way to a model from here: servers of this machine, keys, files, none."""
     found = []
     for provider in providers.configured():
         served = providers.served(provider) or ()
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
             for model in served[:3]:
-                found.append(ModelChoice(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+                found.append(ModelRow(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
     for name, page in KEY_PAGES.items():
-        found.append(ModelChoice(f"key:{name}", f"{name:<10} · a key from {page}"))
+        found.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
     for info in providers.local_models:
-        found.append(ModelChoice(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
-    found.append(ModelChoice("address", "Another server that speaks OpenAI's API, by its address"))
-    found.append(ModelChoice("planner", "Go on without a language model: the planner only searches files"))
+        found.append(ModelRow(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
+    found.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
+    found.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
     return found
 
 
