@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import retinue
@@ -150,3 +151,9 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
             found.add(each)
             waiting.append(each)
     return found
+
+
+def test_no_two_test_files_have_the_same_name():
+    """pytest imports a test file by its name alone: of two with one name it loads the first."""
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
