@@ -136,6 +136,8 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
         stopped = await stop_commands(job.context)
         for end_calls in capabilities.each("end_calls"):
             await end_calls(node, job.context)
+        # It holds the context of the tools, which must go now and not with the garbage collector.
+        node.plan_mode = None
     if outcome is None:
         raise RuntimeError("the loop ended without an outcome")
     return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
