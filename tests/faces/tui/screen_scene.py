@@ -57,7 +57,8 @@ def at_home(project: Any, patch: pytest.MonkeyPatch) -> None:
     for name in ("VISUAL", "EDITOR", "NO_COLOR"):
         patch.delenv(name, raising=False)
     (project.cwd / ".git").mkdir(exist_ok=True)
-    # Pictures of the first screen must not depend on where the test runs, or on the release.
+    # Pictures of the first screen must not depend on where and at which hour the test runs, or on the release.
+    patch.setattr(welcome, "tip_for", lambda now: welcome.TIPS[0])
     patch.setattr(welcome, "short_folder", lambda folder, home: "~/project")
     patch.setattr(version, "__version__", "1.2.3")
     patch.setattr(working, "format_wait", lambda seconds: "12s")
