@@ -239,6 +239,23 @@ def test_names_with_newlines_dashes_and_no_text(scene):
     assert {name for name in changed if name} == {*names, "-new\n"}
 
 
+def test_a_change_in_the_instant_of_the_checkout_is_saved(scene):
+    # Git looks at two times of a file; the other one cannot be set.
+    Path(scene.environment["HOME"], ".gitconfig").write_text("[core]\n\ttrustctime = false\n")
+    (scene.path / "a").write_text("x")
+    scene.repository.commit("one letter")
+    worktree = scene.make()
+    file, index = worktree.record.path / "a", worktree.record.git / "index"
+    instant = 1_700_000_000 * 10**9
+    os.utime(file, ns=(instant, instant))
+    scene.shell(worktree, "git update-index --refresh")
+    file.write_text("y")
+    for each in (file, index):
+        os.utime(each, ns=(instant, instant))
+    saved = scene.finish(worktree)
+    assert scene.show(f"{saved.branch}:a") == "y"
+
+
 def test_a_worktree_from_a_worktree_of_ours_goes_home_into_it(scene):
     outer = scene.make()
     (outer.record.path / "outer.txt").write_text("outer\n")

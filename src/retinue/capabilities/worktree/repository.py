@@ -242,7 +242,12 @@ def copy_index(source: Path, target: Path) -> Path:
     """Return a copy of an index to work with; without a source git starts with an empty one."""
     target.unlink(missing_ok=True)
     if source.is_file() and not source.is_symlink():
-        shutil.copyfile(source, target)
+        with source.open("rb") as theirs, target.open("wb") as ours:
+            shutil.copyfileobj(theirs, ours)
+            written = os.fstat(theirs.fileno())
+        # Git compares the time of the index with those of files: what was changed in the same instant, it reads again.
+        # A copy with a newer time would let such a change pass for none.
+        os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
     return target
 
 
