@@ -89,6 +89,7 @@ def explain_unknown(name: str) -> str | None:
 OTHER_VARIABLES = frozenset(
     {
         *("RETINUE_HOME", "RETINUE_LOCAL_MODEL", "RETINUE_DISABLE_BUILTIN_AGENTS", "RETINUE_NOTIFICATIONS"),
+        "RETINUE_PROGRAM_STATUS",
         *("RETINUE_PLUGIN_ROOT", "RETINUE_PROJECT_DIR", "RETINUE_SKILL_DIR"),
     }
 )

@@ -29,7 +29,7 @@ def test_nobody_is_notified_who_does_not_want_it() -> None:
     signals = TerminalSignals({"TERM_PROGRAM": "ghostty"})
     signals.update("working", "x", 0.0, seen=False, notify=False)
     ended = signals.update("idle", "x", 100.0, seen=False, notify=False)
-    assert ended == "\x1b]2;x · done · retinue\x07\x1b]9;4;0\x07"
+    assert ended.startswith("\x1b]2;x · done · retinue\x07\x1b]9;4;0\x07") and not ended.endswith("\x07")
 
 
 def test_each_terminal_gets_only_what_it_understands() -> None:
@@ -43,3 +43,18 @@ def test_each_terminal_gets_only_what_it_understands() -> None:
     assert "\x1b]9;a,b" in ended({"TERM_PROGRAM": "iTerm.app"}) and "9;4" not in ended({"TERM_PROGRAM": "iTerm.app"})
     assert "]777" not in ended({}) and "]9;" not in ended({})
     assert TerminalSignals({}).close() == "\x1b[23;2t"
+
+
+def test_a_terminal_that_shows_programs_is_told_the_state_without_words_of_the_task() -> None:
+    for environment in ({"TERM_PROGRAM": "ghostty"}, {"RETINUE_PROGRAM_STATUS": "1"}):
+        signals = TerminalSignals(environment)
+        told = "".join(
+            signals.update(standing, "the task", 0.0, seen=True, notify=False)
+            for standing in ("idle", "working", "waiting", "working", "idle")
+        )
+        reports = [part.split("\x1b\\")[0] for part in told.split("\x1b]7501;")[1:]]
+        states = ["working", "blocked", "working", "done"]
+        assert reports == [f"state={state}:app=retinue" for state in states]
+        assert "\x1b]7501;state=clear" in signals.close()
+    silent = TerminalSignals({"TERM_PROGRAM": "ghostty", "RETINUE_PROGRAM_STATUS": "0"})
+    assert "7501" not in silent.update("working", "x", 0.0, seen=True, notify=False) + silent.close()

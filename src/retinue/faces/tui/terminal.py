@@ -1,7 +1,8 @@
 """The app on a terminal, from its first frame until the person leaves it.
 
-Outside of what is drawn, the terminal is told how it stands: in its title, in its progress bar where it has one, and
-with a bell and a notification when the app waits for its person or has ended something long.
+Outside of what is drawn, the terminal is told how it stands: in its title, in its progress bar and its list of programs
+(OSC 7501) where it has one, and with a bell and a notification when the app waits for its person or has ended
+something long.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _WORDS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": 
 # Others would show a progress bar's sequence as a notification.
 _WITH_PROGRESS = frozenset({"ghostty", "WezTerm"})
 _PROGRESS: dict[Standing, str] = {"idle": "0", "working": "3", "waiting": "4"}
+# Terminals that show the status of the program in them (OSC 7501); RETINUE_PROGRAM_STATUS=1 or 0 decides for others.
+_WITH_STATUS = frozenset({"ghostty", "rex"})
+_STATUS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": "blocked"}
 
 
 class TerminalSignals:
@@ -39,6 +43,7 @@ class TerminalSignals:
         name = environment.get("TERM", "")
         self._has_progress = program in _WITH_PROGRESS or "WT_SESSION" in environment or "ConEmuANSI" in environment
         self._takes_777 = program in _WITH_PROGRESS or name.startswith(("foot", "rxvt"))
+        self._shows_status = environment.get("RETINUE_PROGRAM_STATUS", str(int(program in _WITH_STATUS))) == "1"
         self._takes_9 = program == "iTerm.app" or "KITTY_WINDOW_ID" in environment
         self._standing: Standing = "idle"
         self._title = ""
@@ -59,6 +64,8 @@ class TerminalSignals:
             return text
         if self._has_progress:
             text += f"\x1b]9;4;{_PROGRESS[standing]}\x07"
+        if self._shows_status:
+            text += _status(_STATUS[standing])
         if before == "idle":
             self._began = now
         if standing == "working" or not notify:
@@ -78,8 +85,17 @@ class TerminalSignals:
 
     def close(self) -> str:
         """Return what leaves the terminal as it was."""
-        progress = "\x1b]9;4;0\x07" if self._has_progress else ""
-        return f"{progress}{RESTORE_TITLE}"
+        text = ""
+        if self._has_progress:
+            text += "\x1b]9;4;0\x07"
+        if self._shows_status:
+            text += _status("clear")
+        return text + RESTORE_TITLE
+
+
+def _status(state: str) -> str:
+    """Return a report of the program's status. It has no words of the task: other programs read it."""
+    return f"\x1b]7501;state={state}:app=retinue\x1b\\"
 
 
 async def _follow(app: RetinueApp, signals: TerminalSignals) -> None:
