@@ -116,6 +116,15 @@ def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
     return [_item(row) for row in rows]
 
 
+def opening_number(reader: LogReader, item: InboxItem) -> int:
+    """Return the number of the first event that says that this item waits; 0 where the log has none any more."""
+    query = (
+        "SELECT coalesce(min(id), 0) FROM events WHERE run_id=? AND type='inbox.opened' "
+        "AND json_extract(body, '$.item_id')=?"
+    )
+    return int(reader.select(query, (item.run_id, item.id))[0][0])
+
+
 class InboxRow(Struct, frozen=True):
     """An item as people see it. `run_state` is that of its run, as seen now."""
 

@@ -157,6 +157,29 @@ def test_ag_ui_asks_with_an_interrupt_and_goes_on_with_the_answer(
     assert item["answer"]["by"] == "ag-ui"
 
 
+async def test_ag_ui_passes_the_call_on_before_the_interrupt_however_late_it_reads(
+    project: Project, serve: Any, serving: Serving
+) -> None:
+    """The run may wait for a person before anyone reads the first event of its thread."""
+    from retinue.faces.feed.feed import Feed
+    from retinue.faces.server.ag_ui import AgentInput, stream_thread
+    from retinue.settings.places import state_folder
+
+    project.mode = "default"
+    serve(lambda request: Reply(calls=[EDIT]) if request.turn == 0 else Reply(text="Edited."))
+    server = serving()
+    run = server.post("/v1/runs", {"agent": "general-purpose", "task": "Edit it"}, 201)
+    (item,) = server.until("/v1/inbox", lambda found: found["items"])
+    feed = Feed(project.cwd, state_folder(project.cwd, project.environment))
+    given = AgentInput(thread_id="t", run_id="r", messages=[])
+    sent = [chunk async for chunk in stream_thread(feed, given, run["id"], 0)]
+    await feed.close()
+    events = [json.loads(chunk.removeprefix(b"data: ")) for chunk in sent]
+    kinds = [event["type"] for event in events]
+    assert kinds.index("TOOL_CALL_END") < kinds.index("RUN_FINISHED") == len(kinds) - 1
+    assert [each["id"] for each in events[-1]["outcome"]["interrupts"]] == [item["id"]]
+
+
 def test_ag_ui_goes_on_in_the_same_thread_and_says_what_failed(project: Project, serve: Any, serving: Serving) -> None:
     model = serve(lambda request: Reply(text="One."))
     server = serving()

@@ -21,6 +21,8 @@ from retinue.errors import AnsweredError, UsageError
 from retinue.faces.feed.feed import Feed, SpawnOrder, id_of_key
 from retinue.faces.server.chat import ChatMessage, SentText
 from retinue.log.encode import dump
+from retinue.log.inbox import items, opening_number
+from retinue.log.query import LogReader
 from retinue.log.tail import last_number
 
 BY = "ag-ui"
@@ -228,14 +230,14 @@ async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) 
     yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
     agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
     translator = Translator(run_id, agents)
-    waiting = await _waiting(feed, run_id)
+    waiting = await _waiting(feed, run_id, after)
     if waiting:
         yield _event(_interrupted(ids, waiting, run_id))
         return
     async for frames in feed.events(after=after, run_id=run_id, tree=True):
         for frame in frames:
             if frame.number is not None:
-                feed.places[run_id] = frame.number
+                after = feed.places[run_id] = frame.number
             data = orjson.loads(frame.data)
             for event in translator.take(frame.type, data):
                 yield _event(event)
@@ -244,7 +246,7 @@ async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) 
                 yield _event(_end(ids, outcome))
                 return
             if frame.type in ("inbox.opened", "inbox.waiting"):
-                waiting = await _waiting(feed, run_id)
+                waiting = await _waiting(feed, run_id, after)
         if waiting:
             for event in translator.suspend([item.id for item in waiting]):
                 yield _event(event)
@@ -257,8 +259,19 @@ def _interrupted(ids: dict[str, str], waiting: list[InboxItem], run_id: str) -> 
     return {"type": "RUN_FINISHED", **ids, "outcome": {"type": "interrupt", "interrupts": interrupts}}
 
 
-async def _waiting(feed: Feed, run_id: str) -> list[InboxItem]:
-    return [each.item for each in await feed.inbox() if each.item.root_id == run_id]
+async def _waiting(feed: Feed, run_id: str, told: int) -> list[InboxItem]:
+    """Return what waits for a person in a tree, as far as the client was told of it. `told` is the last event that
+    it has: an item whose call comes later must not interrupt before that call was passed on."""
+
+    def read(reader: LogReader) -> list[InboxItem]:
+        found = []
+        for each in items(reader):
+            if each.item.root_id == run_id and opening_number(reader, each.item) <= told:
+                found.append(each.item)
+        return found
+
+    found: list[InboxItem] = await feed.read(read)
+    return found
 
 
 def _end(ids: dict[str, str], outcome: Outcome) -> dict[str, Any]:
