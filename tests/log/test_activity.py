@@ -11,7 +11,9 @@ from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.log.activity import activity, everything, first_host, totals
-from retinue.log.rows import RunPlace
+from retinue.log.database import connect, connect_to_read, insert
+from retinue.log.migrations import MIGRATIONS
+from retinue.log.rows import SELECT_RUN, RunPlace
 from retinue.log.store import Log
 from retinue.log.troubles import troubles
 
@@ -91,6 +93,22 @@ async def test_troubles_are_told_with_level_source_and_code(tmp_path: Path) -> N
     assert [each.source for each in troubles(tmp_path, sources=["tool"])] == ["tool"]
     assert troubles(tmp_path, after=found[-1].number) == []
     await log.close()
+
+
+async def test_events_of_an_older_log_are_found_by_the_same_words(tmp_path: Path) -> None:
+    log = await written(tmp_path / "new")
+    await log.close()
+    source = connect_to_read(tmp_path / "new")
+    old = connect(tmp_path / "old", MIGRATIONS[:5])
+    for table, columns in (("runs", SELECT_RUN), ("events", "SELECT id, run_id, seq, at, type, body FROM events")):
+        rows = source.execute(columns).fetchall()
+        names = columns.removeprefix("SELECT ").partition(" FROM")[0].split(", ")
+        insert(old, table, names, rows)
+    old.close()
+    assert troubles(tmp_path / "old", limit=None) == troubles(tmp_path / "new", limit=None)
+    finished = [entry for entry in activity(tmp_path / "new") if entry.status != "pending"]
+    assert [entry for entry in activity(tmp_path / "old") if entry.status != "pending"] == finished
+    source.close()
 
 
 @pytest.mark.parametrize("folder", ["nothing", "."])

@@ -9,6 +9,7 @@ import log_stories as stories
 import pytest
 from msgspec.structs import replace
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import log_file
@@ -51,6 +52,20 @@ async def test_runs_are_listed_newest_first_and_filtered(reader):
     assert [row.task for row in reader.list_runs(parent_id="aaaa1111-0000-4000")] == ["second"]
     assert [row.task for row in reader.list_runs(root_id="aaaa1111-0000-4000")] == ["second", "first"]
     assert as_dict(reader.list_runs()[0])["usage"]["input"] == 20
+
+
+async def test_states_and_pages_keep_the_order(reader):
+    assert [row.task for row in reader.list_runs(states={"interrupted", "ended"}, limit=2)] == ["third", "second"]
+    assert [row.task for row in reader.list_runs(states=LIVE)] == []
+    assert [row.task for row in reader.list_runs(before="bbbb3333-0000-4000")] == ["second", "first"]
+    assert [row.task for row in reader.list_runs(states={"interrupted"}, before="aaaa2222-0000-4000")] == []
+
+
+async def test_conversations_are_main_runs_by_their_newest_change_and_are_searched(reader):
+    assert [row.task for row in reader.conversations()] == ["third", "first"]
+    assert [row.task for row in reader.conversations(limit=1)] == ["third"]
+    assert [row.task for row in reader.conversations(["FIR", "aaaa"])] == ["first"]
+    assert reader.conversations(["%"]) == reader.conversations(["first", "third"]) == []
 
 
 async def test_a_run_is_found_by_the_beginning_of_its_id(reader):

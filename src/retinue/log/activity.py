@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.log.database import connect_to_read, log_file, trouble
+from retinue.log.database import LIVE_STATES, connect_to_read, log_file, trouble
 
 if TYPE_CHECKING:
     import sqlite3
@@ -47,7 +47,7 @@ _NUMBERS = ("input", "output", "cache_read", "cache_write", "cost_usd")
 _USAGE = ", ".join(f"json_extract(answer, '$.message.usage.{name}')" for name in _NUMBERS)
 _UNFINISHED = f"""SELECT {{0}}, created_at, updated_at, {_USAGE} FROM runs
     CROSS JOIN (SELECT run_id AS whose, seq AS place, body AS answer FROM events WHERE type = 'assistant.ended')
-    ON whose = id WHERE updated_at >= ? AND state NOT IN ('queued', 'ended') AND place >
+    ON whose = id WHERE updated_at >= ? AND state <> 'ended' AND state <> 'queued' AND place >
         coalesce((SELECT max(seq) FROM events WHERE run_id = whose AND events.type = 'turn.ended'), 0)"""  # noqa: S608
 """Answers of turns that have not ended, or never will because their process died: they were paid,
 and are in no row yet."""
@@ -212,7 +212,7 @@ def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.
     try:
         connection = connect_to_read(folder)
         try:
-            found = [*_ended(connection, tools, since), *_pending(connection, tools, since)]
+            found = [*_ended(connection, kinds, since), *_pending(connection, tools, since)]
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -273,11 +273,11 @@ def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Total
     )
 
 
-def _ended(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
-    marks = ",".join("?" * len(tools))
+def _ended(connection: sqlite3.Connection, kinds: Collection[Kind], since: float) -> Iterator[ActivityEntry]:
+    marks = ",".join("?" * len(kinds))
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
-        WHERE type = 'tool.ended' AND at >= ? AND json_extract(body, '$.name') IN ({marks})"""  # noqa: S608 - marks
-    for run_id, agent, at, body in connection.execute(query, (since, *tools)):
+        WHERE source IN ({marks}) AND at >= ?"""  # noqa: S608 - marks
+    for run_id, agent, at, body in connection.execute(query, (*kinds, since)):
         data = _data(body)
         effect, result = data.get("effect") or {}, data.get("result") or {}
         code = effect.get("code") or ""
@@ -302,7 +302,8 @@ def _pending(connection: sqlite3.Connection, tools: list[str], since: float) -> 
     marks = ",".join("?" * len(tools))
     query = f"""SELECT run_id, agent, at, json_extract(body, '$.call.name'), json_extract(body, '$.call.id')
         FROM events AS started JOIN runs ON runs.id = run_id
-        WHERE state NOT IN ('ended', 'interrupted') AND type = 'tool.started' AND at >= ?
+        WHERE run_id IN (SELECT id FROM runs WHERE state <> 'ended' AND state IN ({LIVE_STATES}))
+        AND type = 'tool.started' AND at >= ?
         AND json_extract(body, '$.call.name') IN ({marks}) AND NOT EXISTS (
             SELECT 1 FROM events AS ended WHERE ended.run_id = started.run_id AND ended.type = 'tool.ended'
             AND ended.seq > started.seq

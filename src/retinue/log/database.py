@@ -270,7 +270,8 @@ def _empty() -> sqlite3.Connection:
     return connection
 
 
-_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+LIVE_STATES = ", ".join(f"'{state}'" for state in sorted(LIVE))
+"""For conditions: a list of literals."""
 
 
 def register(connection: sqlite3.Connection, owner: Owner) -> None:
@@ -306,7 +307,7 @@ def recover(connection: sqlite3.Connection, here: Owner) -> bool:
 def release(connection: sqlite3.Connection, owner: Owner) -> None:
     """Remove an owner: what it still ran is interrupted, and it can write no more."""
     connection.execute(
-        f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({_LIVE})",  # noqa: S608
+        f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({LIVE_STATES})",  # noqa: S608
         (owner.id,),
     )
     connection.execute("DELETE FROM owners WHERE id=?", (owner.id,))

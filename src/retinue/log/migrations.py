@@ -197,11 +197,54 @@ def index_names(connection: sqlite3.Connection) -> None:
     connection.execute(f"CREATE INDEX runs_by_name ON events ({NAME_OF_RUN}) WHERE type='run.created'")
 
 
+def index_history(connection: sqlite3.Connection) -> None:
+    """6: questions about trees, states, agents, owners, conversations, troubles and calls read what they show, not
+    the whole history. `level` and `source` of an event say what `retinue logs` and `retinue activity` show of it;
+    most events have neither."""
+    connection.execute("CREATE INDEX runs_by_moment ON runs (created_at, id)")
+    connection.execute("CREATE INDEX runs_by_root ON runs (root_id, created_at, id)")
+    connection.execute("CREATE INDEX runs_by_agent ON runs (agent, created_at, id)")
+    connection.execute("CREATE INDEX runs_unended ON runs (state, created_at, id) WHERE state <> 'ended'")
+    connection.execute("CREATE INDEX runs_main ON runs (updated_at) WHERE parent_id IS NULL")
+    # Removing an owner looks for its runs, and can use this index and not one whose condition is the state.
+    connection.execute("CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL")
+    connection.execute("DROP INDEX runs_by_time")
+    connection.execute("DROP INDEX runs_by_owner")
+    connection.execute("ALTER TABLE events ADD COLUMN level TEXT")
+    connection.execute("ALTER TABLE events ADD COLUMN source TEXT")
+    connection.execute("DROP TRIGGER events_are_append_only")
+    connection.execute(_LABEL_OLD_EVENTS)
+    connection.execute(_APPEND_ONLY)
+    connection.execute("CREATE INDEX events_by_source ON events (source, level, id) WHERE source IS NOT NULL")
+
+
+_APPEND_ONLY = """CREATE TRIGGER events_are_append_only BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"""
+_LABEL_OLD_EVENTS = """UPDATE events SET
+    level = CASE type
+        WHEN 'run.warned' THEN CASE json_extract(body, '$.code') WHEN 'internal' THEN 'error' ELSE 'warning' END
+        WHEN 'run.ended' THEN
+            CASE WHEN json_extract(body, '$.outcome.ended') IN ('steered', 'stopped') THEN 'warning' ELSE 'error' END
+        WHEN 'tool.ended' THEN CASE WHEN json_extract(body, '$.result.is_error') THEN 'warning' ELSE 'info' END
+        ELSE 'warning' END,
+    source = CASE type
+        WHEN 'model.retrying' THEN 'model'
+        WHEN 'limit.reached' THEN 'limit'
+        WHEN 'tool.ended' THEN CASE json_extract(body, '$.name')
+            WHEN 'web_search' THEN 'search' WHEN 'fetch_content' THEN 'fetch'
+            WHEN 'get_search_content' THEN 'get_content'
+            WHEN 'convert_content' THEN 'convert' WHEN 'lsp' THEN 'lsp' ELSE 'tool' END
+        ELSE 'run' END
+    WHERE type IN ('run.warned', 'model.retrying', 'limit.reached')
+        OR (type = 'run.ended' AND json_extract(body, '$.outcome.ended') <> 'completed')
+        OR (type = 'tool.ended' AND (json_extract(body, '$.result.is_error') OR json_extract(body, '$.name')
+            IN ('web_search', 'fetch_content', 'get_search_content', 'convert_content', 'lsp')))"""
+
 NAME_OF_RUN = "json_extract(body, '$.options.name')"
 """The name of a run, in its first event. A query must spell it exactly so: only then
 SQLite uses the index."""
 
-MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_schedules, index_names)
+MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_schedules, index_names, index_history)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

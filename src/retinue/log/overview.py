@@ -52,10 +52,11 @@ def overview(reader: LogReader) -> LogOverview:
     newest = reader.select(
         "SELECT cwd FROM runs WHERE parent_id IS NULL ORDER BY created_at DESC LIMIT 1",
     )
-    count, updated = reader.select("SELECT count(*), max(updated_at) FROM runs")[0]
+    count = reader.select("SELECT count(*) FROM runs")[0][0]
+    last = reader.select("SELECT at FROM events ORDER BY id DESC LIMIT 1")
     live = len(ids_at_work(reader))
     waiting = int(reader.select("SELECT count(*) FROM inbox WHERE state='waiting'")[0][0])
-    return LogOverview(newest[0][0] if newest else None, int(count), live, waiting, updated)
+    return LogOverview(newest[0][0] if newest else None, int(count), live, waiting, last[0][0] if last else None)
 
 
 def run_labels(reader: LogReader, ids: Sequence[str]) -> dict[str, RunLabel]:

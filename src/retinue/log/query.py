@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,14 +74,40 @@ class LogReader:
         conditions = [f"{name}=?" for name in given]
         values = [*given.values()]
         if before is not None:
-            conditions.append("(created_at, rowid) < (SELECT created_at, rowid FROM runs WHERE id=?)")
+            conditions.append("(created_at, id) < (SELECT created_at, id FROM runs WHERE id=?)")
             values.append(before)
-        where = " AND ".join(conditions) or "1"
-        query = f"{SELECT_RUN} WHERE {where} ORDER BY created_at DESC, rowid DESC"
+        where = " AND ".join(conditions) or "1=1"
+        query = f"{SELECT_RUN} WHERE {where} {{}} ORDER BY created_at DESC, id DESC"
+        stored = None if states is None else stored_states(states)
+        if stored is None or "ended" in stored:
+            return self._runs([query.format("")], values, states, limit)
+        # The index of runs that have not ended needs its own words in the condition. One query for each state
+        # keeps its order, so that only the newest are read.
+        queries = [query.format(f"AND state <> 'ended' AND state='{state}'") for state in sorted(stored)]
+        return self._runs(queries, values, states, limit)
+
+    def conversations(self, words: Collection[str] = (), limit: int | None = None) -> list[RunRow]:
+        """What a person has talked to: main runs, the newest change first. All of `words` stand in the task
+        or the id; upper and lower case are the same for ASCII letters."""
+        conditions = ["parent_id IS NULL", "depth=0"]
+        values: list[object] = []
+        for word in words:
+            escaped = word.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            conditions.append("lower(task || ' ' || id) LIKE ? ESCAPE '\\'")
+            values.append(f"%{escaped}%")
+        query = f"{SELECT_RUN} WHERE {' AND '.join(conditions)} ORDER BY updated_at DESC"
+        return self._runs([query], values, None, limit)
+
+    def _runs(
+        self, queries: Sequence[str], values: Sequence[object], states: Collection[State] | None, limit: int | None
+    ) -> list[RunRow]:
+        """What the queries find, newest first, each of which keeps that order."""
         found: list[RunRow] = []
         with self._reading():
             known = owners(self._connection)
-            for row in self._connection.execute(query, values):
+            cursors = [self._connection.execute(query, values) for query in queries]
+            rows = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_moment, reverse=True)
+            for row in rows:
                 if limit is not None and len(found) >= limit:
                     break
                 run = self._seen(row, known)
@@ -246,6 +273,17 @@ class LogReader:
             yield
         except sqlite3.Error as error:
             raise trouble(error, self.path) from error
+
+
+def _moment(row: sqlite3.Row) -> tuple[float, str]:
+    return row["created_at"], row["id"]
+
+
+def stored_states(states: Collection[State]) -> frozenset[State]:
+    """The states in which runs that are seen in one of `states` may stand in the log: one whose process is gone
+    stands there as live."""
+    stored = frozenset(states)
+    return stored | LIVE if "interrupted" in stored else stored
 
 
 def everywhere(home: Path, read: Callable[[LogReader], T]) -> list[tuple[Path, T]]:

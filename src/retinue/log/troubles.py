@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from retinue.core.events import Body, LimitReached, Retrying, RunEnded, ToolEnded, Warned
 from retinue.log.activity import TOOL_KINDS, text_of
 from retinue.log.database import connect_to_read, log_file, trouble
 
@@ -17,7 +18,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 Source = Literal["search", "fetch", "get_content", "convert", "lsp", "tool", "model", "limit", "run"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
-_TYPES = ("run.warned", "model.retrying", "limit.reached", "tool.ended", "run.ended")
+MOST_ROWS = 2**62
+"""For questions without a limit of their own."""
 _MILD_ENDS = ("steered", "stopped")
 _SEVERE = ("internal",)
 
@@ -48,57 +50,78 @@ def troubles(
     cannot be read."""
     import sqlite3
 
+    found: list[Trouble] = []
     try:
         connection = connect_to_read(folder)
         try:
-            found: list[Trouble] = []
-            for each in _read(connection, after, since):
-                if each.level in levels and each.source in sources:
-                    found.append(each)
-                if limit is not None and len(found) >= limit:
-                    break
+            # One question for each pair: the index has the events of a pair in order, so that only the newest are read.
+            for level in levels:
+                for source in sources:
+                    found += _read(connection, level, source, after, since, limit)
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise trouble(error, log_file(folder)) from error
-    return found[::-1]
+    found.sort(key=lambda each: each.number)
+    return found if limit is None else found[-limit:] if limit else []
 
 
-def _read(connection: Any, after: int, since: float) -> Iterator[Trouble]:
-    """The newest first."""
-    query = f"""SELECT events.id, run_id, agent, at, type, body FROM events JOIN runs ON runs.id = run_id
-        WHERE events.id > ? AND at >= ? AND type IN ({",".join("?" * len(_TYPES))})
-        AND (type != 'tool.ended' OR json_extract(body, '$.result.is_error'))
-        AND (type != 'run.ended' OR json_extract(body, '$.outcome.ended') != 'completed')
-        ORDER BY events.id DESC"""  # noqa: S608 - marks
-    for number, run_id, agent, at, kind, body in connection.execute(query, (after, since, *_TYPES)):
-        level, source, code, text = _judge(kind, json.loads(body))
+def _read(
+    connection: Any, level: Level, source: Source, after: int, since: float, limit: int | None
+) -> Iterator[Trouble]:
+    """The newest of one level and source."""
+    query = """SELECT events.id, run_id, agent, at, type, body FROM events JOIN runs ON runs.id = run_id
+        WHERE source=? AND level=? AND events.id > ? AND at >= ? ORDER BY events.id DESC LIMIT ?"""
+    most = MOST_ROWS if limit is None else limit
+    for number, run_id, agent, at, kind, body in connection.execute(query, (source, level, after, since, most)):
+        code, text = _words(kind, json.loads(body))
         yield Trouble(
             number=number, at=at, level=level, source=source, run_id=run_id, agent=agent, code=code, text=text
         )
 
 
-def _judge(kind: str, data: dict[str, Any]) -> tuple[Level, Source, str, str]:
+def label(body: Body) -> tuple[str | None, str | None]:
+    """Return level and source under which `retinue logs` and `retinue activity` find an event; None for most."""
+    match body:
+        case ToolEnded():
+            source = TOOL_KINDS.get(body.name)
+            if body.result.is_error:
+                return "warning", source or "tool"
+            return ("info", source) if source is not None else (None, None)
+        case RunEnded(outcome):
+            if outcome.ended == "completed":
+                return None, None
+            return ("warning" if outcome.ended in _MILD_ENDS else "error"), "run"
+        case Warned():
+            return ("error" if body.code in _SEVERE else "warning"), "run"
+        case Retrying():
+            return "warning", "model"
+        case LimitReached():
+            return "warning", "limit"
+        case _:
+            return None, None
+
+
+LABELLED = frozenset({ToolEnded, RunEnded, Warned, Retrying, LimitReached})
+"""The events of which `label` says anything."""
+
+
+def _words(kind: str, data: dict[str, Any]) -> tuple[str, str]:
+    """Return the code and the text of an event."""
     match kind:
         case "run.warned":
-            code = str(data.get("code", ""))
-            level: Level = "error" if code in _SEVERE else "warning"
-            return level, "run", code, str(data.get("text", ""))
+            return str(data.get("code", "")), str(data.get("text", ""))
         case "model.retrying":
             failure = data.get("failure") or {}
-            return "warning", "model", str(failure.get("kind", "")), str(failure.get("message", ""))
+            return str(failure.get("kind", "")), str(failure.get("message", ""))
         case "limit.reached":
-            return "warning", "limit", str(data.get("limit", "")), str(data.get("detail", ""))
+            return str(data.get("limit", "")), str(data.get("detail", ""))
         case "tool.ended":
             name, effect = str(data.get("name", "")), data.get("effect") or {}
             code = "denied" if effect.get("denied") else str(effect.get("code") or "")
-            return "warning", TOOL_KINDS.get(name, "tool"), code or name, f"{name}: {text_of(data.get('result') or {})}"
+            return code or name, f"{name}: {text_of(data.get('result') or {})}"
         case _:
-            return _ending(data.get("outcome") or {})
-
-
-def _ending(outcome: dict[str, Any]) -> tuple[Level, Source, str, str]:
-    ended, failure = str(outcome.get("ended", "")), outcome.get("failure") or {}
-    said = " ".join(filter(None, (failure.get("message"), failure.get("remedy")))) or f"The run ended as {ended}."
-    level: Level = "warning" if ended in _MILD_ENDS else "error"
-    return level, "run", ended, said
+            outcome = data.get("outcome") or {}
+            ended, failure = str(outcome.get("ended", "")), outcome.get("failure") or {}
+            said = " ".join(filter(None, (failure.get("message"), failure.get("remedy"))))
+            return ended, said or f"The run ended as {ended}."

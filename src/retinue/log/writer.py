@@ -29,19 +29,20 @@ from retinue.log.encode import encode, whole
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
 from retinue.log.transcript import Transcripts
+from retinue.log.troubles import LABELLED, label
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-Row = tuple[str, int, float, str, str]
+Row = tuple[str, int, float, str, str, str | None, str | None]
 Encoded = tuple[Body, bytes]
 
 _STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
 _LOOKED_AT = 256
 """How many bodies are looked through for secrets at once."""
 
-_EVENT = ("run_id", "seq", "at", "type", "body")
+_EVENT = ("run_id", "seq", "at", "type", "body", "level", "source")
 _TEXT = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
 
@@ -70,7 +71,8 @@ class Batch(Struct):
                 if body is not event.body:
                     # Subscribers get the event from here, and must not see what the file does not hold.
                     event = self.events[at] = replace(event, body=body)
-                rows.append((event.run_id, event.seq, event.at, body.type, data.decode()))
+                level, source = label(body) if type(body) in LABELLED else (None, None)
+                rows.append((event.run_id, event.seq, event.at, body.type, data.decode(), level, source))
             self.rows = rows
         return self.rows
 

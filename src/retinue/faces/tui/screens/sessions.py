@@ -39,7 +39,6 @@ class SessionsScreen(ModalScreen[str | None]):
     def __init__(self, words: str = "") -> None:
         super().__init__(classes="page")
         self._words = words
-        self._rows: list[RunRow] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
@@ -50,7 +49,6 @@ class SessionsScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
-        self._rows = conversations(app.project.log.reader.list_runs())
         self._fill()
         search = self.query_one(Input)
         search.cursor_blink = app.motion
@@ -75,12 +73,13 @@ class SessionsScreen(ModalScreen[str | None]):
             options.action_cursor_up()
 
     def _fill(self) -> None:
-        words = self.query_one(Input).value.lower().split()
-        found = [row for row in self._rows if all(word in f"{row.task} {row.id}".lower() for word in words)]
+        app = cast("RetinueApp", self.app)
+        words = self.query_one(Input).value.split()
+        found = app.project.log.reader.conversations(words, limit=MOST)
         width = max(self.size.width - 10, 20)
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options([Option(line(row, time.time(), width), id=row.id) for row in found[:MOST]])
+        options.add_options([Option(line(row, time.time(), width), id=row.id) for row in found])
         if found:
             options.highlighted = 0
 
@@ -90,12 +89,6 @@ class SessionsScreen(ModalScreen[str | None]):
         self.dismiss(run_id)
         if run_id is not None and run_id != app.talk.main_id:
             app.open_later(run_id)
-
-
-def conversations(rows: list[RunRow]) -> list[RunRow]:
-    """Return what a person has talked to: main runs, newest first."""
-    found = [row for row in rows if row.depth == 0 and row.parent_id is None]
-    return sorted(found, key=lambda row: row.updated_at, reverse=True)
 
 
 def line(row: RunRow, now: float, width: int) -> Text:
