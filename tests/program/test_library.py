@@ -67,6 +67,17 @@ async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
     assert (first["model"], first["system"], first["tools"]) == (last["model"], last["system"], last["tools"])
 
 
+async def test_a_resume_may_ask_for_another_level_of_thinking(project, serve):
+    server = serve(lambda request: Reply("done"))
+    async with retinue_of(project) as retinue:
+        run = await retinue.spawn("general-purpose", "look")
+        await run.wait()
+        await (await retinue.resume(run.id, "again", thinking="high")).wait()
+    first, last = server.requests[0].body, server.requests[-1].body
+    assert "thinking" not in first
+    assert last["thinking"]["budget_tokens"] > 0
+
+
 async def test_what_a_session_held_goes_with_it_and_waits_for_no_garbage_collector(project, serve):
     serve(answer)
     gc.collect()

@@ -274,6 +274,7 @@ class Retinue:
         prompt: str | PersonPrompt | None = None,
         *,
         model: str | None = None,
+        thinking: str | None = None,
         permission_mode: PermissionMode | None = None,
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | Mapping[str, float] | None = None,
@@ -285,7 +286,13 @@ class Retinue:
         words = None if prompt is None else said.render()
         before = recorded_mode(self._project.log.reader, found.id)
         again = await self._supervisor.resume(
-            found.id, words, model=model or said.model, mode=permission_mode, limits=limits, budget=_budget(budget)
+            found.id,
+            words,
+            model=model or said.model,
+            thinking=thinking,
+            mode=permission_mode,
+            limits=limits,
+            budget=_budget(budget),
         )
         self.bring(said, again.handle)
         if permission_mode is not None and again.depth == 0:

@@ -126,9 +126,10 @@ def request_of(
     limits: Mapping[str, float | None] | None,
     model: str | None = None,
     budget: Budget | None = None,
+    thinking: str | None = None,
 ) -> RunRequest:
-    """The request as it was, from the run's first event; with `model`, on another model. What
-    `limits` and `budget` name is replaced, the rest of both stays."""
+    """The request as it was, from the run's first event; with `model`, on another model, with `thinking` at another
+    level. What `limits` and `budget` name is replaced, the rest of both stays."""
     first = past.created
     if first is None:
         raise LaunchError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be taken up again.")
@@ -141,6 +142,8 @@ def request_of(
     pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
     if limits is not None:
         pinned.add("limits")
+    if thinking is not None:
+        pinned.add("thinking")
     had: str | None = past.started.model if past.started else first.model
     of_file = replace(spec.model, name=None, fallbacks=())
     if had == PLANNER and not options.get("model"):
@@ -157,7 +160,7 @@ def request_of(
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
         model=model or had,
-        thinking=options.get("thinking"),
+        thinking=thinking or options.get("thinking"),
         limits={**(options.get("limits") or {}), **(limits or {})},
         budget=Budget.read(spent) if spent else None,
         pinned=frozenset(pinned),

@@ -155,14 +155,15 @@ class Supervisor:
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | None = None,
         model: str | None = None,
+        thinking: str | None = None,
         mode: PermissionMode | None = None,
         parent: RunNode | None = None,
         background: bool = False,
         call_id: str | None = None,
         join: JoinMode | None = None,
     ) -> RunNode:
-        """Take up an ended or interrupted run with what it had, but for the `model`, permission `mode`, `limits` and
-        `budget` that are named. It hears first how its children ended. Raise StateError while it runs anywhere."""
+        """Take up an ended or interrupted run with what it had, but for what is named here. It hears first how its
+        children ended. Raise StateError while it runs anywhere."""
         self.notice_settings()
         log = self.project.log
         await log.flush()
@@ -172,7 +173,8 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
-        request = with_approved_mode(request_of(row, past, prompt, limits, model, budget), log.reader, row.id, mode)
+        as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
+        request = with_approved_mode(as_asked, log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
@@ -380,15 +382,13 @@ class Supervisor:
         if not task.cancelled():
             # A defect has already become the run's outcome.
             task.exception()
-        # Cancelled before its first step.
-        if node.live:
+        if node.live:  # cancelled before its first step
             node.lost()
             node.handle.break_off(StateError(f"Run {node.id} was cut off before it had started."))
         above = node.handle.place.parent_id
         if node.parent is not None and node.background:
             self.room(node.parent).ended(node)
-        elif node.parent is None and above is not None:
-            # Started by a run of another process.
+        elif node.parent is None and above is not None:  # started by a run of another process
             self._missed(above)
         self._sweeper.watch()
 

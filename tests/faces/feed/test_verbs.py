@@ -254,3 +254,28 @@ async def test_only_projects_with_a_log_can_be_reached(
     again = await located.resume(row.id, "And now?", by="web")
     assert (await ended(located, again.id)).ended == "completed"
     assert await projects.close() == 0
+
+
+async def test_settings_of_a_feed_hold_for_its_runs_alone(
+    project: Project, serve: Any, feed: Callable[[], Feed], tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "note.txt").write_text("from outside")
+
+    def look(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply(calls=[("read", {"path": str(outside / "note.txt")})])
+        return Reply("done")
+
+    server = serve(look)
+    plain = feed()
+    wider = Feed(plain.cwd, settings={"extra_roots": [str(outside)]})
+    try:
+        for each in (plain, wider):
+            row, _ = await each.spawn(SpawnOrder(task="Read it", agent="Explore"), by="test")
+            await ended(each, row.id)
+    finally:
+        await wider.close()
+    told = [json.dumps(request.results) for request in server.requests if request.turn == 1]
+    assert ["from outside" in each for each in told] == [False, True]

@@ -66,9 +66,11 @@ class Snapshot(Struct, frozen=True):
 class Feed:
     """Use from one event loop. `close` stops the runs that were started here, and no others."""
 
-    def __init__(self, cwd: Path, folder: Path | None = None) -> None:
-        """`folder` is the state folder of the project, where it is known already."""
+    def __init__(self, cwd: Path, folder: Path | None = None, *, settings: Mapping[str, Any] | None = None) -> None:
+        """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
+        name that hold for the runs that are started here, before any file."""
         self.cwd = cwd
+        self._settings = settings or {}
         self.folder = folder or state_folder(cwd)
         self._retinue: Retinue | None = None
         self._opening = asyncio.Lock()
@@ -234,6 +236,9 @@ class Feed:
                 from retinue.faces.api import Retinue
 
                 retinue = Retinue(self.cwd)
+                if self._settings:
+                    retinue.supervisor.project.session_settings |= self._settings
+                    retinue.supervisor.reload_settings()
                 await retinue.__aenter__()
                 # Someone can answer: runs that ask wait instead of being denied.
                 retinue.supervisor.project.inbox_service.attended += 1

@@ -19,7 +19,8 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.feed.feed import Feed, SpawnOrder, id_of_key
-from retinue.faces.server.chat import ChatMessage, SentText
+from retinue.faces.feed.sent_text import SentText
+from retinue.faces.server.chat import ChatMessage
 from retinue.log.encode import dump
 from retinue.log.inbox import items, opening_number
 from retinue.log.query import LogReader

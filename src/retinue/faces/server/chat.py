@@ -17,6 +17,7 @@ from msgspec import Struct
 from retinue.core.outcome import Outcome
 from retinue.errors import UsageError
 from retinue.faces.feed.feed import ConflictError, Feed, SpawnOrder
+from retinue.faces.feed.sent_text import SentText
 from retinue.faces.feed.stream import FeedFrame
 from retinue.faces.server.problem import RequestError
 from retinue.log.encode import dump
@@ -77,38 +78,6 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     choices: list[ChatChoice]
     usage: ChatUsage
     object: Literal["chat.completion"] = "chat.completion"
-
-
-class SentText:
-    """The text of one turn as far as it was passed on. What was sent cannot be taken back: text of a request that
-    failed and was made again is followed by the whole answer."""
-
-    def __init__(self) -> None:
-        self.sent = ""
-
-    def take(self, kind: str, data: dict[str, Any]) -> str:
-        """Return what is to be sent for an event of the run."""
-        if kind == "text.delta":
-            return self._add(data["text"])
-        if kind == "text.partial":
-            return self._add(data["text"][len(self.sent) :])
-        if kind == "assistant.ended":
-            whole = text_of(data["message"])
-            if whole.startswith(self.sent):
-                return self._add(whole[len(self.sent) :])
-            return self._add("\n\n" + whole)
-        if kind == "turn.started":
-            self.sent = ""
-        return ""
-
-    def _add(self, text: str) -> str:
-        self.sent += text
-        return text
-
-
-def text_of(message: dict[str, Any]) -> str:
-    """Return the text of an assistant's message as events have it."""
-    return "\n".join(part["text"] for part in message["content"] if part["type"] == "text")
 
 
 def task_of(messages: list[ChatMessage]) -> str:

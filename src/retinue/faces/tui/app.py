@@ -13,6 +13,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
+from retinue.faces.modes import next_mode
 from retinue.faces.text import optional
 from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
 from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation
@@ -27,7 +28,6 @@ from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS, Frame, move_to_background, sentence
-from retinue.faces.tui.modes import next_mode
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.session import Attached, Session, Talk

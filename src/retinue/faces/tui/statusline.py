@@ -28,10 +28,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from retinue.core.format import context_percent, format_cost
+from retinue.faces.modes import mode_words
 from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.text import clean
-from retinue.faces.tui.modes import mode_words
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue

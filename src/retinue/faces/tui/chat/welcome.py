@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 from textual.widgets import Static
 
+from retinue.faces.modes import mode_words
 from retinue.faces.text import plural
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
-from retinue.faces.tui.modes import mode_words
 
 if TYPE_CHECKING:
     from retinue.faces.tui.statusline import FactFinder

@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 from retinue.capabilities.permissions.attach import gather_rules
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
+from retinue.faces.modes import BY_MODE, MODES, ModeEntry, offered_modes
 from retinue.faces.text import plural
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
-from retinue.faces.tui.modes import BY_MODE, MODES, ModeEntry, offered_modes
 from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule

@@ -1,4 +1,4 @@
-"""The permission modes as the app shows them: their names, what each means, and which one shift+tab chooses next."""
+"""The permission modes as faces show them: their names, what each means, and which one shift+tab chooses next."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def mode_words(mode: str) -> str:
 
 
 def offered_modes(started_with: PermissionMode) -> tuple[PermissionMode, ...]:
-    """Return the modes that can be chosen in the app. One outside of the cycle is among them only where the app was
+    """Return the modes that a person can choose. One outside of the cycle is among them only where the program was
     started with it: nobody gets into `bypassPermissions` by a key alone."""
     if started_with in CYCLE:
         return CYCLE
