@@ -53,6 +53,7 @@ async def open_list(app: Any, pilot: Any) -> ModelsScreen:
 
 async def choose(app: Any, pilot: Any, value: str) -> None:
     await until(pilot, lambda: isinstance(app.screen, Pick) and value in app.screen._values)
+    await until(pilot, lambda: app.screen.query_one(Rows).has_focus)
     app.screen.query_one(Rows).highlighted = app.screen._values.index(value)
     await press(pilot, "enter")
 
@@ -60,6 +61,7 @@ async def choose(app: Any, pilot: Any, value: str) -> None:
 async def answer(app: Any, pilot: Any, text: str) -> None:
     await until(pilot, lambda: isinstance(app.screen, Ask))
     screen = app.screen
+    await until(pilot, lambda: screen.query_one("Input").has_focus)
     screen.query_one("Input").value = text
     await press(pilot, "enter")
     await until(pilot, lambda: app.screen is not screen)
@@ -93,6 +95,21 @@ async def test_a_name_that_means_nothing_is_said_with_the_nearest(home: Project)
             app.on_prompt_submitted(Prompt.Submitted("/model qewn3"))
             await until(pilot, lambda: any("Did you mean ollama/qwen3:8b?" in text for text in notices(app)))
             assert app.session.model is None
+
+
+async def test_names_are_offered_behind_the_command_and_what_was_typed_is_used(home: Project) -> None:
+    with ChatServer("qwen3:8b", "qwen3:32b", "llama3.2:latest") as server:
+        async with opened(with_ollama(home, server)) as (app, pilot):
+            prompt = app.query_one(Prompt)
+            prompt.insert("/model qwen3")
+            offered = ["ollama/qwen3:8b", "ollama/qwen3:32b"]
+            await until(pilot, lambda: [each.text for each in prompt.choices.found] == offered)
+            await press(pilot, "down", "enter")
+            await until(pilot, lambda: app.session.model == "ollama/qwen3:32b")
+            prompt.insert("/model llama3.2")
+            await until(pilot, lambda: len(prompt.choices.found) == 1)
+            await press(pilot, "enter")
+            await until(pilot, lambda: app.session.model == "ollama/llama3.2:latest")
 
 
 def notices(app: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Completion of what stands before the cursor: a command, an agent, a file.
+"""Completion of what stands before the cursor: a command, a model behind `/model`, an agent, a file.
 
 The files of the project are found in a thread and remembered for a moment.
 """
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from retinue.runs.person_prompt import PromptCommand
 
 
-Kind = Literal["command", "mention", "history"]
+Kind = Literal["command", "model", "mention", "history"]
 MOST = 8
 _COMMAND = re.compile(r"/([\w.:-]*)")
+_MODEL = re.compile(r"/model +(\S*)")
 _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
 
 
@@ -56,6 +57,9 @@ def wanted(line: str, column: int, *, first_line: bool) -> Wanted | None:
     found = _COMMAND.fullmatch(before)
     if found and first_line:
         return Wanted("command", found[1], 0, first=True)
+    model = _MODEL.fullmatch(before)
+    if model and first_line:
+        return Wanted("model", model[1], model.start(1), first=False)
     mention = _MENTION.search(before)
     if mention is None:
         return None
@@ -203,10 +207,14 @@ class Completer:
         self._files = Files(retinue.supervisor.project.cwd)
         self._commands: dict[str, PromptCommand] = {}
         self._commands_at = -FRESH_SECONDS
+        self._model_names: dict[str, str] | None = None
+        self._models_at = 0.0
 
     async def __call__(self, wanted: Wanted) -> Sequence[Candidate]:
         if wanted.kind == "command":
             return self._command_names(wanted.word)
+        if wanted.kind == "model":
+            return await self._models(wanted.word)
         agents = self._agents(wanted.word) if wanted.first else []
         files = await self._files.like(wanted.word, MOST - len(agents))
         return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
@@ -219,6 +227,17 @@ class Completer:
             about = optional("{}  ", command.hint) + optional("{} ", command.description)
             notes.setdefault(name, f"{about}({command.origin})")
         return [Candidate(f"/{name}", notes[name]) for name in _rank_few(word, notes)[:MOST]]
+
+    async def _models(self, word: str) -> list[Candidate]:
+        """Return models of the one list. Servers are asked for theirs at most once in a while."""
+        from retinue.models.inventory import list_models
+
+        if self._model_names is None or time.monotonic() - self._models_at > FRESH_SECONDS:
+            project = self._retinue.supervisor.project
+            listed = await list_models(project.settings.settings, project.environment, project.transport)
+            self._model_names = {each.full_name: each.name for each in listed.models}
+            self._models_at = time.monotonic()
+        return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MOST]]
 
     def _called(self) -> dict[str, PromptCommand]:
         """Return the commands' files and skills, looked up once for a word that is being typed."""

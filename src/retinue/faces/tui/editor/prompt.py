@@ -241,7 +241,8 @@ class Prompt(TextArea):
 
     def _accept(self, *, by_enter: bool) -> bool:
         chosen, place = self.choices.chosen, self.choices.place
-        decided = self.choices.moved or len(self.choices.found) == 1
+        moved = self.choices.moved
+        decided = moved or len(self.choices.found) == 1
         self.close_choices()
         if chosen is None or place is None:
             return False
@@ -253,9 +254,12 @@ class Prompt(TextArea):
         if by_enter and place.kind == "command" and typed == chosen.text:
             # Nothing to complete: Enter sends it.
             return False
+        if by_enter and place.kind == "model" and not moved:
+            # `/model` takes a part of a name, so what was typed is sent.
+            return False
         self.replace(f"{chosen.text} ", (row, place.start), (row, column))
         # Enter on a command completes and sends it, if only that one can be meant; on a name it only completes.
-        return not (by_enter and place.kind == "command" and decided)
+        return not (by_enter and place.kind in ("command", "model") and decided)
 
     def _up_down(self, key: str) -> bool:
         if key == "down" and not self.text and (self.past is None or self.past.recalled is None):
