@@ -14,12 +14,12 @@ from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted,
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import log_file
 from retinue.log.encode import event_to_json, outcome_to_json
+from retinue.log.export import export_document, export_lines
 from retinue.log.follow import follow
 from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import LogReader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.log.transcript import export_document, export_lines
 from retinue.runs.resume import find_named
 
 
@@ -162,11 +162,11 @@ async def test_a_run_as_lines_and_as_one_document(reader):
     lines = [json.loads(line) for line in export_lines(reader, "aaaa1111-0000-4000")]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert lines[-1]["outcome"]["ended"] == "completed"
-    document = json.loads(export_document(reader, "aaaa1111"))
+    document = json.loads(b"".join(export_document(reader, "aaaa1111")))
     assert document["events"] == lines
     assert document["run"]["id"] == "aaaa1111-0000-4000"
     assert document["outcome"]["text"] == "Here it is."
-    assert json.loads(export_document(reader, "aaaa2222"))["outcome"] is None
+    assert json.loads(b"".join(export_document(reader, "aaaa2222")))["outcome"] is None
 
 
 async def test_a_run_can_be_followed_while_it_goes_on(tmp_path):

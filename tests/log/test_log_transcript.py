@@ -22,7 +22,7 @@ from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.log.transcript import rebuild_transcript, transcript_path, wants_transcript
+from retinue.log.transcript_file import rebuild_transcript, transcript_path, wants_transcript
 from retinue.settings.places import encode_folder, state_folder
 
 PLACE = RunPlace("run-1")

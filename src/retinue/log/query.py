@@ -14,10 +14,10 @@ from retinue.core.outcome import Outcome
 from retinue.core.process import Owner, this_process
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect_to_read, log_file, log_folders, owners, trouble
-from retinue.log.encode import decode
 from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.replay import Conversation, replay
 from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
+from retinue.log.run_events import RunEvents
 
 if TYPE_CHECKING:
     import sqlite3
@@ -143,32 +143,28 @@ class LogReader:
         raise UsageError(f"Several runs begin with '{wanted}': {ids}.", remedy="Give more of the id.")
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
-        """The durable events of a run whose number is above `after`, in order."""
-        with self._reading():
-            row = self._connection.execute("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,)).fetchone()
-            if row is None:
-                return []
-            place = RunPlace(run_id, row[0], row[1])
-            found = self._connection.execute(
-                "SELECT seq, at, body FROM events WHERE run_id=? AND seq>? ORDER BY seq LIMIT ?",
-                (run_id, after, -1 if limit is None else limit),
-            )
-            return [self._event(place, *values) for values in found]
+        """The durable events of a run whose number is above `after`, in order. A long run takes much memory so:
+        see `stream`."""
+        return list(self.stream(run_id, after=after, limit=limit))
+
+    def stream(
+        self, run_id: str, *, after: int = 0, types: Collection[str] = (), limit: int | None = None, condition: str = ""
+    ) -> Iterator[Event]:
+        """The same a few at a time; with `types` only those. `condition` is SQL about `events`."""
+        found = self._of_run(run_id)
+        if found is not None:
+            for _, event in found.read(after=after, types=types, limit=limit, condition=condition):
+                yield event
 
     def ordered(self, run_id: str, types: Collection[str]) -> list[tuple[int, Event]]:
         """The events of a run of these types, each with its place in the order of the whole log:
         numbers of different runs can be compared."""
-        with self._reading():
-            row = self._connection.execute("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,)).fetchone()
-            if row is None:
-                return []
-            place = RunPlace(run_id, row[0], row[1])
-            marks = ", ".join("?" * len(types))
-            found = self._connection.execute(
-                f"SELECT id, seq, at, body FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq",  # noqa: S608
-                (run_id, *types),
-            )
-            return [(values[0], self._event(place, *values[1:])) for values in found]
+        found = self._of_run(run_id)
+        return [] if found is None else list(found.read(types=types))
+
+    def _of_run(self, run_id: str) -> RunEvents | None:
+        rows = self.select("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,))
+        return RunEvents(self.select, self.path, RunPlace(run_id, *rows[0])) if rows else None
 
     def newest(self, run_id: str) -> int:
         """The place of a run's newest event in the order of the whole log; 0 without events."""
@@ -197,22 +193,21 @@ class LogReader:
 
     def outcome(self, run_id: str) -> Outcome | None:
         """How the run ended; None while it has not, or since it was resumed."""
-        with self._reading():
-            row = self._connection.execute(
-                "SELECT seq, at, body FROM events WHERE run_id=? AND type IN ('run.ended', 'run.resumed') "
-                "ORDER BY seq DESC LIMIT 1",
-                (run_id,),
-            ).fetchone()
-        if row is None:
+        rows = self.select(
+            "SELECT seq FROM events WHERE run_id=? AND type IN ('run.ended', 'run.resumed') ORDER BY seq DESC LIMIT 1",
+            (run_id,),
+        )
+        if not rows:
             return None
-        body = self._event(RunPlace(run_id), *row).body
-        match body:
+        seq = int(rows[0][0])
+        (event,) = self.stream(run_id, after=seq - 1, limit=1)
+        match event.body:
             case RunEnded(outcome):
                 return outcome
             case RunResumed():
                 return None
             case _:
-                raise StateError(f"Event {row['seq']} of run {run_id} in {self.path} should be its ending and is not.")
+                raise StateError(f"Event {seq} of run {run_id} in {self.path} should be its ending and is not.")
 
     def conversation(self, run_id: str) -> Conversation:
         """The run as it can be taken up again."""
@@ -235,15 +230,6 @@ class LogReader:
                 "SELECT 1 FROM commands WHERE owner=? AND taken_at IS NULL LIMIT 1", (owner,)
             ).fetchone()
         return found is not None
-
-    def _event(self, place: RunPlace, seq: int, at: float, body: str) -> Event:
-        try:
-            return Event(place.run_id, place.parent_id, place.root_id, seq, at, decode(body))
-        except ValueError as error:
-            raise StateError(
-                f"Event {seq} of run {place.run_id} in {self.path} cannot be read ({error}).",
-                remedy="The other events are untouched: retinue runs show lists them up to there.",
-            ) from error
 
     def _seen(self, row: sqlite3.Row, known: dict[str, Owner]) -> RunRow:
         state: State = row["state"]

@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
 from retinue.core.process import this_process
 from retinue.errors import RetinueError, StateError
+from retinue.log.batch import LogBatch
 from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace, RunRow, tally_of
 from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
-from retinue.log.writer import Batch, Writer, WriterJob
+from retinue.log.writer import Writer, WriterJob
 
 if TYPE_CHECKING:
     import sqlite3
@@ -254,7 +255,7 @@ class Log:
         if self._pending or force:
             self._submitted += 1
             self._handed_over = self._loop.time() if self._loop is not None else 0.0
-            self._writer.submit(Batch(self._submitted, self._pending))
+            self._writer.submit(LogBatch(self._submitted, self._pending))
             self._pending = []
 
     async def _ask(self, do: Any) -> Any:
@@ -263,7 +264,7 @@ class Log:
         self._writer.submit(WriterJob(do, done))
         return await asyncio.wrap_future(done)
 
-    def _delivered(self, batches: list[Batch]) -> None:
+    def _delivered(self, batches: list[LogBatch]) -> None:
         """In the writer's thread: tells the loop, if anyone there wants to know. Someone may
         begin to wait while this is decided, hence the second look: a waiting task either sees
         the number or is seen."""
@@ -274,7 +275,7 @@ class Log:
         if self._waiters:
             self._call(self._publish, batches)
 
-    def _publish(self, batches: list[Batch]) -> None:
+    def _publish(self, batches: list[LogBatch]) -> None:
         if self._subscribers:
             for batch in batches:
                 for event in batch.events:
@@ -357,5 +358,5 @@ def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     writer.tallies[run_id] = tally
     if row["transcript"]:
         with LogReader.open(folder) as reader:
-            writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.events(run_id))
+            writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.stream(run_id))
     return last

@@ -9,16 +9,20 @@ Bodies are passed on as the JSON that the log holds: most of them go to programs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.process import Owner, this_process
 from retinue.log.database import LIVE_STATES
-from retinue.log.encode import flat_json
+from retinue.log.encode import decode, dump, flat_json
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
+from retinue.log.tool_results import refers, whole_json
 
 PAGE = 500
 """Events that are read at once: some milliseconds of work."""
@@ -29,6 +33,7 @@ _COLUMNS = "events.id, run_id, parent_id, root_id, seq, at, type, body"
 _TREE = """WITH RECURSIVE tree (id) AS (
     SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
 )"""
+_BEGINNING = b'{"type":"'
 _LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
 """Its first half lets SQLite use the index of runs that have not ended."""
 
@@ -47,7 +52,11 @@ class NumberedEvent(Struct, frozen=True):
 
     def to_json(self) -> bytes:
         """Return the event as `retinue runs tail --json` prints it."""
-        return flat_json(self.type, self, self.body.encode())
+        body = self.body.encode()
+        if not body.startswith(_BEGINNING):
+            # Older logs have the type elsewhere in a body.
+            body = dump(decode(body))
+        return flat_json(self.type, self, body)
 
 
 class TextPiece(Struct, frozen=True):
@@ -68,7 +77,7 @@ def events_after(reader: LogReader, number: int, *, until: int | None = None, li
     """Return the events of all runs above `number`, up to and with `until`, in order."""
     query = f"SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE events.id>? AND events.id<=?"  # noqa: S608
     rows = reader.select(f"{query} ORDER BY events.id LIMIT ?", (number, _end(until), limit))
-    return [NumberedEvent(*row) for row in rows]
+    return _whole(reader, rows)
 
 
 def run_events_after(
@@ -82,7 +91,28 @@ def run_events_after(
     rows = reader.select(
         f"{query} AND events.id>? AND events.id<=? ORDER BY events.id LIMIT ?", (run_id, number, _end(until), limit)
     )
-    return [NumberedEvent(*row) for row in rows]
+    return _whole(reader, rows)
+
+
+def _whole(reader: LogReader, rows: Sequence[Any]) -> list[NumberedEvent]:
+    """Return the events with the results that some of them refer to."""
+    ends: dict[tuple[str, int], str] = {}
+    found = []
+    for row in rows:
+        event = NumberedEvent(*row)
+        if event.type == "tool.ended":
+            ends[event.run_id, event.seq] = event.body
+        elif refers(event.body):
+            event = replace(event, body=whole_json(event.body, partial(_end_of_call, reader, ends, event.run_id)))
+        found.append(event)
+    return found
+
+
+def _end_of_call(reader: LogReader, known: Mapping[tuple[str, int], str], run_id: str, seq: int) -> str:
+    text = known.get((run_id, seq))
+    if text is None:
+        text = str(reader.select("SELECT body FROM events WHERE run_id=? AND seq=?", (run_id, seq))[0][0])
+    return text
 
 
 def _end(until: int | None) -> int:

@@ -1,19 +1,16 @@
-"""The transcript of a run as JSON lines, its file while the run goes on, and runs as JSON documents.
+"""The transcript of a run as JSON lines.
 
     {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
 
 A transcript is a projection of the log: its lines come from events, so compaction cannot shift them
 and they can be made again at any time. Messages have the shape of the pi family; a compaction leaves
-a `compact_boundary` line as Claude Code writes it. The first line is the prompt. Only the writer's
-thread appends to the files, after each commit.
+a `compact_boundary` line as Claude Code writes it. The first line is the prompt.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from retinue.core.events import (
@@ -22,22 +19,15 @@ from retinue.core.events import (
     Event,
     InboxClosed,
     InboxOpened,
-    LimitReached,
     MessageAdded,
-    Retrying,
     RunCreated,
     RunEnded,
     RunResumed,
     RunStarted,
-    TextDelta,
-    ThinkingDelta,
     ToolEnded,
-    ToolProgress,
     ToolsEnded,
     ToolStarted,
-    TurnEnded,
     TurnStarted,
-    Warned,
 )
 from retinue.core.messages import (
     AssistantMessage,
@@ -51,59 +41,24 @@ from retinue.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from retinue.log.encode import dump, event_to_json, outcome_to_json
-from retinue.log.query import LogReader
+from retinue.log.encode import dump
 from retinue.log.replay import OpenCalls
-from retinue.settings.places import private_folder
-
-__all__ = ["dump", "event_to_json", "export_document", "export_lines", "outcome_to_json"]
-
-
-def export_lines(reader: LogReader, run_id: str, after: int = 0) -> Iterator[bytes]:
-    """Every durable event of a run as one flat object per line, with its line feed."""
-    for event in reader.events(run_id, after):
-        yield event_to_json(event) + b"\n"
-
-
-def export_document(reader: LogReader, run_id: str) -> bytes:
-    """A whole run as one JSON document: its row, its events, its outcome, and what was shown
-    of an answer that never became whole."""
-    row = reader.run(run_id)
-    events = reader.events(row.id)
-    return b'{"run":%b,"events":[%b],"partial":%b,"outcome":%b}' % (
-        dump(row),
-        b",".join(event_to_json(event) for event in events),
-        dump(reader.partial(row.id)),
-        dump(reader.outcome(row.id)),
-    )
-
 
 _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 
 
-def transcript_path(folder: Path, run_id: str) -> str:
-    """Return the path of the transcript of a run of this project."""
-    return os.path.join(folder, "transcripts", f"{run_id}.jsonl")  # noqa: PTH118 - a quarter of the time
-
-
-def wants_transcript(of_file: bool | None, of_settings: bool | None, persist: bool | None = None) -> bool:
-    """The agent's file decides before the settings; without either there is a transcript. With
-    `persist` the file asks for its session to be kept, which is the same here."""
-    if of_file is not None:
-        return of_file
-    return persist is True or of_settings is not False
-
-
-def transcript_lines(events: Iterable[Event]) -> list[bytes]:
+def transcript_lines(events: Iterable[Event], output_kept: int | None = None) -> list[bytes]:
     """The whole transcript of one run, each line with its line feed."""
-    lines = Lines()
+    lines = TranscriptLines(output_kept)
     return [line for event in events for line in lines.take(event)]
 
 
-class Lines:
-    """Turns the events of one run into lines, one event at a time and always the same way."""
+class TranscriptLines:
+    """Turns the events of one run into lines, one event at a time and always the same way. Of the output of a tool
+    at most `output_kept` characters are kept; None keeps all."""
 
-    def __init__(self) -> None:
+    def __init__(self, output_kept: int | None = None) -> None:
+        self._output_kept = output_kept
         self._task: str | None = None
         self._cwd = ""
         self._pending: OpenCalls | None = None
@@ -161,12 +116,17 @@ class Lines:
                     "role": "toolResult",
                     "toolCallId": result.call_id,
                     "toolName": result.name,
-                    "content": _parts(result.content),
+                    "content": _parts(self._short(event, result.content)),
                     "isError": result.is_error,
                 },
             )
             for result in message.results
         ]
+
+    def _short(self, event: Event, content: Iterable[Content]) -> Iterable[Content]:
+        if self._output_kept is None:
+            return content
+        return [_shortened(part, self._output_kept, event.run_id) for part in content]
 
     def _boundary(self, event: Event, body: Compacted) -> bytes:
         metadata = {
@@ -183,6 +143,17 @@ class Lines:
         moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"isSidechain": True, "agentId": event.run_id, **fields, "timestamp": moment, "cwd": self._cwd}
         return dump(line) + b"\n"
+
+
+def _shortened(part: Content, most: int, run_id: str) -> Content:
+    """Return the beginning and the end of long content, and where all of it is."""
+    where = f"all of it: retinue runs show {run_id} --json"
+    if not isinstance(part, Text):
+        return part if len(part.data) <= most else Text(f"[{part.media_type}, {len(part.data)} characters; {where}]")
+    if len(part.text) <= most:
+        return part
+    gone, end = len(part.text) - most, most // 4
+    return Text(f"{part.text[: most - end]}\n[{gone} characters left out; {where}]\n{part.text[-end:]}")
 
 
 def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
@@ -224,162 +195,3 @@ def _part(part: Content | Thinking | ToolCall) -> dict[str, Any]:
             return {"type": "thinking", "thinking": part.text, "thinkingSignature": part.signature}
         case ToolCall():
             return {"type": "toolCall", "id": part.id, "name": part.name, "arguments": part.arguments}
-
-
-_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_SILENT = frozenset({TextDelta, ThinkingDelta, ToolProgress, Retrying, LimitReached, Warned})
-_BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
-
-
-class Transcripts:
-    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are
-    only ever appended to; none is held open, so thousands of runs need no more descriptors.
-
-    What cannot be written is told to `complain` once per run and tried again with the next line.
-    A file outside of `folder`, the log's own, lies where agents may write (`session_dir`): it is
-    reached without following links, or an agent could lead its transcript into any file of the
-    user's.
-    """
-
-    def __init__(self, complain: Callable[[str, str], None], folder: Path) -> None:
-        self._complain = complain
-        self._folder = f"{folder}{os.sep}"
-        self._files: dict[str, _File] = {}
-
-    def take(self, events: Iterable[Event]) -> None:
-        ready: dict[str, None] = {}
-        over: list[str] = []
-        for event in events:
-            body = event.body
-            kind = type(body)
-            if kind in _SILENT:
-                continue
-            if isinstance(body, RunCreated):
-                self._files[event.run_id] = _File(_early_path(body))
-            file = self._files.get(event.run_id)
-            if file is None:
-                continue
-            if isinstance(body, RunStarted):
-                file.path = body.transcript or None
-            if kind is not TurnEnded:
-                file.lines += file.making.take(event)
-            if kind in _BREAKS:
-                ready[event.run_id] = None
-                if kind is RunStarted and file.path is None:
-                    del self._files[event.run_id]
-                if kind is RunEnded:
-                    over.append(event.run_id)
-        for run_id in ready:
-            self._write(run_id)
-        for run_id in over:
-            self._files.pop(run_id, None)
-
-    def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
-        """Go on with the file of a run that is taken up again: what a crash left half-written
-        is cut off, what it left unwritten is added, and all the rest stays."""
-        file = self._files[run_id] = _File(str(path))
-        past = [line for event in events for line in file.making.take(event)]
-        leads_elsewhere = not self._is_own(str(path)) and path.resolve() != path
-        file.lines = [] if leads_elsewhere else past[mend(path) :]
-        self._write(run_id)
-
-    def _write(self, run_id: str) -> None:
-        file = self._files.get(run_id)
-        if file is None or file.path is None or not file.lines:
-            return
-        try:
-            append(file.path, file.lines, follow=self._is_own(file.path))
-            file.lines = []
-        except OSError as error:
-            if not file.failed:
-                file.failed = True
-                self._complain(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
-
-    def _is_own(self, path: str) -> bool:
-        return path.startswith(self._folder)
-
-
-class _File:
-    __slots__ = ("failed", "lines", "making", "path")
-
-    def __init__(self, path: str | None) -> None:
-        self.path = path
-        self.making = Lines()
-        self.lines: list[bytes] = []
-        self.failed = False
-
-
-def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
-    """Write the transcript of a run anew from its events, all or nothing. Return the number of
-    lines."""
-    lines = transcript_lines(events)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        append(str(draft), lines)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return len(lines)
-
-
-def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
-    """Add whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
-    link anywhere in the path is an OSError."""
-    if not follow:
-        descriptor = _open_without_links(Path(path))
-    else:
-        try:
-            descriptor = os.open(path, _APPENDING, 0o600)
-        except FileNotFoundError:
-            private_folder(Path(path).parent)
-            descriptor = os.open(path, _APPENDING, 0o600)
-    data, written = b"".join(lines), 0
-    try:
-        while written < len(data):
-            written += os.write(descriptor, data[written:] if written else data)
-    except OSError:
-        os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _open_without_links(path: Path) -> int:
-    """Open an absolute path for appending, folder by folder, so that none can be swapped for a link
-    meanwhile; make the folders that are missing."""
-    # Windows: nothing there holds a folder open.
-    if os.open not in os.supports_dir_fd:
-        private_folder(path.parent)
-        return os.open(path, _APPENDING, 0o600)
-    above = os.open(path.anchor, _FOLDER)
-    try:
-        for name in path.parts[1:-1]:
-            try:
-                inner = os.open(name, _FOLDER, dir_fd=above)
-            except FileNotFoundError:
-                os.mkdir(name, 0o700, dir_fd=above)
-                inner = os.open(name, _FOLDER, dir_fd=above)
-            os.close(above)
-            above = inner
-        return os.open(path.name, _APPENDING | os.O_NOFOLLOW, 0o600, dir_fd=above)
-    finally:
-        os.close(above)
-
-
-def mend(path: Path) -> int:
-    """Cut off a last line that has no end, which is what a kill in the middle of a write
-    leaves. Return the number of whole lines."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return 0
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return data.count(b"\n")
-
-
-def _early_path(body: RunCreated) -> str | None:
-    chosen = body.options.get("transcript")
-    return chosen if isinstance(chosen, str) and chosen else None

@@ -19,78 +19,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from retinue.core.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.core.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta
 from retinue.core.process import HEARTBEAT_SECONDS, Owner
 from retinue.errors import RetinueError, StateError
+from retinue.log.batch import EventRow, LogBatch
 from retinue.log.database import insert, recover, register, release, trouble, update
-from retinue.log.encode import encode, whole
+from retinue.log.encode import whole
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
-from retinue.log.transcript import Transcripts
-from retinue.log.troubles import LABELLED, label
+from retinue.log.tool_results import WrittenResults
+from retinue.log.transcript_file import Transcripts
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-Row = tuple[str, int, float, str, str, str | None, str | None]
-Encoded = tuple[Body, bytes]
-
-_STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
-_LOOKED_AT = 256
-"""How many bodies are looked through for secrets at once."""
-
 _EVENT = ("run_id", "seq", "at", "type", "body", "level", "source")
 _TEXT = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
-
-
-class Batch(Struct):
-    """What one hand-over from the event loop holds, in order. `rows` is filled once, by the
-    writer, so that a second attempt after a full disk does not do the work again."""
-
-    number: int
-    events: list[Event]
-    rows: list[Row] | None = None
-
-    def prepare(self, redact: TextRedactor | None) -> list[Row]:
-        if self.rows is None:
-            durable: list[int] = []
-            made: list[Encoded] = []
-            for at, event in enumerate(self.events):
-                if type(event.body) not in _STREAMED:
-                    durable.append(at)
-                    made.append(encode(event.body))
-            if redact is not None:
-                made = _clean_all(made, redact)
-            rows: list[Row] = []
-            for at, (body, data) in zip(durable, made, strict=True):
-                event = self.events[at]
-                if body is not event.body:
-                    # Subscribers get the event from here, and must not see what the file does not hold.
-                    event = self.events[at] = replace(event, body=body)
-                level, source = label(body) if type(body) in LABELLED else (None, None)
-                rows.append((event.run_id, event.seq, event.at, body.type, data.decode(), level, source))
-            self.rows = rows
-        return self.rows
-
-
-def _clean_all(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
-    clean: list[Encoded] = []
-    for start in range(0, len(made), _LOOKED_AT):
-        clean += _clean(made[start : start + _LOOKED_AT], redact)
-    return clean
-
-
-def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
-    """Nearly always there is nothing to hide, and one look at all of them is enough to know. A
-    secret does not go across the line feed between two bodies, nor begin with one."""
-    if not redact.suspects(b"\n".join([data for _, data in made])):
-        return made
-    clean = [redact.body(body, data) for body, data in made]
-    return [old if body is old[0] else encode(body) for body, old in zip(clean, made, strict=True)]
 
 
 class Changes(Struct):
@@ -140,7 +87,7 @@ class Changes(Struct):
             tally = self.touched[run_id] = RunTally() if known is None else copy(known)
         return tally
 
-    def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
+    def write(self, connection: sqlite3.Connection, rows: list[EventRow], owner: str) -> None:
         """Write all of it, inside the transaction that the caller began."""
         insert(connection, "events", _EVENT, rows)
         created: list[tuple[object, ...]] = []
@@ -195,7 +142,7 @@ class Writer:
         path: Path,
         owner: Owner,
         redact: TextRedactor | None,
-        delivered: Callable[[list[Batch]], None],
+        delivered: Callable[[list[LogBatch]], None],
         failed: Callable[[StateError], None],
         complain: Callable[[str, str], None],
     ) -> None:
@@ -207,16 +154,17 @@ class Writer:
         self.failure: StateError | None = None
         self.found_dead = False
         self._redact = redact
+        self._results = WrittenResults()
         self._delivered = delivered
         self._failed = failed
-        self._backlog: list[Batch] = []
+        self._backlog: list[LogBatch] = []
         self._registered = False
         self._beaten = time.monotonic()
-        self._queue: queue.SimpleQueue[Batch | WriterJob | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[LogBatch | WriterJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="retinue-log", daemon=True)
         self._thread.start()
 
-    def submit(self, item: Batch | WriterJob) -> None:
+    def submit(self, item: LogBatch | WriterJob) -> None:
         self._queue.put(item)
 
     def stop(self) -> None:
@@ -239,7 +187,7 @@ class Writer:
         going = True
         for item in self._next():
             match item:
-                case Batch():
+                case LogBatch():
                     self._backlog.append(item)
                 case WriterJob():
                     self._commit()
@@ -250,14 +198,14 @@ class Writer:
         self._beat()
         return going
 
-    def _next(self) -> list[Batch | WriterJob | None]:
+    def _next(self) -> list[LogBatch | WriterJob | None]:
         """Wait for something to do, then take all there is."""
         patience = None
         if self._backlog:
             patience = RETRY_SECONDS
         elif self.tallies:
             patience = HEARTBEAT_SECONDS
-        found: list[Batch | WriterJob | None] = []
+        found: list[LogBatch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._queue.get(timeout=patience))
             while True:
@@ -278,11 +226,11 @@ class Writer:
         self.transcripts.take(events)
         self._delivered(batches)
 
-    def _write(self, batches: list[Batch]) -> list[Event]:
-        rows: list[Row] = []
+    def _write(self, batches: list[LogBatch]) -> list[Event]:
+        rows: list[EventRow] = []
         events: list[Event] = []
         for batch in batches:
-            rows += batch.prepare(self._redact)
+            rows += batch.prepare(self._redact, self._results)
             # Only now: what was redacted has replaced its event.
             events += batch.events
         changes = Changes(self.tallies)

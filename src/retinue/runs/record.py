@@ -22,7 +22,7 @@ from retinue.errors import LaunchError
 from retinue.log.encode import dump
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
-from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.log.transcript_file import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
 from retinue.runs.bounds import bounds_to_record
 from retinue.runs.launch import Launch

@@ -180,9 +180,11 @@ def execute_show(args: argparse.Namespace) -> int:
     folder, row = locate(args)
     with LogReader.open(folder) as reader:
         if args.json:
-            from retinue.log.transcript import export_document
+            from retinue.log.export import export_document
 
-            print(export_document(reader, row.id).decode())
+            for piece in export_document(reader, row.id):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.write(b"\n")
             return 0
         outcome = reader.outcome(row.id)
         ending = [*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]

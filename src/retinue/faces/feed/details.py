@@ -39,7 +39,7 @@ from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.log.schedules import ScheduledJob, jobs
-from retinue.log.transcript import Lines
+from retinue.log.transcript import TranscriptLines
 from retinue.models.keys import environment as process_environment
 
 
@@ -69,7 +69,7 @@ async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) ->
 
     def read(reader: LogReader) -> TranscriptView:
         events = reader.events(row.id, after, limit)
-        lines = Lines()
+        lines = TranscriptLines()
         made: list[Any] = []
         for event in events:
             made += [orjson.loads(line) for line in lines.take(event)]

@@ -1,0 +1,98 @@
+"""The events of one hand-over to the writer, as the rows that go into the file: encoded, without secrets."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Event,
+    RunEnded,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolProgress,
+    ToolsEnded,
+)
+from retinue.log.encode import encode
+from retinue.log.stream_redactor import TextRedactor
+from retinue.log.tool_results import Sources, WrittenResult, WrittenResults, completed, remainder, with_places
+from retinue.log.troubles import LABELLED, label
+
+EventRow = tuple[str, int, float, str, str, str | None, str | None]
+Encoded = tuple[Body, bytes]
+
+_STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
+_OF_TURNS = frozenset({AssistantEnded, ToolEnded, RunEnded})
+_LOOKED_AT = 256
+"""How many bodies are looked through for secrets at once."""
+
+
+class LogBatch(Struct):
+    """What one hand-over from the event loop holds, in order. `rows` is filled once, by the
+    writer, so that a second attempt after a full disk does not do the work again."""
+
+    number: int
+    events: list[Event]
+    rows: list[EventRow] | None = None
+
+    def prepare(self, redact: TextRedactor | None, results: WrittenResults) -> list[EventRow]:
+        """Return the rows of the durable events. `results` are those of the turns that are going on."""
+        if self.rows is None:
+            durable: list[int] = []
+            made: list[Encoded] = []
+            ends: dict[int, WrittenResult] = {}
+            sources: dict[int, Sources] = {}
+            for at, event in enumerate(self.events):
+                body, kind = event.body, type(event.body)
+                if kind in _STREAMED:
+                    continue
+                if kind in _OF_TURNS:
+                    end = results.take(event)
+                    if end is not None:
+                        ends[at] = end
+                elif isinstance(body, ToolsEnded):
+                    found = results.find(event.run_id, body)
+                    if any(found):
+                        sources[at] = found
+                        body = remainder(body, found)
+                durable.append(at)
+                made.append(encode(body))
+            if redact is not None:
+                made = _clean_all(made, redact)
+            rows = []
+            for at, (body, data) in zip(durable, made, strict=True):
+                if at in ends and isinstance(body, ToolEnded):
+                    ends[at].written = body.result
+                rows.append(self._row(at, body, data.decode(), sources.get(at)))
+            self.rows = rows
+        return self.rows
+
+    def _row(self, at: int, body: Body, text: str, sources: Sources | None) -> EventRow:
+        event = self.events[at]
+        if sources is not None and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
+            text = with_places(text, sources)
+            body = completed(event.body, body, sources)
+        if body is not event.body:
+            # Subscribers get the event from here, and must not see what the file does not hold.
+            event = self.events[at] = replace(event, body=body)
+        level, source = label(body) if type(body) in LABELLED else (None, None)
+        return (event.run_id, event.seq, event.at, body.type, text, level, source)
+
+
+def _clean_all(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
+    clean: list[Encoded] = []
+    for start in range(0, len(made), _LOOKED_AT):
+        clean += _clean(made[start : start + _LOOKED_AT], redact)
+    return clean
+
+
+def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
+    """Nearly always there is nothing to hide, and one look at all of them is enough to know. A
+    secret does not go across the line feed between two bodies, nor begin with one."""
+    if not redact.suspects(b"\n".join([data for _, data in made])):
+        return made
+    clean = [redact.body(body, data) for body, data in made]
+    return [old if body is old[0] else encode(body) for body, old in zip(clean, made, strict=True)]
