@@ -1,4 +1,5 @@
-"""A working day in the app, in a real terminal: an edit that is approved, an agent in the background, a way back, home.
+"""A working day in the app, in a real terminal: a plan, an edit that is approved, an agent in the background, a question,
+a way back, home.
 
 Nothing that was typed is lost, and nothing that is shown is untrue.
 """
@@ -24,7 +25,7 @@ def words(request: Request) -> tuple[str, int]:
         if message["role"] != "user":
             continue
         results += sum(part["type"] == "tool_result" for part in parts)
-        texts = [part["text"] for part in parts if part["type"] == "text"]
+        texts = [part["text"] for part in parts if part["type"] == "text" and "plan mode" not in part["text"]]
         if texts:
             return texts[-1], results
     return "", results
@@ -43,6 +44,12 @@ class Day:
             return Reply("The tests are green.")
         if "task-notification" in text:
             return Reply("The agent is back.")
+        if "Rename f1" in text:
+            return self._plan(results)
+        if "Ask me" in text and not results:
+            return Reply("I ask.", [("ask_user", {"question": "Which colour?", "options": ["red", "blue"]})])
+        if "Ask me" in text:
+            return Reply(f"You want {'blue' if 'blue' in str(request.body['messages'][-1]) else 'something else'}.")
         if "Change f0" in text and not results:
             return Reply("I change it.", [("write", {"path": "plan.md", "content": "the plan\n"})])
         if "Change f0" in text:
@@ -51,6 +58,13 @@ class Day:
             call = {"subagent_type": "Explore", "description": "Check tests", "prompt": "Look at the tests."}
             return Reply("I ask one.", [("Agent", {**call, "run_in_background": True})])
         return Reply(f"Heard: {text}.")
+
+    def _plan(self, results: int) -> Reply:
+        if results == 0:
+            return Reply("I plan.", [("exit_plan", {"plan": "1. Write f9\n2. Remove f1"})])
+        if results == 1:
+            return Reply("I begin.", [("write", {"path": "f9", "content": "renamed\n"})])
+        return Reply("It is renamed.")
 
 
 def say(window: Terminal, text: str) -> None:  # noqa: F811
@@ -78,6 +92,19 @@ def _work(window: Terminal, project: Project, day: Day) -> None:  # noqa: F811
     assert not plan.exists(), "nothing is written before it is allowed"
     window.press_until("y", "It is changed.")
     assert plan.read_text() == "the plan\n"
+    # A plan first: it is approved, and each change is still asked for
+    say(window, "/plan Rename f1")
+    window.see("Inbox", "Carry out this plan?", "Write f9", "ask before each change", gone=("has switched",))
+    # A key that comes as the inbox opens is no answer; a second one too early would be text for the prompt.
+    window.press_until("2", "The plan was approved", seconds=2)
+    window.see("Inbox", "write f9")
+    assert not (project.cwd / "f9").exists()
+    window.press_until("y", "It is renamed.", seconds=2)
+    assert (project.cwd / "f9").read_text() == "renamed\n"
+    # A question with options
+    say(window, "Ask me something")
+    window.see("Inbox", "Which colour?", "blue")
+    window.press_until("2", "You want blue.", seconds=2)
     # An agent works in the background; what is typed meanwhile is not lost
     say(window, "Ask an agent about the tests")
     window.see("Check tests")
@@ -90,13 +117,14 @@ def _work(window: Terminal, project: Project, day: Day) -> None:  # noqa: F811
     window.press("Escape")
     window.see("Press Esc again")
     window.press("Escape")
-    window.see("Go back", "1 file changed since")
-    window.press("Up")  # from the newest message to the one before
+    window.see("Go back", "2 files changed since")
+    for _ in range(3):  # from the newest message
+        window.press("Up")
     window.press("Enter")
     window.see("conversation and files")
     window.press("b")
-    window.see("1 file put back: plan.md.", "│ Change f0, please", gone=("It is changed.",))
-    assert not plan.exists()
+    window.see("2 files put back: ", "│ Change f0, please", gone=("It is changed.",))
+    assert not plan.exists() and not (project.cwd / "f9").exists()
     window.press("C-c")
     window.see("Say what to do")
     # Evening, and the next morning

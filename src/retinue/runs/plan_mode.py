@@ -48,6 +48,11 @@ def announce_mode(node: RunNode, before: PermissionMode | None) -> None:
         node.handle.controls.steer(PLANNED.format(mode), "notification")
 
 
+def is_mode_notice(text: str) -> bool:
+    """Return whether a notification only tells the model of the mode that the person has just chosen."""
+    return text == PLANNING or text.startswith(PLANNED.partition("{")[0])
+
+
 def record_mode(node: RunNode, mode: PermissionMode) -> None:
     """Let the log say which mode holds from here on."""
     body = Warned(MODE_CHANGED, mode_text(mode))

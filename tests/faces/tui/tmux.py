@@ -59,11 +59,11 @@ class Terminal:
                 raise AssertionError(f"not seen: {texts}, gone: {gone}\n{shown}")
             time.sleep(0.05)
 
-    def press_until(self, key: str, pattern: str) -> None:
-        """Presses a key again and again, each time after the screen had time to change."""
+    def press_until(self, key: str, pattern: str, seconds: float = 0.5) -> None:
+        """Presses a key again and again, each time after the screen had `seconds` to change."""
         for _ in range(40):
             self.press(key)
-            for _ in range(10):
+            for _ in range(int(seconds * 20)):
                 if re.search(pattern, self.screen()):
                     return
                 time.sleep(0.05)

@@ -47,6 +47,7 @@ from retinue.faces.tui.chat.folded import AgentBlock, Checklist, Folded, Thinkin
 from retinue.faces.tui.chat.notification import EndKey, NotificationBox
 from retinue.faces.tui.chat.question import QuestionBlock, QuestionBox
 from retinue.runs.notification_text import notification
+from retinue.runs.plan_mode import is_mode_notice
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
 MOST_BLOCKS = 300
@@ -340,6 +341,9 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def _told(self, text: str) -> None:
         """Show what a notification tells, without the ends that were shown before."""
+        if is_mode_notice(text):
+            # The person chose the mode, and the status line shows it.
+            return
         asked = agent_question(text)
         if asked is not None:
             question = QuestionBox(asked)
