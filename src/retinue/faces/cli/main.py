@@ -149,6 +149,7 @@ COMMANDS: dict[str, Command | Group] = {
         },
     ),
     "serve": Command("the HTTP API and the page: see every agent in a browser, and step in", "serve:serve"),
+    "acp": Command("inside an editor: Zed, JetBrains, Neovim, Emacs start this program", "acp:acp"),
     "open": Command("open the page of the server that is running, at a run", "serve:open"),
     "trust": Command("consent to hooks, servers and rights that this project brings", "trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),

@@ -68,7 +68,7 @@ class Feed:
 
     def __init__(self, cwd: Path, folder: Path | None = None, *, settings: Mapping[str, Any] | None = None) -> None:
         """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
-        name that hold for the runs that are started here, before any file."""
+        name that hold for the runs that are started here, before any file; a list is added to what files say."""
         self.cwd = cwd
         self._settings = settings or {}
         self.folder = folder or state_folder(cwd)
@@ -237,13 +237,20 @@ class Feed:
 
                 retinue = Retinue(self.cwd)
                 if self._settings:
-                    retinue.supervisor.project.session_settings |= self._settings
-                    retinue.supervisor.reload_settings()
+                    self._apply_settings(retinue)
                 await retinue.__aenter__()
                 # Someone can answer: runs that ask wait instead of being denied.
                 retinue.supervisor.project.inbox_service.attended += 1
                 self._retinue = retinue
             return self._retinue
+
+    def _apply_settings(self, retinue: Retinue) -> None:
+        project = retinue.supervisor.project
+        for name, value in self._settings.items():
+            if isinstance(value, list):
+                value = [*getattr(project.settings.settings, name), *value]
+            project.session_settings[name] = value
+        retinue.supervisor.reload_settings()
 
     async def close(self) -> int:
         """Stop the runs that this process has started, and return how many those were."""

@@ -32,6 +32,7 @@ from retinue.faces.modes import mode_words
 from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.text import clean
+from retinue.faces.windows import ModelWindows
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
@@ -250,7 +251,7 @@ class FactFinder:
         self._branch = ""
         self._branch_at = -BRANCH_SECONDS
         self._looking: asyncio.Task[None] | None = None
-        self._windows: dict[str, int | None] = {}
+        self._windows = ModelWindows()
 
     def facts(self) -> Facts:
         from retinue.core.version import __version__
@@ -290,18 +291,7 @@ class FactFinder:
 
     def window(self, model: str) -> int | None:
         """Return how large the context of a model is, by its full name; remembered."""
-        if model and model not in self._windows:
-            from retinue.models.providers import Providers
-
-            project = self._app.project
-            provider, _, name = model.partition("/")
-            providers = Providers(project.settings.settings, project.environment)
-            found = providers.get(provider)
-            # Remembered also where there is none: the status line asks twenty times a second.
-            self._windows[model] = None
-            if found is not None:
-                self._windows[model] = providers.info(found, name).window
-        return self._windows.get(model)
+        return self._windows.find(model, self._app.project)
 
     async def look_around(self) -> None:
         """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise

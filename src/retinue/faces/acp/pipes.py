@@ -1,0 +1,199 @@
+"""Standard input and output for a protocol, and for nothing else of the process.
+
+The two are moved away from their usual numbers before anything is imported that might write. A stray `print`, a
+library or a child process writes to standard error instead, and nobody but the protocol reads what the client sends.
+
+A thread reads and a thread writes: the event loop never waits for the client, and runs never wait for it either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+
+MOST_BYTES = 64 * 2**20
+"""The longest line that is taken."""
+HIGH_WATER = 4 * 2**20
+"""Bytes that wait for a slow client before the translation waits as well."""
+_CHUNK = 2**16
+_FLUSH_SECONDS = 2.0
+
+
+class TooLongLine:
+    """Stands for a line that was longer than `MOST_BYTES` and was skipped."""
+
+
+Line = bytes | TooLongLine
+
+
+def take_standard_streams() -> tuple[int, int]:
+    """Return descriptors of standard input and output that only the caller knows. From then on the usual ones are an
+    empty input and standard error."""
+    sys.stdout.flush()
+    reading, writing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.dup2(nothing, 1)
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return reading, writing
+
+
+class LinePipes:
+    """Lines from one descriptor and to another. Use from one event loop; `closed` is called in it when the client
+    does not read any more."""
+
+    def __init__(self, reading: int, writing: int, closed: Callable[[], None] = lambda: None) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._closed = closed
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[list[Line] | None] = asyncio.Queue(16)
+        self._outgoing: list[bytes] = []
+        self._backlog = 0
+        self._change = threading.Condition()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._broken = False
+        self._ended = False
+
+    def start(self) -> None:
+        """Begin to read and to write."""
+        threading.Thread(target=self._read, name="protocol in", daemon=True).start()
+        threading.Thread(target=self._write, name="protocol out", daemon=True).start()
+
+    async def lines(self) -> AsyncIterator[Line]:
+        """Yield what the client sends, line by line, until it closes the pipe."""
+        while True:
+            some = await self._arrived.get()
+            if some is None:
+                return
+            for line in some:
+                yield line
+
+    def send(self, line: bytes) -> None:
+        """Send one line. It has no line feed in it."""
+        with self._change:
+            if self._broken:
+                return
+            self._outgoing.append(line)
+            self._backlog += len(line)
+            if self._backlog > HIGH_WATER:
+                self._room.clear()
+            self._change.notify()
+
+    async def drain(self) -> None:
+        """Wait while too much waits for a slow client."""
+        await self._room.wait()
+
+    def end(self) -> None:
+        """Give a client that still reads the time to take what was sent, and stop. A silent one is not waited for."""
+        with self._change:
+            self._ended = True
+            self._change.notify()
+            self._change.wait_for(lambda: self._broken or not self._backlog, _FLUSH_SECONDS)
+
+    # In threads of their own
+
+    def _read(self) -> None:
+        buffer = LineBuffer()
+        while True:
+            try:
+                piece = os.read(self._reading, _CHUNK)
+            except OSError:
+                piece = b""
+            if not self._deliver(buffer.take(piece) if piece else buffer.rest()):
+                return
+            if not piece:
+                self._deliver(None)
+                return
+
+    def _deliver(self, lines: list[Line] | None) -> bool:
+        """Hand lines to the event loop and wait until it has room for more. Return False when it is gone."""
+        if lines is not None and not lines:
+            return True
+        work = self._arrived.put(lines)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except (RuntimeError, asyncio.CancelledError):
+            work.close()
+            return False
+        return True
+
+    def _write(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._outgoing or self._ended)
+                lines, self._outgoing = self._outgoing, []
+            if not lines:
+                return
+            data = b"\n".join(lines) + b"\n"
+            try:
+                while data:
+                    data = data[os.write(self._writing, data) :]
+            except OSError:
+                self._break()
+                return
+            with self._change:
+                self._backlog -= sum(map(len, lines))
+                self._change.notify_all()
+            self._call(self._room.set)
+
+    def _break(self) -> None:
+        with self._change:
+            self._broken = True
+            self._outgoing.clear()
+            self._backlog = 0
+            self._change.notify_all()
+        self._call(self._room.set)
+        self._call(self._closed)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            # The event loop is closed: the process ends.
+            return
+
+
+class LineBuffer:
+    """Pieces of a stream as lines. One that is too long is skipped to its end, without keeping it in memory."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most = most
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._skips = False
+
+    def take(self, piece: bytes) -> list[Line]:
+        """Return the lines that are complete with this piece."""
+        found: list[Line] = []
+        *ended, rest = piece.split(b"\n")
+        for part in ended:
+            self._add(part)
+            found.append(self._line())
+        self._add(rest)
+        return found
+
+    def rest(self) -> list[Line]:
+        """Return what came after the last line feed."""
+        return [self._line()] if self._size or self._skips else []
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._most:
+            self._skips = True
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
+
+    def _line(self) -> Line:
+        line: Line = TooLongLine() if self._skips else b"".join(self._parts)
+        self._parts, self._size, self._skips = [], 0, False
+        return line

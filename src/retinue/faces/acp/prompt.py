@@ -1,0 +1,146 @@
+"""What an editor's user sends: text, files of the editor, images. Text stays text; the rest becomes attachments.
+
+A link to a file of the workspace becomes `@path`, which is attached by the same rules as in every other face. Images
+and other binary content are saved where the run may read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
+
+from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
+from retinue.runs.person_prompt import PromptBlock
+
+_IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+_MOST_BYTES = 20 * 2**20
+_LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
+
+
+class EditorPrompt(Struct):
+    """The words of a prompt, and what is attached to them."""
+
+    words: str = ""
+    blocks: list[PromptBlock] = field(default_factory=list)
+
+
+def read_prompt(given: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
+    """Return what the content blocks of a prompt say. `outputs` is a folder that the run may read, for what has to be
+    saved. Raise RpcError for blocks that cannot be used and for a prompt that says nothing."""
+    prompt = EditorPrompt()
+    for block in given:
+        if not isinstance(block, Mapping):
+            raise _refusal("A content block must be an object.")
+        match block.get("type"):
+            case "text":
+                prompt.words += _text(block, "text")
+            case "resource_link":
+                prompt.words += _link(_text(block, "uri"), str(block.get("name") or ""), cwd)
+            case "resource":
+                _embed(block.get("resource"), prompt, cwd, outputs)
+            case "image":
+                _attach_image(_text(block, "data"), _text(block, "mimeType"), prompt, outputs)
+            case other:
+                taken = "text, resource_link, resource and image"
+                raise _refusal(f"Content of the type {other!r} is not taken: {taken} are.")
+    if not prompt.words.strip():
+        if not prompt.blocks:
+            raise _refusal("The prompt is empty.")
+        prompt.words = "Look at what is attached."
+    return prompt
+
+
+def _embed(resource: object, prompt: EditorPrompt, cwd: Path, outputs: Path) -> None:
+    if not isinstance(resource, Mapping):
+        raise _refusal("`resource` must be an object.")
+    uri = _text(resource, "uri")
+    name = _shown(uri, cwd)
+    if isinstance(resource.get("text"), str):
+        prompt.words += f" `{name}` " if prompt.words and not prompt.words.endswith((" ", "\n")) else f"`{name}` "
+        prompt.blocks.append(PromptBlock("attached_file", name, resource["text"]))
+    elif resource.get("mimeType") in _IMAGES:
+        _attach_image(_text(resource, "blob"), str(resource["mimeType"]), prompt, outputs)
+    else:
+        ending = Path(urlsplit(uri).path).suffix.lstrip(".")[:8] or "bin"
+        path = _save(_decode(_text(resource, "blob")), ending, outputs)
+        where = f"It was saved to {path}. Read it there if you need it."
+        prompt.blocks.append(PromptBlock("attached_file", name, where))
+
+
+def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Path) -> None:
+    ending = _IMAGES.get(media_type)
+    if ending is None:
+        raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGES)} are.")
+    path = _save(_decode(data), ending, outputs)
+    prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
+
+
+def _save(data: bytes, ending: str, outputs: Path) -> Path:
+    outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = outputs / f"attached-{os.urandom(4).hex()}.{ending}"
+    path.write_bytes(data)
+    return path
+
+
+def _decode(data: str) -> bytes:
+    try:
+        found = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise _refusal("The data of an attachment is not base64.") from None
+    if len(found) > _MOST_BYTES:
+        raise _refusal(f"An attachment has at most {_MOST_BYTES // 2**20} MB.")
+    return found
+
+
+def _link(uri: str, name: str, cwd: Path) -> str:
+    path, lines = _file(uri)
+    if path is None:
+        return f"[{name or uri}]({uri})"
+    try:
+        shown = str(path.relative_to(cwd))
+    except ValueError:
+        shown = str(path)
+    if any(map(str.isspace, shown)):
+        return f'@"{shown}"'
+    return f"@{shown}{lines}"
+
+
+def _shown(uri: str, cwd: Path) -> str:
+    path, lines = _file(uri)
+    if path is None:
+        return uri
+    return f"{path.relative_to(cwd) if path.is_relative_to(cwd) else path}{lines}"
+
+
+def _file(uri: str) -> tuple[Path | None, str]:
+    """Return the path of a `file:` address and its lines as `#L10-20`."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None, ""
+    if parts.scheme not in ("file", "") or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        return None, ""
+    found = _LINES.match(parts.fragment)
+    lines = ""
+    if found is not None:
+        lines = f"#L{found[1]}" + (f"-{found[2]}" if found[2] else "")
+    return Path(unquote(parts.path)), lines
+
+
+def _text(block: Mapping[str, Any], key: str) -> str:
+    value = block.get(key)
+    if not isinstance(value, str):
+        raise _refusal(f"`{key}` must be a text.")
+    return value
+
+
+def _refusal(message: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, message)

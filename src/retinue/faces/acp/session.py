@@ -1,0 +1,345 @@
+"""One conversation of an editor: a main run through all its attempts, and what the editor is told of its tree.
+
+A prompt starts the run, takes it up again, or, while it works, is said to it: it hears it after its current calls. Each
+prompt is answered when the run has ended. The agents of a session work in this process and are stopped with it; a run
+that works in another process is followed and spoken to, and never taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from retinue.core.delegation import LIVE
+from retinue.errors import AnsweredError, RetinueError
+from retinue.faces.acp import updates
+from retinue.faces.acp.asks import BY, Asks
+from retinue.faces.acp.commands import answer_command, listed_commands
+from retinue.faces.acp.options import SessionChoices
+from retinue.faces.acp.prompt import EditorPrompt, read_prompt
+from retinue.faces.acp.rpc import INTERNAL_ERROR, Connection, RpcError
+from retinue.faces.acp.tree import Told, TreeStory
+from retinue.faces.acp.turns import PromptTurn, PromptTurns
+from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
+from retinue.faces.feed.details import list_models
+from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.past import past_events
+from retinue.faces.feed.stream import BehindError, FeedFrame
+from retinue.faces.windows import ModelWindows
+from retinue.log.tail import last_number
+from retinue.runs.record import recorded_mode
+
+if TYPE_CHECKING:
+    from retinue.faces.api import Retinue
+    from retinue.runs.node import RunNode
+    from retinue.runs.person_prompt import PersonPrompt
+
+MODELS_SECONDS = 1.0
+"""How long a new session waits for the list of models; what comes later is told later."""
+_TICK_SECONDS = 1.0
+_decode = msgspec.json.Decoder().decode
+
+
+class AcpSession:
+    """Use from one event loop. `open` before anything else; `close` at the end."""
+
+    def __init__(self, run_id: str, feed: Feed, connection: Connection, features: ClientFeatures) -> None:
+        self.id = run_id
+        self.feed = feed
+        self.has_run = False
+        """The run is in the log."""
+        self._connection = connection
+        self._features = features
+        self._windows = ModelWindows()
+        self.story = TreeStory(run_id, features, self._window)
+        self.asks = Asks(feed, connection, self.story, features, self.tell)
+        self._retinue: Retinue | None = None
+        self._speaking = asyncio.Lock()
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._turns = PromptTurns()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wish: str | None = None
+        self._commands: list[dict[str, Any]] = []
+
+    # Begin and end
+
+    async def open(self) -> None:
+        """Open the project of the session in this process. Raise RetinueError when that cannot be done."""
+        from retinue.capabilities.permissions.attach import session_mode
+
+        self._retinue = await self.feed.retinue()
+        project = self._retinue.supervisor.project
+        self.choices = SessionChoices(session_mode(project))
+        entries = self._retinue.agents.agents
+        self.choices.agents = [(entry.name, entry.spec.description[:200]) for entry in entries]
+
+    async def describe(self) -> dict[str, Any]:
+        """Return the modes and options of the session, as the answer to `session/new` has them."""
+        listing = asyncio.create_task(self._list_models())
+        self._tasks.append(listing)
+        await asyncio.wait({listing}, timeout=MODELS_SECONDS)
+        if not listing.done():
+            listing.add_done_callback(lambda done: self.tell_options())
+        return {"modes": self.choices.modes(), "configOptions": self.choices.options()}
+
+    async def load(self, *, tells: bool) -> None:
+        """Take up the run of the log; with `tells` the client is told all of the past. Raise UnknownRunError."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self.asks.close()
+        self.story = TreeStory(self.id, self._features, self._window)
+        self.asks = Asks(self.feed, self._connection, self.story, self._features, self.tell)
+        snapshot = await self.feed.tree(self.id)
+        self.story.replays = True
+        async for page in past_events(self.feed.folder, self.id, snapshot.cursor):
+            for event in page:
+                self._pass_on(self.story.take(event.type, _decode(event.to_json())), tells=tells)
+            await self._connection.drain()
+        self.story.replays = False
+        live = {row.id for row in snapshot.runs if row.state in LIVE}
+        self._pass_on(self.story.settle(live), tells=tells)
+        self.has_run = self.choices.agent_is_fixed = True
+        row = snapshot.runs[0]
+        self.choices.agent = row.agent if row.agent != "main" else None
+        self.choices.model = row.model or None
+        self.choices.mode = await self.feed.read(recorded_mode, self.id) or self.choices.mode
+        self._follow(snapshot.cursor)
+        await self.asks.look()
+
+    async def close(self) -> None:
+        """Stop what works here. Runs of other processes go on."""
+        for task in (*self._tasks, *self._deliveries):
+            task.cancel()
+        self.asks.close()
+        await self.feed.close()
+        self._turns.abandon()
+
+    # What the client asks for
+
+    async def prompt(self, blocks: Sequence[Any]) -> StopWord:
+        """Say something to the agent, and return why it stopped. Raise RpcError where it failed."""
+        outputs = self.feed.folder / "outputs" / self.id
+        said = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
+        answer = await answer_command(self, said.words)
+        if answer is not None:
+            self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
+            return "end_turn"
+        turn = PromptTurn(asyncio.get_running_loop().create_future())
+        delivery = asyncio.create_task(self._deliver(said, turn))
+        self._deliveries.add(delivery)
+        try:
+            await asyncio.wait({delivery})
+        finally:
+            self._deliveries.discard(delivery)
+            delivery.cancel()
+        if delivery.cancelled():
+            return "cancelled"
+        delivery.result()
+        self.tell_commands()
+        return await turn.done
+
+    async def cancel(self) -> None:
+        """Stop everything that works here in this conversation, agents in the background too. What works in another
+        process goes on; prompts end in any case."""
+        for delivery in self._deliveries:
+            delivery.cancel()
+        self._turns.cancel()
+        if self._node() is None and self._turns.waiting and await self._works_elsewhere():
+            text = "It works in another process and goes on there. To stop it: /stop\n"
+            self.tell(self.id, updates.said("agent_message_chunk", text))
+            self._turns.end("cancelled")
+        elif self._retinue is not None:
+            await self._retinue.stop_all("Cancelled in the editor.")
+
+    async def cancel_child(self, run_id: str) -> None:
+        """Stop one agent of the conversation and all below it."""
+        await self.feed.stop(run_id, by="person", tree=True)
+
+    async def set_mode(self, mode: object) -> None:
+        """Let another permission mode hold: at once for a run that works here, else from the next prompt on."""
+        chosen = self.choices.choose_mode(mode)
+        node = self._node()
+        if node is not None and self._retinue is not None:
+            await self._retinue.change_mode(node.handle, chosen)
+            self.choices.new_mode = None
+        self.tell(self.id, updates.mode_changed(chosen))
+        self.tell_options()
+
+    async def set_option(self, option: object, value: object) -> list[dict[str, Any]]:
+        """Take another value of an option, and return all of them."""
+        if option == "mode":
+            await self.set_mode(value)
+        else:
+            self.choices.choose(option, value)
+        return self.choices.options()
+
+    async def compact(self, wish: str) -> str:
+        """Shorten the conversation before the next request. Return when that will be."""
+        node = self._node()
+        if node is not None and node.handle.controls.compact(wish):
+            return "The conversation will be shortened before the next request."
+        if not self.has_run:
+            return "There is no conversation to shorten yet."
+        self._wish = wish
+        return "The conversation will be shortened when you next say something."
+
+    # What the client is told
+
+    def tell(self, session_id: str, update: Update) -> None:
+        """Send one update."""
+        self._connection.notify("session/update", {"sessionId": session_id, "update": update})
+
+    def tell_commands(self) -> None:
+        """Send the commands that there are, where they have changed."""
+        if self._retinue is None:
+            return
+        found = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
+        if found != self._commands:
+            self._commands = found
+            self.tell(self.id, updates.commands_changed(found))
+
+    def tell_options(self) -> None:
+        self.tell(self.id, updates.options_changed(self.choices.options()))
+
+    def _pass_on(self, told: list[Told], *, tells: bool = True) -> None:
+        if tells:
+            for session_id, update in told:
+                self.tell(session_id, update)
+
+    def _follow(self, after: int) -> None:
+        self._tasks.append(asyncio.create_task(self._listen(after), name=f"events of {self.id}"))
+        if not self._features.subagents:
+            self._tasks.append(asyncio.create_task(self._tick(), name=f"summaries of {self.id}"))
+
+    async def _listen(self, after: int) -> None:
+        while True:
+            try:
+                async for frames in self.feed.events(after=after, run_id=self.id, tree=True):
+                    for frame in frames:
+                        after = frame.number or after
+                        self._take(frame)
+                    if any(frame.type.startswith("inbox.") for frame in frames):
+                        await self.asks.look()
+                        self._end_for_words()
+                    await self._connection.drain()
+            except BehindError:
+                # The client was slow: what is missing comes from the log.
+                continue
+            except RetinueError as error:
+                self._turns.fail(RpcError(INTERNAL_ERROR, str(error)))
+                return
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if self.story.has_live_cards():
+                self._pass_on(self.story.tick())
+
+    def _take(self, frame: FeedFrame) -> None:
+        data = _decode(frame.data)
+        self._pass_on(self.story.take(frame.type, data))
+        if self.story.mode is not None:
+            self.choices.mode, self.story.mode = self.story.mode, None
+            self.tell_options()
+        if frame.type == "run.ended":
+            all_over = not any(run.is_live for run in self.story.runs.values())
+            self._turns.take_end(frame.number or 0, data["outcome"], is_main=frame.run_id == self.id, all_over=all_over)
+        elif frame.type == "run.interrupted" and frame.run_id == self.id:
+            message = "The process that ran this conversation is gone. Your next message takes it up again here."
+            self._turns.fail(RpcError(INTERNAL_ERROR, message))
+
+    # Delivery
+
+    async def _deliver(self, said: EditorPrompt, turn: PromptTurn) -> None:
+        async with self._speaking:
+            if await self._answers_question(said, turn):
+                return
+            retinue = await self.feed.retinue()
+            meant = await retinue.expand(said.words, ask=self.asks.consent, permission_mode=self.choices.mode)
+            meant.blocks += said.blocks
+            text = meant.render()
+            await self._expect_end(turn)
+            self.story.own_words.append(text)
+            try:
+                await self._hand_over(retinue, meant, text)
+            except BaseException:
+                self._turns.waiting.remove(turn)
+                self.story.own_words.remove(text)
+                raise
+
+    async def _hand_over(self, retinue: Retinue, meant: PersonPrompt, text: str) -> None:
+        choices = self.choices
+        if not self.has_run:
+            run = await retinue.prompt(
+                meant,
+                agent=choices.agent,
+                run_id=self.id,
+                model=choices.model,
+                thinking=choices.thinking,
+                permission_mode=choices.new_mode,
+                asked={"by": BY},
+            )
+            self.has_run = choices.agent_is_fixed = True
+            self._follow(0)
+        else:
+            node = self._node()
+            if node is not None and retinue.supervisor.steer(node, text):
+                retinue.bring(meant, node.handle)
+                return
+            if await self._works_elsewhere():
+                await self.feed.say(self.id, text, by=BY)
+                return
+            run = await retinue.resume(
+                self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode
+            )
+        choices.new_mode = None
+        if self._wish is not None and run.controls.compact(self._wish):
+            self._wish = None
+
+    async def _answers_question(self, said: EditorPrompt, turn: PromptTurn) -> bool:
+        """Take the words as the answer to a question that this client can answer in no other way."""
+        while self.asks.in_words:
+            item = self.asks.in_words.pop(0)
+            await self._expect_end(turn)
+            with suppress(AnsweredError):
+                await self.feed.answer(item.id, said.words, by=BY)
+                return True
+            self._turns.waiting.remove(turn)
+        return False
+
+    async def _expect_end(self, turn: PromptTurn) -> None:
+        """Let the turn end with the first end of the run that is not in the log yet."""
+        if self._retinue is not None and self.has_run:
+            await self._retinue.supervisor.project.log.flush()
+        turn.after = await self.feed.read(last_number) if self.has_run else 0
+        self._turns.waiting.append(turn)
+
+    def _end_for_words(self) -> None:
+        """End the turn for a question that only the next prompt can answer; the run waits meanwhile."""
+        if self.asks.in_words:
+            self._turns.end("end_turn")
+
+    # The run
+
+    def _node(self) -> RunNode | None:
+        """Return the main run while it works in this process."""
+        node = self._retinue.supervisor.members.get(self.id) if self._retinue is not None else None
+        return node if node is not None and node.live else None
+
+    async def _works_elsewhere(self) -> bool:
+        if not self.has_run:
+            return False
+        return self._node() is None and (await self.feed.find(self.id)).state in LIVE
+
+    async def _list_models(self) -> None:
+        self.choices.models = (await list_models(self.feed)).models
+
+    def _window(self, model: str) -> int | None:
+        if self._retinue is None:
+            return None
+        return self._windows.find(model, self._retinue.supervisor.project)

@@ -1,0 +1,125 @@
+"""The updates that an editor is told, one function for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Update = dict[str, Any]
+Speaker = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
+StopWord = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+
+class ClientFeatures(Struct, frozen=True):
+    """What the client said it understands beyond the plain protocol."""
+
+    subagents: bool = False
+    notices: bool = False
+    compactions: bool = False
+    forms: bool = False
+    """Questions as forms (`elicitation/create`)."""
+    terminal_login: bool = False
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> ClientFeatures:
+        """Read `clientCapabilities`. What cannot be read is taken as not offered."""
+        session, questions = _object(told.get("session")), _object(told.get("elicitation"))
+        return cls(
+            subagents=isinstance(told.get("subagents"), dict),
+            notices=isinstance(session.get("notices"), dict),
+            compactions=isinstance(session.get("compaction"), dict),
+            forms=isinstance(questions.get("form"), dict),
+            terminal_login=_object(told.get("auth")).get("terminal") is True,
+        )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def text_content(text: str) -> dict[str, Any]:
+    """Return text as a part of a tool call."""
+    return {"type": "content", "content": text_block(text)}
+
+
+def said(speaker: Speaker, text: str, message_id: str | None = None) -> Update:
+    update: Update = {"sessionUpdate": speaker, "content": text_block(text)}
+    if message_id is not None:
+        update["messageId"] = message_id
+    return update
+
+
+def call_changed(call_id: str, **changes: Any) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, **changes}
+
+
+def plan(todos: Iterable[Mapping[str, Any]]) -> Update:
+    entries = []
+    for todo in todos:
+        entries.append({"content": todo["content"], "priority": "medium", "status": todo["status"]})
+    return {"sessionUpdate": "plan", "entries": entries}
+
+
+def usage(used: int, size: int, cost: float | None) -> Update:
+    """`cost` is None where a part of it is not known."""
+    update: Update = {"sessionUpdate": "usage_update", "used": used, "size": size}
+    if cost is not None:
+        update["cost"] = {"amount": round(cost, 6), "currency": "USD"}
+    return update
+
+
+def notice(severity: Literal["info", "warning", "error"], title: str) -> Update:
+    return {"sessionUpdate": "notice", "severity": severity, "title": title}
+
+
+def compacted(compaction_id: str) -> Update:
+    return {"sessionUpdate": "compaction_update", "compactionId": compaction_id, "status": "completed"}
+
+
+def subagent(child_id: str, state: Mapping[str, Any], **facts: Any) -> Update:
+    """Tell a parent about its child. What is not named stays as it was told before."""
+    return {"sessionUpdate": "subagent_update", "sessionId": child_id, "state": dict(state), **facts}
+
+
+def mode_changed(mode: str) -> Update:
+    return {"sessionUpdate": "current_mode_update", "currentModeId": mode}
+
+
+def options_changed(options: Sequence[Mapping[str, Any]]) -> Update:
+    return {"sessionUpdate": "config_option_update", "configOptions": list(options)}
+
+
+def commands_changed(commands: Sequence[Mapping[str, Any]]) -> Update:
+    return {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}
+
+
+def session_info(title: str, updated_at: str) -> Update:
+    return {"sessionUpdate": "session_info_update", "title": title, "updatedAt": updated_at}
+
+
+def stop_word(outcome: Mapping[str, Any]) -> StopWord | None:
+    """Return why a run stopped, in the words of the protocol; None where it failed."""
+    failure = outcome.get("failure") or {}
+    ended = outcome["ended"]
+    if failure.get("kind") == "refused":
+        return "refusal"
+    if ended in ("completed", "steered"):
+        return "max_tokens" if outcome.get("truncated") else "end_turn"
+    if ended == "stopped":
+        return "cancelled"
+    if ended in ("aborted", "timeout", "over-budget"):
+        return "max_turn_requests"
+    return None
+
+
+def failure_text(outcome: Mapping[str, Any]) -> str:
+    """Return what went wrong and what to do about it."""
+    failure = outcome.get("failure") or {}
+    message = failure.get("message") or f"The run ended as {outcome['ended']}."
+    return f"{message} {failure.get('remedy') or ''}".strip()
