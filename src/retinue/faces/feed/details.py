@@ -10,7 +10,8 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from retinue.errors import UsageError
+from retinue.core.events import AssistantEnded, RunCreated
+from retinue.errors import StateError, UsageError
 from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.views import (
     AgentDetail,
@@ -32,6 +33,8 @@ from retinue.faces.feed.views import (
     TranscriptView,
     run_view,
 )
+from retinue.faces.feed.watch import record_of
+from retinue.guard.redact import sanitise
 from retinue.log import activity
 from retinue.log.activity import By
 from retinue.log.overview import run_labels, search
@@ -40,6 +43,7 @@ from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.log.schedules import ScheduledJob, jobs
 from retinue.log.transcript import TranscriptLines
+from retinue.loop.result import RunReport, display_items, result_object
 from retinue.models.keys import environment as process_environment
 
 
@@ -61,6 +65,32 @@ async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
         )
 
     found: RunDetail = await feed.read(read)
+    return found
+
+
+async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> dict[str, Any]:
+    """Return what programs read of a run: `content` and `details`, as `retinue run --json` prints them, with the
+    record of what the run really did. Without `verbose` the single words and calls are left out. Raise StateError for
+    a run that has not ended."""
+
+    def read(reader: LogReader) -> dict[str, Any]:
+        outcome = reader.outcome(row.id)
+        if outcome is None:
+            raise StateError(f"Run {row.id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
+        events = [event.body for event in reader.events(row.id, limit=None if verbose else 1)]
+        report = RunReport(
+            agent=row.agent,
+            task=next((body.task for body in events if isinstance(body, RunCreated)), row.task),
+            outcome=outcome,
+            session_file=row.transcript,
+            display_items=display_items(body.message for body in events if isinstance(body, AssistantEnded)),
+        )
+        environment = process_environment()
+        made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
+        made["details"] |= {"status": outcome.ended, "record": record_of(outcome)}
+        return made
+
+    found: dict[str, Any] = await feed.read(read)
     return found
 
 

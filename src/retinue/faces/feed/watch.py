@@ -1,0 +1,141 @@
+"""One run while somebody waits for it: how it stands, what it asks a person, and what it does now."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.delegation import LIVE
+from retinue.core.events import RunCreated
+from retinue.core.messages import ToolCall
+from retinue.core.outcome import Outcome
+from retinue.core.permission import InboxItem
+from retinue.errors import RetinueError
+from retinue.faces.feed.feed import Feed, find_run
+from retinue.faces.feed.stream import BehindError, FeedFrame
+from retinue.log.inbox import items
+from retinue.log.query import LogReader
+from retinue.log.replay import describe_call
+from retinue.log.rows import RunRow
+from retinue.log.tail import last_number
+
+
+class RunStanding(Struct, frozen=True):
+    """A run at one moment. `waiting` is what it and the runs below it ask a person, oldest first. `asked` is what was
+    recorded about who wanted the run: `by`, and for a run with a key the digest of its `order`."""
+
+    row: RunRow
+    outcome: Outcome | None
+    waiting: tuple[InboxItem, ...]
+    asked: dict[str, str]
+
+    @property
+    def live(self) -> bool:
+        return self.row.state in LIVE
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether its process ended before the run did: nobody stopped it, and no limit."""
+        if self.row.state == "interrupted":
+            return True
+        return self.outcome is not None and self.outcome.stopped_by == "program"
+
+
+async def look_at(feed: Feed, run_id: str) -> RunStanding:
+    """Return how a run stands: by its id, its beginning, or `@name`. Raise UnknownRunError."""
+    found: RunStanding = await feed.read(_read_standing, run_id)
+    return found
+
+
+def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
+    row = find_run(reader, run_id)
+    waiting = []
+    for each in items(reader):
+        if row.id in (each.item.run_id, each.item.root_id):
+            waiting.append(each.item)
+    asked: dict[str, str] = {}
+    for event in reader.events(row.id, limit=1):
+        if isinstance(event.body, RunCreated):
+            asked = event.body.options.get("asked") or {}
+    outcome = reader.outcome(row.id) if row.state == "ended" else None
+    return RunStanding(row, outcome, tuple(waiting), asked)
+
+
+class _Call(Struct):
+    call: ToolCall
+
+
+class RunWatch:
+    """Hears what happens to a run and to those below it. Use with `async with`; the run goes on when it is left."""
+
+    def __init__(self, feed: Feed, run_id: str) -> None:
+        self._feed = feed
+        self._run_id = run_id
+        self._news = asyncio.Event()
+        self._last = 0
+        self._task: asyncio.Task[None] | None = None
+        self.doing = ""
+        """The call that it, or a run below it, made last."""
+
+    async def __aenter__(self) -> RunWatch:
+        # Whoever looks at the run after this hears of everything that happens after the look.
+        self._last = await self._feed.read(last_number)
+        self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def news(self, seconds: float) -> bool:
+        """Wait until something has happened that may matter to who waits. Return False when nothing did in time."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for frames in self._feed.events(after=self._last, run_id=self._run_id, tree=True):
+                    for frame in frames:
+                        self._take(frame)
+            except BehindError:
+                continue
+            except RetinueError:
+                # Who waits looks at the run and hears of it there.
+                self._news.set()
+                return
+
+    def _take(self, frame: FeedFrame) -> None:
+        self._last = frame.number or self._last
+        if frame.type == "tool.started":
+            with suppress(msgspec.MsgspecError):
+                self.doing = describe_call(msgspec.json.decode(frame.data, type=_Call).call)
+        if frame.type in _NEWS:
+            self._news.set()
+
+
+_NEWS = frozenset({"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"})
+
+
+def record_of(outcome: Outcome) -> dict[str, Any]:
+    """Return what a run really touched, counted from effects and not from its words."""
+    seen = outcome.evidence
+    return {
+        "filesRead": list(seen.files_read),
+        "filesWritten": list(seen.files_written),
+        "commands": list(seen.commands),
+        "hosts": list(seen.hosts),
+        "denials": list(seen.denials),
+        "unknownEffects": list(seen.unknown_effects),
+    }
