@@ -159,7 +159,10 @@ def commands() -> str:
     pages = ["# Commands", "```\n" + help_of() + "```", f"## retinue -p\n\n```\n{help_of('-p')}```"]
     assert isinstance(HEADLESS, Command)
     for name, entry in COMMANDS.items():
-        words = [[name, verb] for verb in entry.commands] if isinstance(entry, Group) else [[name]]
+        words = [[name]]
+        if isinstance(entry, Group):
+            words = [[name]] if entry.alone is not None else []
+            words += [[name, verb] for verb in entry.commands]
         for path in words:
             pages.append(f"## retinue {' '.join(path)}\n\n```\n{help_of(*path)}```")
     return "\n\n".join(pages)

@@ -289,7 +289,7 @@ def policy_text(project: Project, request: RunRequest) -> str:
     )
 
 
-_UNLISTED = {
+UNLISTED = {
     "claude": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
     "devkit": frozenset({"statusline-setup", "retinue-guide"}),
     "codingcode": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
@@ -302,7 +302,7 @@ def _listed(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     found = _startable(project, request)
     if startable_types(request.spec) is not None:
         return found
-    unlisted = _UNLISTED[project.settings.settings.delegation_vocabulary]
+    unlisted = UNLISTED[project.settings.settings.delegation_vocabulary]
     return tuple(spec for spec in found if spec.source != "builtin" or spec.name not in unlisted)
 
 

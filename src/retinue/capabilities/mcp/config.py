@@ -9,6 +9,7 @@ one is told why it is missing. Every launch imports this module, so it must stay
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -116,16 +117,23 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 def read_server(
     name: str, raw: Any, environment: Mapping[str, str], *, origin: str, personal: bool = True, inline: bool = False
 ) -> ServerConfig | None:
-    """Return the server of one entry; None when its file switches it off."""
+    """Return the server of one entry; None when its file switches it off, or when it is Retinue itself: that entry is
+    for other programs, and an agent that used it would start runs without the limits of its own tree."""
     base = ServerConfig(name=name, origin=origin, personal=personal, inline=inline)
     if not isinstance(raw, Mapping):
         return replace(base, problem="its configuration is not an object")
     if raw.get("disabled") is True or raw.get("enabled") is False:
         return None
     try:
-        return _read(base, raw, environment)
+        found = _read(base, raw, environment)
     except _BadError as bad:
         return replace(base, problem=str(bad))
+    return None if _is_retinue(found) else found
+
+
+def _is_retinue(server: ServerConfig) -> bool:
+    words = [os.path.basename(server.command), *server.args]  # noqa: PTH119 - a word, not a path that must exist
+    return words[:2] == ["retinue", "mcp"] or words[1:4] == ["-m", "retinue", "mcp"]
 
 
 class _BadError(Exception):

@@ -35,13 +35,14 @@ class Command:
 
 
 class Group:
-    """Several commands under one word, such as `retinue agents list`."""
+    """Several commands under one word, such as `retinue agents list`. `alone` is what the word does by itself."""
 
-    __slots__ = ("commands", "help")
+    __slots__ = ("alone", "commands", "help")
 
-    def __init__(self, help: str, commands: Mapping[str, Command]) -> None:
+    def __init__(self, help: str, commands: Mapping[str, Command], alone: Command | None = None) -> None:
         self.help = help
         self.commands = commands
+        self.alone = alone
 
 
 def list_commands(commands: Mapping[str, Command | Group]) -> str:
@@ -107,6 +108,11 @@ COMMANDS: dict[str, Command | Group] = {
             "list": Command("every configured server, and who brought it", "servers:list"),
             "check": Command("start servers, list their tools, stop them", "servers:check"),
         },
+    ),
+    "mcp": Group(
+        "offer agents to other programs as tools (Model Context Protocol)",
+        {"install": Command("what to write into the configuration of a host", "mcp_install")},
+        Command("serve on stdin and stdout", "mcp"),
     ),
     "plugins": Group(
         "see the plugins of this project, and whether they work",
@@ -277,6 +283,8 @@ def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
     word = argv[0] if argv else ""
     if word in entry.commands:
         return dispatch(f"{path} {word}", entry.commands[word], argv[1:])
+    if entry.alone is not None and (not word or word.startswith("-")):
+        return _execute(path, entry.alone, argv)
     if word in ("", "-h", "--help"):
         print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")
         return 0 if word else 2

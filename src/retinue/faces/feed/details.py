@@ -11,6 +11,8 @@ import orjson
 from msgspec.structs import replace
 
 from retinue.core.events import AssistantEnded, RunCreated
+from retinue.core.format import relative
+from retinue.core.outcome import Evidence
 from retinue.errors import StateError, UsageError
 from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.views import (
@@ -33,7 +35,6 @@ from retinue.faces.feed.views import (
     TranscriptView,
     run_view,
 )
-from retinue.faces.feed.watch import record_of
 from retinue.guard.redact import sanitise
 from retinue.log import activity
 from retinue.log.activity import By
@@ -87,11 +88,23 @@ async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> 
         )
         environment = process_environment()
         made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
-        made["details"] |= {"status": outcome.ended, "record": record_of(outcome)}
+        made["details"] |= {"status": outcome.ended, "record": _record(outcome.evidence, row.cwd)}
         return made
 
     found: dict[str, Any] = await feed.read(read)
     return found
+
+
+def _record(seen: Evidence, cwd: str) -> dict[str, Any]:
+    """Return what a run really touched, counted from effects and not from its words."""
+    return {
+        "filesRead": [relative(path, cwd) for path in seen.files_read],
+        "filesWritten": [relative(path, cwd) for path in seen.files_written],
+        "commands": list(seen.commands),
+        "hosts": list(seen.hosts),
+        "denials": list(seen.denials),
+        "unknownEffects": list(seen.unknown_effects),
+    }
 
 
 async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) -> TranscriptView:

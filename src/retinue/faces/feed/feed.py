@@ -141,7 +141,7 @@ class Feed:
         if key is None and run_id is None:
             return await self._spawn(order, {"by": by}, None), True
         run_id = run_id or id_of_key(key or "", self.cwd)
-        digest = hashlib.sha256(dump(order)).hexdigest()
+        digest = digest_of(order)
         # One at a time: of two runs with one id the second could not be written, and nothing after it.
         async with self._keys.setdefault(run_id, asyncio.Lock()):
             before = await self.read(_find_asked, run_id)
@@ -252,6 +252,11 @@ class Feed:
             project.session_settings[name] = value
         retinue.supervisor.reload_settings()
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether the project was opened in this process: runs may have been started here."""
+        return self._retinue is not None
+
     async def close(self) -> int:
         """Stop the runs that this process has started, and return how many those were."""
         stopped = 0
@@ -290,6 +295,11 @@ def take_tree(reader: LogReader, run_id: str) -> Snapshot:
             rows.append(row)
             waiting += reversed(reader.list_runs(parent_id=row.id))
         return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
+
+
+def digest_of(order: SpawnOrder) -> str:
+    """Return what is recorded of an order, to tell the same one from another."""
+    return hashlib.sha256(dump(order)).hexdigest()
 
 
 def id_of_key(key: str, cwd: Path) -> str:

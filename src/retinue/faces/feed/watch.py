@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import RunCreated
+from retinue.core.events import RunCreated, ToolStarted
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
@@ -21,7 +20,7 @@ from retinue.log.inbox import items
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
-from retinue.log.tail import last_number
+from retinue.log.tail import last_number, one_moment
 
 
 class RunStanding(Struct, frozen=True):
@@ -69,21 +68,34 @@ class _Call(Struct):
     call: ToolCall
 
 
-class RunWatch:
-    """Hears what happens to a run and to those below it. Use with `async with`; the run goes on when it is left."""
+def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, str]:
+    """Return the number of the newest event and, with `calls`, the last call of the run."""
+    doing = ""
+    with one_moment(reader):
+        if calls:
+            for _, event in reader.ordered(run_id, ("tool.started",))[-1:]:
+                assert isinstance(event.body, ToolStarted)
+                doing = describe_call(event.body.call)
+        return last_number(reader), doing
 
-    def __init__(self, feed: Feed, run_id: str) -> None:
+
+class RunWatch:
+    """Hears what happens to a run and to those below it; with `calls` also of every call that they make. Use with
+    `async with`; the run goes on when it is left."""
+
+    def __init__(self, feed: Feed, run_id: str, *, calls: bool = False) -> None:
         self._feed = feed
         self._run_id = run_id
         self._news = asyncio.Event()
         self._last = 0
+        self._calls = calls
         self._task: asyncio.Task[None] | None = None
         self.doing = ""
-        """The call that it, or a run below it, made last."""
+        """With `calls`: the call that it, or a run below it, made last."""
 
     async def __aenter__(self) -> RunWatch:
         # Whoever looks at the run after this hears of everything that happens after the look.
-        self._last = await self._feed.read(last_number)
+        self._last, self.doing = await self._feed.read(_read_place, self._run_id, self._calls)
         self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
         return self
 
@@ -118,24 +130,12 @@ class RunWatch:
 
     def _take(self, frame: FeedFrame) -> None:
         self._last = frame.number or self._last
-        if frame.type == "tool.started":
+        if frame.type == "tool.started" and self._calls:
             with suppress(msgspec.MsgspecError):
                 self.doing = describe_call(msgspec.json.decode(frame.data, type=_Call).call)
+                self._news.set()
         if frame.type in _NEWS:
             self._news.set()
 
 
 _NEWS = frozenset({"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"})
-
-
-def record_of(outcome: Outcome) -> dict[str, Any]:
-    """Return what a run really touched, counted from effects and not from its words."""
-    seen = outcome.evidence
-    return {
-        "filesRead": list(seen.files_read),
-        "filesWritten": list(seen.files_written),
-        "commands": list(seen.commands),
-        "hosts": list(seen.hosts),
-        "denials": list(seen.denials),
-        "unknownEffects": list(seen.unknown_effects),
-    }

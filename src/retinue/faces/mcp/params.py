@@ -1,0 +1,115 @@
+"""What the tools take. The description of a field is what the host's model reads about it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from retinue.core.delegation import State
+
+WAIT_SECONDS = 50
+"""How long a call waits for a run, where the host neither takes tasks nor hears of progress."""
+
+Word = Annotated[str, Meta(min_length=1, max_length=500)]
+Wait = Annotated[
+    float, Meta(ge=0, le=86_400, description="Wait at most so long; the run goes on. 0: return at once with its id")
+]
+RunId = Annotated[str, Meta(min_length=1, max_length=500, description="Id of the run, its beginning, or @name")]
+ModelName = Annotated[str, Meta(min_length=1, max_length=500, description="provider/model, instead of the agent's own")]
+
+
+class AgentTaskParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every tool takes that starts an agent."""
+
+    task: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=200_000,
+            description="What to do. The agent sees nothing of your conversation: name files, facts and what to report",
+        ),
+    ]
+    model: ModelName | None = None
+    isolation: (
+        Annotated[
+            Literal["worktree", "off"],
+            Meta(description="worktree: a copy of the repository of its own, with the changes on a branch"),
+        ]
+        | None
+    ) = None
+    schema: Annotated[dict[str, Any], Meta(description="JSON Schema of the result, then in `value`")] | None = None
+    budget_usd: (
+        Annotated[float, Meta(gt=0, le=1e6, description="Most that it and the agents it starts may cost")] | None
+    ) = None
+    wait_seconds: Wait | None = None
+
+
+class RunAgentParams(AgentTaskParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    agent: Annotated[str, Meta(min_length=1, max_length=500, description="Name of the agent")]
+
+
+class ListAgentsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class ListRunsParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    state: State | None = None
+    agent: Word | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 20
+
+
+class GetResultParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    run: RunId
+    wait_seconds: Wait | None = None
+    verbose: Annotated[bool, Meta(description="Also every text and call of the agent")] = False
+
+
+class SteerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    run: RunId
+    message: Annotated[
+        str, Meta(min_length=1, max_length=200_000, description="What to tell it, after its current calls")
+    ]
+
+
+class StopParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    run: RunId
+
+
+class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    item: Annotated[str, Meta(min_length=1, max_length=500, description="Id of what waits, or its beginning")]
+    choice: Annotated[str, Meta(min_length=1, max_length=10_000, description="One of its options, or words")]
+    message: Annotated[str, Meta(max_length=10_000, description="Told to the agent with a denial")] = ""
+
+
+class ResumeParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    run: RunId
+    prompt: Annotated[str, Meta(min_length=1, max_length=200_000, description="What to tell it first")] | None = None
+    model: ModelName | None = None
+    wait_seconds: Wait | None = None
+
+
+def input_schema(kind: type[Struct]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments, for the caller to change."""
+    _, parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    found: dict[str, Any] = parts[kind.__name__]
+    found.pop("description", None)
+    found.pop("title", None)
+    for each in found["properties"].values():
+        _simplify(each)
+    return found
+
+
+def _simplify(given: dict[str, Any]) -> None:
+    """Drop what a model gains nothing from: an argument that may be left out need not be null as well."""
+    kinds = given.pop("anyOf", None)
+    if kinds is not None:
+        (kept,) = [each for each in kinds if each != {"type": "null"}]
+        given.update(kept)
+    if given.get("default", ...) is None:
+        del given["default"]
+    if "enum" in given:
+        given["enum"] = [each for each in given["enum"] if each is not None]
+        given["type"] = "string"
+    given.pop("maxLength", None)

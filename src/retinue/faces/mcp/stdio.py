@@ -1,0 +1,99 @@
+"""The server as a process that talks over stdin and stdout.
+
+The two streams belong to the protocol from the first line on: they are moved to other descriptors before anything else
+is imported, stdin becomes empty, and whatever prints to stdout prints to stderr. They are never given back.
+
+When the host goes away, runs that it has started go on until they end; nothing is read or written any more. SIGTERM and
+SIGINT end the process at once. Its runs are recorded as stopped by the program then, and the next server that the host
+asks for one of its tasks goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from retinue.faces.feed.feed import Feed
+    from retinue.faces.mcp.offer import Offer
+
+
+class WireStreams(Struct, frozen=True):
+    """Where the host is."""
+
+    source: BinaryIO
+    sink: BinaryIO
+
+
+def claim_streams() -> WireStreams:
+    """Take stdin and stdout for the protocol."""
+    sys.stdout.flush()
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.dup2(nothing, 1)
+    os.close(nothing)
+    return WireStreams(source, sink)
+
+
+async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer) -> int:
+    """Serve until the host goes away and the runs that were started here have ended. Return the exit code."""
+    from retinue.faces.feed.feed import Feed
+
+    feed = Feed(cwd)
+    ending = asyncio.Event()
+    _on_signals(ending)
+    serving = asyncio.create_task(_serve(streams, feed, offer))
+    asked_to_end = asyncio.create_task(ending.wait())
+    await asyncio.wait({serving, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        going_on = asyncio.create_task(_wait_for_runs(feed))
+        await asyncio.wait({going_on, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
+    await feed.close()
+    sys.stderr.flush()
+    if not serving.done():
+        # A thread still waits for a line of the host, and nothing can wake it.
+        os._exit(0)
+    return 0
+
+
+async def _serve(streams: WireStreams, feed: Feed, offer: Offer) -> None:
+    import io
+
+    import anyio
+    from mcp.server.stdio import stdio_server
+
+    from retinue.faces.mcp.server import McpServer
+
+    server = McpServer(feed, offer)
+    source = anyio.wrap_file(io.TextIOWrapper(streams.source, encoding="utf-8", errors="replace"))
+    sink = anyio.wrap_file(io.TextIOWrapper(streams.sink, encoding="utf-8", newline="\n"))
+    try:
+        async with stdio_server(source, sink) as (reader, writer):
+            await server.run(reader, writer, server.create_initialization_options())
+    except* (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        # The host is gone in the middle of a message.
+        pass
+
+
+async def _wait_for_runs(feed: Feed) -> None:
+    if feed.is_open:
+        await (await feed.retinue()).wait_all()
+
+
+def _on_signals(ending: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Windows has no handlers in a loop: KeyboardInterrupt ends the program there.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, ending.set)
