@@ -17,12 +17,14 @@ def test_the_public_names_are_these_and_all_of_them_load():
     assert retinue.__all__ == [
         "AgentSpec",
         "Event",
+        "MapProgress",
         "Outcome",
         "Retinue",
         "RetinueError",
         "Run",
         "Usage",
         "run",
+        "run_async",
         "tool",
     ]
     for name in retinue.__all__:

@@ -15,23 +15,40 @@ if TYPE_CHECKING:
     from retinue.core.usage import Usage
     from retinue.core.version import __version__ as __version__
     from retinue.errors import RetinueError
-    from retinue.faces.api import Retinue, Run, run
+    from retinue.faces.api import Retinue
+    from retinue.faces.fan_out import MapProgress
+    from retinue.faces.single_run import run, run_async
+    from retinue.runs.handle import Run
     from retinue.tools.function import tool
 
 _PUBLIC = {
     "__version__": "retinue.core.version",
     "AgentSpec": "retinue.core.spec",
     "Event": "retinue.core.events",
+    "MapProgress": "retinue.faces.fan_out",
     "Outcome": "retinue.core.outcome",
     "Retinue": "retinue.faces.api",
     "RetinueError": "retinue.errors",
-    "Run": "retinue.faces.api",
+    "Run": "retinue.runs.handle",
     "Usage": "retinue.core.usage",
-    "run": "retinue.faces.api",
+    "run": "retinue.faces.single_run",
+    "run_async": "retinue.faces.single_run",
     "tool": "retinue.tools.function",
 }
 
-__all__ = ["AgentSpec", "Event", "Outcome", "Retinue", "RetinueError", "Run", "Usage", "run", "tool"]
+__all__ = [
+    "AgentSpec",
+    "Event",
+    "MapProgress",
+    "Outcome",
+    "Retinue",
+    "RetinueError",
+    "Run",
+    "Usage",
+    "run",
+    "run_async",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,5 @@
-"""A working day in the app, in a real terminal: a plan, an edit that is approved, an agent in the background, a question,
-a way back, home.
+"""A working day in the app, in a real terminal: a plan, an edit that is approved, an agent in the background, a
+question, a way back, home.
 
 Nothing that was typed is lost, and nothing that is shown is untrue.
 """

@@ -14,7 +14,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import shown_specs
 from retinue.engine import open_project
-from retinue.faces.api import main_agent
+from retinue.faces.dialogue import main_agent
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.select import select_model

@@ -5,12 +5,23 @@ An outcome never claims more than happened: text without success is labelled as 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from msgspec import Struct, field
 
 from retinue.core.usage import LimitName, Usage
 from retinue.core.value import Tagged
+
+# A type variable with a default (PEP 696) exists from Python 3.13 on. Type checkers know it under this name, and the
+# program need not import a module for it.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
 
 FailureKind = Literal[
     "authentication",  # key missing, wrong or without rights
@@ -76,9 +87,10 @@ class Evidence(Struct, frozen=True):
     unknown_effects: tuple[str, ...] = ()
 
 
-class Outcome(Tagged, frozen=True, tag="outcome"):
+class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
     """`text` is the answer, or with `partial` what had been said before the run failed.
-    `value` is the validated structured output when a schema was asked for."""
+    `value` is the validated structured output when a schema was asked for: of the type that was given as the schema,
+    otherwise as JSON has it; None where the run failed."""
 
     ended: Ended
     text: str = ""
@@ -86,7 +98,7 @@ class Outcome(Tagged, frozen=True, tag="outcome"):
     truncated: bool = False
     """The answer was cut off at the model's output limit, also after it was asked to go on: the
     end is missing."""
-    value: Any = None
+    value: Value | None = None
     failure: Failure | None = None
     limit: LimitName | None = None
     usage: Usage = field(default_factory=Usage)

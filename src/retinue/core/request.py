@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,9 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """What the run and all below it may spend, beside what its file and the settings say: the
     tightest counts."""
     schema: Mapping[str, Any] | None = None
+    accept: Callable[[Any], object] | None = None
+    """Called with a result that matches the schema; raises ValueError with what is wrong with it all the same. Holds in
+    this process only: the log keeps the schema."""
     permission_mode: PermissionMode | None = None
     parent_id: str | None = None
     root_id: str | None = None

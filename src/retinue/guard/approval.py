@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,11 +40,18 @@ class Asker(Struct, eq=False):
     """Entered while the run waits for a person, so that other runs may use its slot."""
 
 
-NOBODY = (
-    "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless). "
-    "The user can allow it before the run: with --permission-mode acceptEdits for edits, or with a rule in "
-    "permissions.allow."
-)
+NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
+
+
+def explain_nobody(rule: str | None, tool: str) -> str:
+    """Return why a call is denied where nobody can be asked, and what would have allowed it."""
+    if rule is None:
+        return f"{NOBODY} No rule can allow it beforehand; with that setting on `wait` it waits for a person's answer."
+    ways = f"--allowedTools {shlex.quote(rule)}"
+    if tool in ("edit", "write", "apply_patch"):
+        ways += ", --permission-mode acceptEdits"
+    return f"{NOBODY} The user can allow it before the run: {ways}, or the rule in permissions.allow."
+
 
 Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
 """Puts an item before someone. None leaves it to others; being cancelled means that someone else

@@ -185,14 +185,14 @@ class PermissionGate:
         from retinue.guard.approval import approval
 
         inbox_service, rule = self._inbox_service(), decision.rule
-        # An answer to the same question may have come while no process ran the run.
-        if not inbox_service.reachable and not self.asker.leftovers:
-            from retinue.guard.inbox_service import NOBODY
-
-            return Denied("policy", f"{decision.reason} {NOBODY}")
         # A rule with a secret in it would be kept in a file.
         if rule is not None and self._redact(rule) is not rule:
             rule = None
+        # An answer to the same question may have come while no process ran the run.
+        if not inbox_service.reachable and not self.asker.leftovers:
+            from retinue.guard.approval import explain_nobody
+
+            return Denied("policy", f"{decision.reason} {explain_nobody(rule, use.tool)}")
         item = await approval(use, decision, self.asker, rule, context, self._previews(use.tool))
         if self.hooks.listens("Notification"):
             await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})

@@ -7,7 +7,7 @@ collected from effects, bounded, in order of first appearance.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import orjson
@@ -154,8 +154,10 @@ class Submission:
     as the parameter `value`; the value checked and returned is always the bare one.
     """
 
-    def __init__(self, schema: Mapping[str, Any] | bool) -> None:
+    def __init__(self, schema: Mapping[str, Any] | bool, accept: Callable[[Any], object] | None = None) -> None:
+        """`accept` raises ValueError for a result that matches the schema and is wrong all the same."""
         self._validator = _validator(schema)
+        self._accept = accept
         self._wrapped = not _is_plain_object(schema)
         parameters = _wrap(schema)
         if _is_plain_object(schema):
@@ -220,6 +222,11 @@ class Submission:
             return f"it is not JSON ({error})"
         if len(errors) > _SHOWN:
             errors[_SHOWN:] = [f"… and {len(errors) - _SHOWN} more"]
+        if not errors and self._accept is not None:
+            try:
+                self._accept(value)
+            except ValueError as error:
+                errors.append(str(error))
         return "; ".join(errors)
 
 

@@ -98,6 +98,8 @@ class Job(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     max_output: int | None = None
     schema: Mapping[str, Any] | bool | None = None
+    accept: Callable[[Any], object] | None = None
+    """Raises ValueError for a result that matches the schema and is wrong all the same."""
     first_turn: int = 1
     prior: Prior = field(default_factory=Prior)
     compaction: Compaction = field(default_factory=Compaction)

@@ -38,7 +38,7 @@ class Steps:
 
     def __init__(self, job: Job, model: Model, controls: Controls) -> None:
         # These two may raise; nothing has been started yet when they do.
-        self._submission = Submission(job.schema) if job.schema is not None else None
+        self._submission = Submission(job.schema, job.accept) if job.schema is not None else None
         controls.attach(self)
         limits = job.limits
         self._job = job

@@ -59,6 +59,8 @@ def build_model(selection: ModelSelection, transport: Transport, *, gate_for: Ga
 
 def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor | None) -> Model:
     provider, info = selection.provider, selection.info
+    if selection.model is not None:
+        return selection.model
     # A server may also have such a name.
     embedded = provider.id if provider.api == "embedded" else None
     if embedded == "offline":

@@ -20,7 +20,8 @@ from retinue.models.names import (
     variants,
     version,
 )
-from retinue.models.protocol import ModelInfo
+from retinue.models.program_models import NO_MODELS, ProgramModels
+from retinue.models.protocol import Model, ModelInfo
 from retinue.models.provider import Provider
 from retinue.models.providers import LOCAL, Providers
 
@@ -45,7 +46,7 @@ EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("o
 class ResolvedName(NamedTuple):
     """`warning` says that another version than the one named is meant; `note`, what else was
     read into the name. `path` is the GGUF file of a local model, `thinking` the level that
-    ended the name."""
+    ended the name, `model` one that the program brought along."""
 
     info: ModelInfo
     provider: Provider
@@ -53,17 +54,23 @@ class ResolvedName(NamedTuple):
     warning: str | None = None
     thinking: str | None = None
     path: Path | None = None
+    model: Model | None = None
 
 
 class Resolver:
     """Names against everything that is configured. Holds no state but the providers'."""
 
-    def __init__(self, providers: Providers) -> None:
+    def __init__(self, providers: Providers, program_models: ProgramModels = NO_MODELS) -> None:
         self.providers = providers
+        self._program_models = program_models
 
     def find(self, query: str) -> ResolvedName | None:
         """Return the model a name means, or None. `provider/model` with a provider that is configured
         never becomes another version: it means exactly that, or is taken as it is."""
+        brought = self._program_models.get(query)
+        if brought is not None:
+            home = Provider(id=brought.info.provider, api="embedded", base_url="")
+            return ResolvedName(brought.info, home, model=brought)
         head = query.strip().lower().partition("/")[0]
         if head in EMBEDDED and head not in self.providers.described:
             return self._find_embedded(query.strip())

@@ -22,7 +22,8 @@ from retinue.models.inventory import ask_servers, default_of, first_that_talks
 from retinue.models.known import known_models
 from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS, Quirks
-from retinue.models.protocol import ModelInfo
+from retinue.models.program_models import NO_MODELS, ProgramModels
+from retinue.models.protocol import Model, ModelInfo
 from retinue.models.provider import Provider
 from retinue.models.providers import Providers
 from retinue.models.resolve import EMBEDDED, OFFLINE, ResolvedName, Resolver, local_model
@@ -52,6 +53,8 @@ class ModelSelection(NamedTuple):
     fallbacks: tuple[ModelSelection, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    model: Model | None = None
+    """One that the program brought along: it is asked as it is."""
 
 
 async def select_model(
@@ -64,11 +67,12 @@ async def select_model(
     environment: Mapping[str, str],
     transport: Transport | None = None,
     providers: Providers | None = None,
+    program_models: ProgramModels = NO_MODELS,
 ) -> ModelSelection:
     """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
     that the scope forbids. Servers are asked, for half a second, only without any name or for
     a name that means nothing otherwise. `providers` are those that a caller has already asked."""
-    chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport)
+    chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport, program_models)
     found = (
         await chooser.from_file(file_model, fallbacks, query)
         or await chooser.from_call(query)
@@ -97,10 +101,11 @@ class _Chooser:
         settings: Settings,
         environment: Mapping[str, str],
         transport: Transport | None = None,
+        program_models: ProgramModels = NO_MODELS,
     ) -> None:
         self.providers, self.settings, self.environment = providers, settings, environment
         self.transport = transport
-        self.resolver = Resolver(providers)
+        self.resolver = Resolver(providers, program_models)
         self.unmet: list[str] = []
         self.warnings: list[str] = []
         self.later: list[str] = []
@@ -294,6 +299,7 @@ def make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelect
         why=why,
         thinking=found.thinking,
         path=found.path,
+        model=found.model,
         notes=(found.note,) if found.note else (),
         warnings=(found.warning,) if found.warning else (),
     )

@@ -215,6 +215,7 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
         thinking=launch.thinking,
         temperature=request.spec.model.temperature,
         schema=request.schema,
+        accept=request.accept,
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),

@@ -4,17 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Event, RunEnded
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Outcome, Value
 from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
+
+
+class Run(ABC, Generic[Value]):
+    """A run of this process, as programs see it. It is recorded in the log before anyone holds it, and goes on
+    whether or not anyone keeps it. `Value` is the type of its structured result."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """Return the id, which every command takes: `retinue runs show ID`."""
+
+    @property
+    @abstractmethod
+    def agent(self) -> str:
+        """Return the name of the agent."""
+
+    @property
+    @abstractmethod
+    def outcome(self) -> Outcome[Value] | None:
+        """Return how it ended; None while it goes on."""
+
+    @abstractmethod
+    def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
+        """Yield every event from the first one on, each after it is in the log, until the run ends. With `tree` also
+        those of all runs below it. May be called at any time: what has happened before comes first."""
+
+    @abstractmethod
+    async def steer(self, text: str) -> bool:
+        """Say something to the agent after its current tool calls. Return False once it has ended."""
+
+    @abstractmethod
+    async def stop(self, reason: str = "Stopped by the user.") -> bool:
+        """End the run as `stopped` and keep what it has said. Return False once it has ended."""
+
+    @abstractmethod
+    async def wait(self) -> Outcome[Value]:
+        """Return the outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves the run alone."""
+
+
+_PUBLIC = ("agent", "events", "id", "outcome", "steer", "stop", "wait")
 
 
 class RunController(Protocol):
@@ -28,9 +71,8 @@ class RunController(Protocol):
     def stop(self, node: Any, reason: str) -> bool: ...
 
 
-class RunHandle:
-    """A run of this process. It exists in the log before anyone holds its handle, and goes on
-    whether or not anyone keeps it."""
+class RunHandle(Run[Any]):
+    """The run as the engine and other faces hold it."""
 
     def __init__(self, supervisor: RunController, place: RunPlace, launch: Launch) -> None:
         self.place = place
@@ -40,6 +82,15 @@ class RunHandle:
         self._log = supervisor.project.log
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._read_value: Callable[[Any], Any] | None = None
+
+    def __dir__(self) -> list[str]:
+        # What a person at a prompt or in a notebook is offered.
+        return [*_PUBLIC, *(name for name in super().__dir__() if name.startswith("__"))]
+
+    def read_value(self, read: Callable[[Any], Any]) -> None:
+        """Let `read` make the value of the outcome from what JSON holds."""
+        self._read_value = read
 
     @property
     def project(self) -> Project:
@@ -57,7 +108,12 @@ class RunHandle:
     def outcome(self) -> Outcome | None:
         """None until the run has ended."""
         over = self._ended.done() and not self._ended.cancelled() and self._ended.exception() is None
-        return self._ended.result() if over else None
+        return self._typed(self._ended.result()) if over else None
+
+    def _typed(self, outcome: Outcome) -> Outcome:
+        if self._read_value is None or outcome.value is None:
+            return outcome
+        return replace(outcome, value=self._read_value(outcome.value))
 
     async def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
         """Every event from the first one on, each after it is in the log; ends with the run.
@@ -131,7 +187,7 @@ class RunHandle:
     async def wait(self) -> Outcome:
         """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
         the run alone."""
-        return await asyncio.shield(self._ended)
+        return self._typed(await asyncio.shield(self._ended))
 
     async def wait_settled(self) -> None:
         """Like `wait`, for those who only need to know that it is over."""
@@ -147,6 +203,12 @@ class RunHandle:
             self._ended.set_exception(error)
             # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
             self._ended.exception()
+
+
+def handle_of(run: Run[Any]) -> RunHandle:
+    """Return what the engine holds of a run that a program was given."""
+    assert isinstance(run, RunHandle)
+    return run
 
 
 def handle_for(supervisor: RunController, place: RunPlace, launch: Launch) -> RunHandle:

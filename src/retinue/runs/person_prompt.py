@@ -1,6 +1,6 @@
 """What a person says, on its way to the main agent: the words, and the blocks that they stand for.
 
-`/name` of a command or a skill, `@file` and the output of `!command` become blocks behind the words:
+`/name` of a command or a skill, `@file`, the output of `!command` and what is piped in become blocks behind the words:
 
     /fix-issue 12
 
@@ -25,7 +25,9 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
 
-Tag = Literal["command", "skill", "attached_file", "attached_folder", "attached_image", "command_output"]
+Tag = Literal[
+    "command", "skill", "attached_file", "attached_folder", "attached_image", "command_output", "standard_input"
+]
 LABELS: Mapping[str, str] = {
     "command": "command",
     "skill": "skill",
@@ -33,6 +35,7 @@ LABELS: Mapping[str, str] = {
     "attached_folder": "folder",
     "attached_image": "image",
     "command_output": "output of",
+    "standard_input": "standard input",
 }
 _TAGS = "|".join(LABELS)
 _ANY = re.compile(rf"<(?=/?(?:{_TAGS})\b)")

@@ -264,19 +264,23 @@ async def choose_model(
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")
         of_file = None
+    wanted, models = request.model, project.program_models
+    if models.default is not None and not (wanted and "model" in request.pinned):
+        wanted, of_file = models.default, None
     above = parent.model.info if parent else None
-    key = ("model", request.model, of_file, request.spec.model.fallbacks, above.full_name if above else None)
+    key = ("model", wanted, of_file, request.spec.model.fallbacks, above.full_name if above else None)
     selection: ModelSelection | None = project.round.get(key)
     if selection is None:
         try:
             selection = await select_model(
-                request.model,
+                wanted,
                 file_model=of_file,
                 fallbacks=request.spec.model.fallbacks,
                 parent=above,
                 settings=project.settings.settings,
                 environment=project.environment,
                 transport=project.transport,
+                program_models=models,
             )
         except UnknownModelError as error:
             raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", project)) from None
@@ -300,7 +304,8 @@ async def _with_real_window(selection: ModelSelection, project: Project) -> Mode
 def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
     """All runs of this process at one provider share one limiter; embedded models need none."""
     provider = selection.provider
-    if provider.api == "embedded" and provider.id in ("offline", "local"):
+    brought = selection.model is not None
+    if brought or (provider.api == "embedded" and provider.id in ("offline", "local")):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
     limiters = process_limiters()

@@ -23,6 +23,7 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
+from retinue.models.program_models import ProgramModels
 from retinue.runs.order import Capabilities
 from retinue.runs.person_prompt import PersonPrompt
 from retinue.settings.load import Signature, load_settings, settings_signature
@@ -139,14 +140,15 @@ class Project:
         self.environment: Mapping[str, str] = process_environment() if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
+        self.program_models = ProgramModels()
         self.capabilities = capabilities or Capabilities()
         self._parts: dict[type, Any] = {}
         self.round = TickCache()
         self._trust_everything = trust
         self._settings_seen: Signature = ()
         self.session_settings: dict[str, Any] = {}
-        self._cleaned = False
         """Raw values by setting name that hold in this process alone, before any file."""
+        self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
         self.approvers: list[Approver] = []
         """Who is asked in this process what needs a person: a terminal, a program."""

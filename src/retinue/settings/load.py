@@ -168,7 +168,8 @@ def load_settings(
     layers += _read_environment(env, problems)
     for name, raw in (flags or {}).items():
         layers.append(Read(Origin("flag", name)))
-        _take(layers[-1], _field(name), None, raw, problems)
+        field, alias = spellings().get(name) or (_field(name), None)
+        _take(layers[-1], field, alias, raw, problems)
     return Loaded(tuple(layers), tuple(problems), tuple(unknown), tuple(unused))
 
 
@@ -199,7 +200,7 @@ def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
 
 def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
     read = Read(origin)
-    for name, raw in _flat(file.data):
+    for name, raw in flat_names(file.data):
         field, alias = spellings().get(name, (None, None))
         if raw is None:
             continue  # null says nothing, as if the name were not there
@@ -259,8 +260,8 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
         read.names[field.attribute] = name
 
 
-def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
+def flat_names(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
     Own names come last, so that they win over aliases in the same file."""
     found: list[tuple[str, Any]] = []
 

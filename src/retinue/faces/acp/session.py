@@ -31,6 +31,7 @@ from retinue.faces.feed.past import past_events
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.windows import ModelWindows
 from retinue.log.tail import last_number
+from retinue.runs.handle import handle_of
 from retinue.runs.record import recorded_mode
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class AcpSession:
                 self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode
             )
         choices.new_mode = None
-        if self._wish is not None and run.controls.compact(self._wish):
+        if self._wish is not None and handle_of(run).controls.compact(self._wish):
             self._wish = None
 
     async def _answers_question(self, said: EditorPrompt, turn: PromptTurn) -> bool:

@@ -263,7 +263,7 @@ def _print_line(label: str, text: str) -> None:
 
 def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     from retinue.engine import open_project
-    from retinue.faces.api import main_agent
+    from retinue.faces.dialogue import main_agent
 
     project = open_project(cwd, agents_json=args.agents)
     try:
@@ -284,7 +284,7 @@ def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
 
 async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, under_main: bool) -> Preview:
     from retinue.core.request import RunRequest
-    from retinue.faces.api import main_agent
+    from retinue.faces.dialogue import main_agent
     from retinue.runs.preview import preview
 
     above = None

@@ -27,9 +27,10 @@ from retinue.faces.cli.project import printed_answer, say
 from retinue.faces.text import harmless
 from retinue.log.encode import dump
 from retinue.models.keys import environment as process_environment
+from retinue.runs.handle import Run, RunHandle, handle_of
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue, Run
+    from retinue.faces.api import Retinue
     from retinue.loop.result import ErrorCode
 
 # text: the answer. result: the result object of `run --json`. events: every event as a line, the outcome last.
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
 Output = Literal["text", "result", "events", "summary"]
 
 
-async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:
+async def drive(retinue: Retinue, started: Run[Any], output: Output, *, quiet: bool = False) -> int:
     """Show the run until it ends, print what was asked for, and return the exit code.
 
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
     """
+    run = handle_of(started)
     with _stop_on_interrupt(run):
         if output == "events":
             outcome = await _print_events(retinue, run)
@@ -52,7 +54,7 @@ async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = Fal
     return outcome.exit_code
 
 
-async def _print_result(retinue: Retinue, run: Run, output: Output, quiet: bool) -> Outcome:
+async def _print_result(retinue: Retinue, run: RunHandle, output: Output, quiet: bool) -> Outcome:
     """Print the answer, or the document that was asked for, when the run has ended."""
     if output != "text":
         outcome = await _ended(retinue, run)
@@ -66,7 +68,7 @@ async def _print_result(retinue: Retinue, run: Run, output: Output, quiet: bool)
     return outcome
 
 
-async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
+async def _show(retinue: Retinue, run: RunHandle, progress: Progress) -> Outcome:
     """Show the events of the run as they come, and how it ended itself as the last of them."""
     last: Event | None = None
     async for event in _whole(retinue, run):
@@ -82,7 +84,7 @@ async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
     return outcome
 
 
-async def _print_events(retinue: Retinue, run: Run) -> Outcome:
+async def _print_events(retinue: Retinue, run: RunHandle) -> Outcome:
     """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
     from retinue.log.encode import event_to_json, outcome_to_json
 
@@ -102,7 +104,7 @@ async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     return outcome
 
 
-async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
+async def _whole(retinue: Retinue, run: RunHandle) -> AsyncIterator[Event]:
     """Yield every event of the run and of all runs below it.
 
     What still works there when the run has ended cannot outlive this program: it is stopped, and how it ended is
@@ -119,7 +121,7 @@ async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
             yield event
 
 
-async def _ended(retinue: Retinue, run: Run) -> Outcome:
+async def _ended(retinue: Retinue, run: RunHandle) -> Outcome:
     """Return the outcome, with what the whole tree has used in the end."""
     outcome = await run.wait()
     await _end_below(retinue, run)
@@ -129,17 +131,17 @@ async def _ended(retinue: Retinue, run: Run) -> Outcome:
     return replace(outcome, tree_usage=outcome.usage + below)
 
 
-async def _end_below(retinue: Retinue, run: Run) -> None:
+async def _end_below(retinue: Retinue, run: RunHandle) -> None:
     await retinue.supervisor.end_tree(retinue.supervisor.members[run.id], "The program ended.", by="program")
 
 
-def _document(run: Run, outcome: Outcome, output: Output) -> str:
+def _document(run: RunHandle, outcome: Outcome, output: Output) -> str:
     if output == "result":
         return result_document(run, outcome)
     return summary_document(run, outcome)
 
 
-def _explain(run: Run, outcome: Outcome) -> None:
+def _explain(run: RunHandle, outcome: Outcome) -> None:
     """Say on stderr why the run was not a success, and how to go on."""
     if outcome.failure is not None:
         say(harmless(f"retinue: {outcome.failure.message}"))
@@ -151,7 +153,7 @@ def _explain(run: Run, outcome: Outcome) -> None:
 
 
 @contextlib.contextmanager
-def _stop_on_interrupt(run: Run) -> Iterator[None]:
+def _stop_on_interrupt(run: RunHandle) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     pressed = False
@@ -197,7 +199,7 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
 # Documents
 
 
-def result_document(run: Run, outcome: Outcome) -> str:
+def result_document(run: RunHandle, outcome: Outcome) -> str:
     """Return the object of `retinue run --json`."""
     from retinue.guard.redact import Redactor, sanitise
     from retinue.loop.result import RunReport, display_items, result_object
@@ -238,7 +240,7 @@ def delivered_summary(run_id: str, agent: str) -> str:
     return _text({"type": "result", "run_id": run_id, "agent": agent, "status": "delivered", "is_error": False})
 
 
-def summary_document(run: Run, outcome: Outcome) -> str:
+def summary_document(run: RunHandle, outcome: Outcome) -> str:
     """Return the object of `retinue -p --output-format json`."""
     error = None
     if outcome.failure is not None:

@@ -198,6 +198,8 @@ options of the terminal app:
   --cwd DIR               work in this folder instead of the current one
   --agents JSON           more agents, as Claude Code's --agents takes them
   --trust                 let the project's hooks, servers and rights take effect
+  --allowedTools RULE, --disallowedTools RULE, --add-dir DIR, --mcp-config FILE, --settings FILE,
+  --append-system-prompt TEXT: for this call only, as `retinue -p --help` describes them
 
 other options:
   -p PROMPT               {HEADLESS.help}; `retinue -p --help` has the details

@@ -30,7 +30,20 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, remedy=f"Try: {self.prog} --help")
+        raise UsageError(self._explain(message), remedy=f"Try: {self.prog} --help")
+
+    def _explain(self, message: str) -> str:
+        """Return argparse's message; for an option that does not exist, with the one that was probably meant."""
+        _, found, rest = message.partition("unrecognized arguments: ")
+        unknown = next((word for word in rest.split() if word.startswith("-")), None)
+        if not found or unknown is None:
+            return message
+        from difflib import get_close_matches
+
+        option = unknown.partition("=")[0]
+        near = get_close_matches(option.lower(), self._option_string_actions, n=2, cutoff=0.75)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"There is no option {option}.{meant}"
 
 
 def count(value: str) -> int:

@@ -13,11 +13,13 @@ from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
 from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, read_schema, read_task, say
+from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
 from retinue.faces.text import harmless
 
 if TYPE_CHECKING:
-    from retinue.faces.api import MessageReceipt, Retinue
+    from retinue.faces.api import Retinue
     from retinue.faces.cli.foreground import Output
+    from retinue.faces.dialogue import MessageReceipt
 
 
 # Options
@@ -37,6 +39,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_cwd(parser, "work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
     add_trust(parser)
+    add_session_flags(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
@@ -139,6 +142,8 @@ def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
     mode = getattr(args, "permission_mode", None)
     trust = args.trust or ask_for_trust(cwd)
     retinue = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    if hasattr(args, "allowed_tools"):
+        retinue.set_options(read_session_flags(args))
     if not args.quiet:
         retinue.supervisor.project.on_wait = WaitLines().show
     return retinue
@@ -198,12 +203,13 @@ def execute_agent(args: argparse.Namespace) -> int:
 
         retinue run explorer "Where are requests authenticated?"
         retinue run reviewer @change.diff --model anthropic/claude-sonnet-4-5
-        git diff | retinue run reviewer - --json
+        git diff | retinue run reviewer "Review this change" --json
 
-    Progress goes to standard error, the answer to standard output. Ctrl-C stops the run, keeps what
-    it has said, and `retinue runs resume ID` goes on from there.
+    What is piped in joins the task. Progress goes to standard error, the answer to standard output. Ctrl-C
+    stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
     from retinue.faces.cli.foreground import drive
+    from retinue.faces.cli.piped import with_piped
 
     output = output_of(args)
 
@@ -211,6 +217,8 @@ def execute_agent(args: argparse.Namespace) -> int:
         if not args.agent.strip():
             raise UsageError("The name of the agent is empty.", remedy="See which there are: retinue agents list")
         task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
+        if args.task != "-":
+            task = with_piped(task)
         async with open_retinue(args, cwd) as retinue:
             run = await retinue.spawn(
                 args.agent,
@@ -222,6 +230,7 @@ def execute_agent(args: argparse.Namespace) -> int:
                 schema=schema,
                 isolation=args.isolation,
                 background=False,
+                append_system_prompt=args.append_system_prompt,
             )
             return await drive(retinue, run, output, quiet=args.quiet)
 
@@ -261,13 +270,16 @@ def execute_prompt(args: argparse.Namespace) -> int:
         retinue -p "@explore And the tests?" --resume 3f2a9c1d
         retinue -p "/fix-issue 12"
         retinue -p "Explain @src/app.py"
+        git diff | retinue -p "Review this change" --allowedTools "Bash(git log:*)"
 
-    PROMPT is the text itself, @file, or - for standard input. `/name arguments` at its start calls a command
-    (.claude/commands, .retinue/commands) or a skill; `@path` among words attaches a file or folder. Progress
-    goes to standard error. With --resume, `@name message` goes to the agent of that name which the run had
-    started: while it works it hears it there, and otherwise it goes on and its answer is printed.
+    PROMPT is the text itself, @file, or - for standard input; what is piped in beside words joins them.
+    `/name arguments` at its start calls a command (.claude/commands, .retinue/commands) or a skill; `@path`
+    among words attaches a file or folder. Progress goes to standard error. With --resume, `@name message`
+    goes to the agent of that name which the run had started: while it works it hears it there, and otherwise
+    it goes on and its answer is printed.
     """
     from retinue.faces.cli.foreground import drive
+    from retinue.faces.cli.piped import read_piped
 
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
 
@@ -275,6 +287,9 @@ def execute_prompt(args: argparse.Namespace) -> int:
         if args.prompt is None:
             raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
         prompt, limits, budget = _read_prompt(args.prompt), limits_of(args), budget_of(args)
+        attached = []
+        if args.prompt != "-" and (piped := read_piped()):
+            attached.append(piped)
         async with open_retinue(args, folder(args.cwd)) as retinue:
             _check_command(prompt, retinue)
             earlier = args.resume
@@ -282,7 +297,9 @@ def execute_prompt(args: argparse.Namespace) -> int:
                 earlier = newest_conversation(retinue)
             if earlier:
                 _warn_of_ignored_options(args)
-                said = await retinue.say(prompt, to=earlier, model=args.model, limits=limits or None, budget=budget)
+                said = await retinue.say(
+                    prompt, to=earlier, attached=attached, model=args.model, limits=limits or None, budget=budget
+                )
                 if said.run is None:
                     return _report_delivery(said, args.output_format)
                 run = said.run
@@ -294,6 +311,8 @@ def execute_prompt(args: argparse.Namespace) -> int:
                     thinking=args.thinking,
                     limits=limits,
                     budget=budget,
+                    attached=attached,
+                    append_system_prompt=args.append_system_prompt,
                 )
             return await drive(retinue, run, formats[args.output_format], quiet=args.quiet)
 
@@ -333,7 +352,12 @@ def _report_delivery(said: MessageReceipt, form: str) -> int:
 
 
 def _warn_of_ignored_options(args: argparse.Namespace) -> None:
-    given = {"--agent": args.agent, "--thinking": args.thinking, "--permission-mode": args.permission_mode}
+    given = {
+        "--agent": args.agent,
+        "--thinking": args.thinking,
+        "--permission-mode": args.permission_mode,
+        "--append-system-prompt": args.append_system_prompt,
+    }
     ignored = [name for name, value in given.items() if value is not None]
     if ignored:
         say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had")

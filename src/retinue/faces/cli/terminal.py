@@ -24,6 +24,7 @@ from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_cwd, folder, locate, project, project_of, say
 from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
+from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 
@@ -202,6 +203,7 @@ def configure_app(parser: argparse.ArgumentParser) -> None:
     add_cwd(parser, "work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
     add_trust(parser)
+    add_session_flags(parser)
 
 
 def execute_app(args: argparse.Namespace) -> int:
@@ -233,7 +235,10 @@ async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | N
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
     ) as retinue:
+        retinue.set_options(read_session_flags(args))
         options: dict[str, Any] = {"agent": args.agent, "first_model": True}
+        if args.append_system_prompt:
+            options["append_system_prompt"] = args.append_system_prompt
         if args.thinking:
             options["thinking"] = args.thinking
         if args.prompt:

@@ -22,7 +22,7 @@ App = Any
 async def context(app: App, rest: str) -> None:
     """Show the parts of the next request. Before the first message: what that one would carry."""
     from retinue.core.request import RunRequest
-    from retinue.faces.api import main_agent
+    from retinue.faces.dialogue import main_agent
     from retinue.runs.preview import preview
 
     project = app.project

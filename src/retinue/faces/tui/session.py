@@ -33,13 +33,13 @@ from retinue.faces.api import Retinue
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.replay import replay
+from retinue.runs.handle import RunHandle, handle_of
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 from retinue.runs.person_prompt import PersonPrompt, outputs_of, words_of
 from retinue.runs.record import NEWS_PROMPT, parse_mention, recorded_mode, without_prefix
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
-    from retinue.runs.handle import RunHandle
     from retinue.runs.person_prompt import Consent, PromptBlock
 
 
@@ -265,11 +265,11 @@ class Session:
         try:
             if self.main_id is None:
                 options["permission_mode"] = self._chosen_mode()
-                self.run = await self._retinue.prompt(said, agent=self._agent, **options)
+                run = await self._retinue.prompt(said, agent=self._agent, **options)
             else:
-                self._awaited = True
-                mode = self._chosen_mode()
-                self.run = await self._retinue.resume(self.main_id, said, model=self.model, permission_mode=mode)
+                self._awaited, mode = True, self._chosen_mode()
+                run = await self._retinue.resume(self.main_id, said, model=self.model, permission_mode=mode)
+            self.run = handle_of(run)
         except BaseException:
             self._awaited = False
             if self.run is None or self.run.outcome is not None:

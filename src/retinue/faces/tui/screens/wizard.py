@@ -25,6 +25,7 @@ from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
 from retinue.faces.tui.screens.external_editor import Feedback, check_file
 from retinue.faces.tui.screens.sheet import ListSheet, Sheet, near
+from retinue.runs.handle import handle_of
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -74,7 +75,8 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         known = [tool for tool in GENERATE_TOOLS if tool in self.project.tools]
         task = brief(self._name_wanted, self._described, self._path, known)
         before = _stamp(self._path)
-        self._run = await self.retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
+        writer = await self.retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
+        self._run = handle_of(writer)
         outcome = await self._run.wait()
         if self._stopped:
             self.dismiss(None)

@@ -1,0 +1,69 @@
+"""A Python type as the schema of a run's result: pydantic models, dataclasses, TypedDicts, msgspec structs, and what
+can be built of them, such as `list[Finding]`.
+
+The model is told the JSON Schema of the type. What it answers is read as the type before it is accepted, so that checks
+which no schema can express (a validator of a pydantic model) are told to the model, which may try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.outcome import Value
+from retinue.errors import UsageError
+
+Schema = type[Value] | Mapping[str, Any]
+
+
+class OutputType(Struct, Generic[Value], frozen=True):
+    """`read` makes a value of the type from JSON, and raises ValueError for what it cannot be made from."""
+
+    schema: Mapping[str, Any]
+    read: Callable[[Any], Any] | None = None
+
+
+def output_type(given: Any) -> OutputType[Any]:
+    """Return what `schema=` means: a JSON Schema as it is, or that of a type. Raise UsageError for anything else."""
+    if isinstance(given, Mapping):
+        return OutputType(given)
+    if hasattr(given, "model_json_schema"):
+        return OutputType(given.model_json_schema(), given.model_validate)
+    try:
+        return _of_msgspec(given)
+    except (TypeError, NameError) as error:
+        return _of_pydantic(given, error)
+
+
+def _of_msgspec(given: Any) -> OutputType[Any]:
+    schema = msgspec.json.schema(given)
+    # A reference at the top would be offered as one parameter `value`: the object itself is clearer to a model.
+    target = schema.get("$ref", "").removeprefix("#/$defs/")
+    if target:
+        parts = schema["$defs"]
+        schema = {**parts[target], "$defs": parts}
+
+    def read(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, given)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+
+    return OutputType(schema, read)
+
+
+def _of_pydantic(given: Any, why: Exception) -> OutputType[Any]:
+    """Return the schema of a type that holds pydantic models, such as `list[Finding]`."""
+    try:
+        from pydantic import TypeAdapter
+
+        adapter: Any = TypeAdapter(given)
+        return OutputType(adapter.json_schema(), adapter.validate_python)
+    except Exception as error:
+        raise UsageError(
+            f"schema={given!r} is no type that a result can have: {why}.",
+            remedy="Give a pydantic model, a dataclass, a TypedDict, a list of one of them, or a JSON Schema.",
+        ) from error

@@ -1,0 +1,147 @@
+"""What a program or a command line wants for its own session only: rules, folders, servers, settings.
+
+None of it is written to a file. It goes before all files and the environment, as the layer `flag` of the settings,
+and it only adds to what they list: rules, folders and servers of files stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from retinue.errors import ConfigurationError, UsageError
+
+if TYPE_CHECKING:
+    from retinue.guard.permissions.rule import Kind
+    from retinue.runs.project import Project
+
+_ALLOW, _DENY = "permissions.allow", "permissions.deny"
+
+
+class SessionOptions(Struct, frozen=True, kw_only=True):
+    """`settings` are by name, as a settings file has them, groups included."""
+
+    allowed_tools: Sequence[str] = ()
+    disallowed_tools: Sequence[str] = ()
+    add_dirs: Sequence[str | Path] = ()
+    mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def apply_options(options: SessionOptions, project: Project) -> None:
+    """Put the options into the settings of this session. Raise UsageError for a rule or folder and ConfigurationError
+    for a setting that cannot be used: a limit that was asked for must not be missing."""
+    from retinue.settings.load import flat_names
+
+    flags = dict(flat_names(options.settings))
+    _check_names(flags)
+    _add(flags, _ALLOW, _checked_rules(options.allowed_tools, "allow"))
+    _add(flags, _DENY, _checked_rules(options.disallowed_tools, "deny"))
+    folders = [str(_checked_folder(each, project.cwd)) for each in options.add_dirs]
+    if folders:
+        _add(flags, "extraRoots", [*project.settings.settings.extra_roots, *folders])
+    if options.mcp_servers:
+        flags["mcpServers"] = {**flags.get("mcpServers", {}), **options.mcp_servers}
+    if not flags:
+        return
+    project.session_settings.update(flags)
+    # Dropping the cached property makes its next use read the settings with these.
+    project.__dict__.pop("settings", None)
+    for problem in project.settings.problems:
+        if problem.where in flags:
+            message = f"The setting {problem.field} cannot be used: {problem.message.removeprefix('is ignored; ')}."
+            raise ConfigurationError(message, remedy=f"See: retinue settings get {problem.where} --explain")
+
+
+def split_rules(texts: Sequence[str]) -> list[str]:
+    """Return the rules of `["Edit,Read", "Bash(git log:*) Write"]`, one by one: a comma or a blank outside of
+    parentheses ends one."""
+    found: list[str] = []
+    for text in texts:
+        depth, word = 0, ""
+        for letter in text:
+            depth += {"(": 1, ")": -1}.get(letter, 0)
+            if depth <= 0 and (letter == "," or letter.isspace()):
+                found.append(word)
+                word = ""
+            else:
+                word += letter
+        found.append(word)
+    return [word for word in found if word]
+
+
+def read_object(text: str, what: str) -> dict[str, Any]:
+    """Return the JSON object that `text` is, or that the file holds which it names. `what` is the option, for errors.
+    Raise UsageError."""
+    import orjson
+
+    source, content = f"The value of {what}", text.encode()
+    if not text.lstrip().startswith("{"):
+        source = text
+        try:
+            content = Path(text).expanduser().read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"{what}: {text} could not be read: {reason}.", remedy="Give the path of a JSON file, or JSON itself."
+            ) from None
+    try:
+        data = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"{source} is not JSON: {error}.", remedy=f"{what} takes a JSON object.") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{source} is not a JSON object.", remedy=f"{what} takes a JSON object.")
+    return data
+
+
+def servers_in(data: Mapping[str, Any], what: str) -> dict[str, Mapping[str, Any]]:
+    """Return the servers of an object such as `.mcp.json` holds. Raise UsageError where there is no table of them."""
+    table = data.get("mcpServers", data.get("servers"))
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"{what} has no object `mcpServers`.", remedy='It is written as {"mcpServers": {"name": {"command": "…"}}}.'
+        )
+    return table
+
+
+def _add(flags: dict[str, Any], name: str, more: list[str]) -> None:
+    before = flags.get(name)
+    if more:
+        flags[name] = [*before, *more] if isinstance(before, list) else more
+
+
+def _check_names(flags: dict[str, Any]) -> None:
+    from retinue.settings.suggest import explain_unknown
+    from retinue.settings.table import spellings
+
+    for name in list(flags):
+        row = spellings().get(name)
+        if row is not None:
+            continue
+        problem = explain_unknown(name)
+        if problem is not None:
+            raise ConfigurationError(f"{name} {problem}", remedy="See all of them with: retinue settings list --all")
+        del flags[name]
+
+
+def _checked_rules(texts: Sequence[str], kind: Kind) -> list[str]:
+    from retinue.guard.permissions.rule import parse_rule
+
+    rules = split_rules(texts)
+    for text in rules:
+        made = parse_rule(text, kind, source="this session", base="/")
+        if isinstance(made, str):
+            raise UsageError(
+                f"The {kind} rule '{text}' {made}.", remedy="Write Tool, or Tool(pattern): Bash(npm test:*)"
+            )
+    return rules
+
+
+def _checked_folder(given: str | Path, cwd: Path) -> Path:
+    folder = Path(cwd, Path(given).expanduser())
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.", remedy="Name one that exists.")
+    return folder.resolve()
