@@ -152,7 +152,7 @@ class Scene:
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)
-        patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
+        patch.setattr("retinue.runs.model_choice.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
         self.moves = Moves()
         patch.setattr(RunNode, "status", self.moves)
         self.supervisor = self.again()

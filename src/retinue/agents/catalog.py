@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.cache import FileCache, FolderContents
 from retinue.agents.dialects.tables import DIALECTS
@@ -230,3 +231,14 @@ def _resolve_once(readings: tuple[FolderContents, ...]) -> Catalog:
 
 
 __all__ = ["Catalog", "FailedFile", "FileCache", "Folder", "LoadedAgent"]
+
+
+def main_agent() -> AgentSpec:
+    """Return the agent a person talks to when they name none."""
+    from retinue.agents.parse import parse_file
+
+    path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
+    spec = parse_file(path, dialect="retinue", source="builtin").spec
+    if spec is None:
+        raise RuntimeError(f"{path} does not load")
+    return replace(spec, path=None)

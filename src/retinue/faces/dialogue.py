@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.agents.catalog import main_agent as main_agent
 from retinue.core.events import Warned
 from retinue.core.outcome import Value
 from retinue.core.request import EVERYTHING, RunRequest
@@ -201,17 +201,6 @@ class Dialogue:
                 remedy="Only a main run that works in this process has a mode that can be changed.",
             )
         await node.plan_mode.change(mode)
-
-
-def main_agent() -> AgentSpec:
-    """Return the agent a person talks to when they name none."""
-    from retinue.agents.parse import parse_file
-
-    path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
-    spec = parse_file(path, dialect="retinue", source="builtin").spec
-    if spec is None:
-        raise RuntimeError(f"{path} does not load")
-    return replace(spec, path=None)
 
 
 def output_type_of(schema: Any) -> OutputType[Any]:

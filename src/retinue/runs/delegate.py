@@ -19,9 +19,9 @@ from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, Stat
 from retinue.runs.bounds import startable_types
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
+from retinue.runs.model_choice import choose_model
 from retinue.runs.node import RunNode
 from retinue.runs.notification_text import conversation_text, spoken_lines
-from retinue.runs.plan import choose_model
 from retinue.runs.requests import inherited_context
 from retinue.runs.resolution import Options, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from retinue.core.usage import Limits
     from retinue.models.limiter import LimiterGate
     from retinue.models.protocol import Model
+    from retinue.models.select import ModelSelection
     from retinue.runs.bounds import Isolation
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 State = dict[type, object]
 """What capabilities keep for one run, by type."""
+
+
+class ModelSource(Protocol):
+    """Answers in place of providers for all runs of a project: a recording in tests and replays."""
+
+    def select(self, request: RunRequest) -> ModelSelection:
+        """Return what a run with this request is asked to use. It may be asked more than once."""
+        ...
+
+    def build(self, request: RunRequest, run_id: str) -> Model:
+        """Return the model of the run that begins now."""
+        ...
 
 
 class Launch(Struct, frozen=True):

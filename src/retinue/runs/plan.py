@@ -19,13 +19,12 @@ from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.core.usage import Limits
-from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError, UnknownModelError
-from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
+from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError
+from retinue.models.select import ModelSelection, unsent_level
 from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
 from retinue.runs.budget import BUDGETED
-from retinue.runs.consent import with_consent
 from retinue.runs.launch import Launch, LaunchPlan
+from retinue.runs.model_choice import build_for, choose_model
 from retinue.runs.offer import (
     SPAWNING,
     has_only_builtins,
@@ -218,16 +217,7 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
     text = joined(parts)
     # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
     system = project.round.once(("system", text), lambda: text)
-    gate = _gate(selection, system, tools)
-
-    def gate_for(chosen: ModelSelection) -> LimiterGate | None:
-        if chosen.provider.id == selection.provider.id:
-            return gate
-        other = _gate(chosen, system, tools)
-        if gate is not None and other is not None:
-            other.waiting = gate.waiting
-        return other
-
+    model, gate = build_for(plan, selection, system, tools)
     thinking = _thinking(request) or selection.thinking
     if thinking is not None and (unsent := unsent_level(selection, thinking)):
         plan.notes.append(unsent)
@@ -237,7 +227,7 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
         request = replace(request, thinking=thinking)
     return Launch(
         request=request,
-        model=build_model(selection, project.transport, gate_for=gate_for),
+        model=model,
         gate=gate,
         model_name=selection.info.full_name,
         system=system,
@@ -254,62 +244,6 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
         missing=plan.missing,
         state=plan.state,
     )
-
-
-async def choose_model(
-    request: RunRequest, project: Project, notes: list[str], parent: Launch | None
-) -> ModelSelection:
-    """The model of the run. Asked again in the same moment, it costs nothing."""
-    of_file = request.spec.model.name
-    if "model" in request.pinned and request.model and of_file:
-        notes.append(f"model {request.model} replaces {of_file} of the file")
-        of_file = None
-    wanted, models = request.model, project.program_models
-    if models.default is not None and not (wanted and "model" in request.pinned):
-        wanted, of_file = models.default, None
-    above = parent.model.info if parent else None
-    key = ("model", wanted, of_file, request.spec.model.fallbacks, above.full_name if above else None)
-    selection: ModelSelection | None = project.round.get(key)
-    if selection is None:
-        try:
-            selection = await select_model(
-                wanted,
-                file_model=of_file,
-                fallbacks=request.spec.model.fallbacks,
-                parent=above,
-                settings=project.settings.settings,
-                environment=project.environment,
-                transport=project.transport,
-                program_models=models,
-            )
-        except UnknownModelError as error:
-            raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", project)) from None
-        selection = await _with_real_window(selection, project)
-        project.round.keep(key, selection)
-    notes.extend(selection.warnings)
-    return selection
-
-
-async def _with_real_window(selection: ModelSelection, project: Project) -> ModelSelection:
-    """A server on this machine is asked how much its model can hold there."""
-    if not selection.provider.runs_models:
-        return selection
-    from retinue.models.local_window import with_real_window
-    from retinue.models.providers import Providers
-
-    providers = Providers(project.settings.settings, project.environment)
-    return await with_real_window(selection, providers, project.transport, project.on_wait)
-
-
-def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
-    """All runs of this process at one provider share one limiter; embedded models need none."""
-    provider = selection.provider
-    brought = selection.model is not None
-    if brought or (provider.api == "embedded" and provider.id in ("offline", "local")):
-        return None
-    prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
-    limiters = process_limiters()
-    return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
+    from retinue.runs.launch import ModelSource
     from retinue.runs.person_prompt import PromptCommand
     from retinue.settings.load import Loaded
 
@@ -131,13 +132,16 @@ class Project:
         tools: Sequence[Tool] = (),
         trust: bool = False,
         capabilities: Capabilities | None = None,
+        state: Path | None = None,
     ) -> None:
-        """`trust`: what the project's files bring takes effect without asking, in this process."""
+        """`trust`: what the project's files bring takes effect without asking, in this process. `state` is where the
+        record is kept, if not in the user's own folder."""
         try:
             self.cwd = cwd.resolve()
         except FileNotFoundError:
             raise UsageError("The working directory does not exist any more.", remedy="Choose another one.") from None
         self.environment: Mapping[str, str] = process_environment() if environment is None else environment
+        self._chosen_state = state
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.program_models = ProgramModels()
@@ -150,6 +154,8 @@ class Project:
         """Raw values by setting name that hold in this process alone, before any file."""
         self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
+        self.model_source: ModelSource | None = None
+        """Answers in place of the providers, where this process plays a recording."""
         self.approvers: list[Approver] = []
         """Who is asked in this process what needs a person: a terminal, a program."""
         self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
@@ -256,7 +262,7 @@ class Project:
 
     @cached_property
     def state(self) -> Path:
-        return state_folder(self.cwd, self.environment)
+        return self._chosen_state or state_folder(self.cwd, self.environment)
 
     @cached_property
     def log(self) -> Log:

@@ -11,6 +11,7 @@ repository is reported as no repository rather than as an error.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from datetime import datetime
@@ -62,16 +63,56 @@ def _today() -> str:
 def _branch(git: Path) -> str | None:
     """The current branch, "" when HEAD is detached, None when this is no usable repository."""
     try:
-        # A worktree or submodule: the file names the real folder.
-        if git.is_file():
-            pointer = git.read_text("utf-8").strip()
-            if not pointer.startswith("gitdir:"):
-                return None
-            git = (git.parent / pointer.removeprefix("gitdir:").strip()).resolve()
-        head = (git / "HEAD").read_text("utf-8").strip()
+        head = (_git_folder(git) / "HEAD").read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+
+
+def _git_folder(git: Path) -> Path:
+    """Return the folder that `.git` is or, in a worktree or submodule, names. Raise OSError for a file that names
+    none."""
+    if not git.is_file():
+        return git
+    pointer = git.read_text("utf-8").strip()
+    if not pointer.startswith("gitdir:"):
+        raise FileNotFoundError(2, "no git folder is named", str(git))
+    return (git.parent / pointer.removeprefix("gitdir:").strip()).resolve()
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+def current_commit(folder: Path) -> str | None:
+    """Return the commit that is checked out in `folder`, read from git's files; None where they do not tell."""
+    root = repository_root(folder)
+    if root is None:
+        return None
+    try:
+        git = _git_folder(root / ".git")
+        head = (git / "HEAD").read_text("utf-8").strip()
+        if head.startswith("ref: "):
+            head = _resolve_reference(git, head.removeprefix("ref: "))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return head if _COMMIT.fullmatch(head) else None
+
+
+def _resolve_reference(git: Path, name: str) -> str:
+    """Return the commit of a reference, or an empty text. A worktree shares its references with the repository."""
+    common = git
+    if (git / "commondir").is_file():
+        common = (git / (git / "commondir").read_text("utf-8").strip()).resolve()
+    for folder in (git, common):
+        if (folder / name).is_file():
+            return (folder / name).read_text("utf-8").strip()
+    packed = common / "packed-refs"
+    if packed.is_file():
+        for line in packed.read_text("utf-8").splitlines():
+            commit, _, found = line.partition(" ")
+            if found == name:
+                return commit
+    return ""
 
 
 _PROMPTS = Path(__file__).parent.parent / "builtin" / "prompts"

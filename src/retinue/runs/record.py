@@ -26,6 +26,7 @@ from retinue.log.transcript_file import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
 from retinue.runs.bounds import bounds_to_record
 from retinue.runs.launch import Launch
+from retinue.runs.prompt import current_commit
 from retinue.runs.system_prompt import kept
 from retinue.settings.places import home
 
@@ -79,6 +80,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
+        **_checkout(request),
         **({"asked": dict(request.asked)} if request.asked else {}),
     }
     return RunCreated(
@@ -91,6 +93,14 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         depth=request.depth,
         options=options,
     )
+
+
+def _checkout(request: RunRequest) -> dict[str, str]:
+    """Return the commit that the first run of a tree begins at: a test of it begins there again."""
+    if request.parent_id is not None:
+        return {}
+    commit = current_commit(request.cwd)
+    return {} if commit is None else {"commit": commit}
 
 
 def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
