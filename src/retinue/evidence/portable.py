@@ -1,0 +1,125 @@
+"""Text of a run without what belongs to one machine and one moment, and the way back.
+
+A recording must read the same wherever it was made, or nobody could review a change of it. Folders become names
+(`$CWD`), ids of runs, calls and inbox items become numbers in the order in which they appear, and durations become 0.
+What looked like such a name before gets one `$` more, so that nothing a command says is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+PACKAGE = Path(__file__).parent.parent
+_NAMES = ("CWD", "STATE", "USER_HOME", "PACKAGE")
+_SHORT = 8
+"""How many characters of a run's id people and models use for it."""
+_PLACEHOLDER = re.compile(rb"\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w)")
+_NO_BOUNDARY = rb"(?![\w-]|\.\w)"
+"""What follows a folder's path when the path does not end there: `/work/app` is no part of `/work/app2`."""
+
+
+_LASTED = rb"(?:\d+h(?: \d+m)?|\d+m(?: \d+s)?|[\d.]+s|\d+)"
+"""How our own results tell how long an agent took."""
+
+
+class MachineFolders(Struct, frozen=True):
+    """The folders of one machine that the text of a run may name."""
+
+    cwd: str
+    state: str
+    home: str
+    package: str = str(PACKAGE)
+
+    def by_name(self) -> dict[str, str]:
+        return dict(zip(_NAMES, (self.cwd, self.state, self.home, self.package), strict=True))
+
+
+class PortableText:
+    """Makes the JSON of a tree's events portable. Use one for all events of a tree: numbers count up through it."""
+
+    def __init__(self, places: MachineFolders, runs: Sequence[str]) -> None:
+        self._runs: dict[bytes, bytes] = {}
+        for number, run_id in enumerate(runs, 1):
+            self._runs[run_id.encode()] = b"$RUN%d" % number
+            self._runs.setdefault(run_id[:_SHORT].encode(), b"$RUN%d" % number)
+        self._calls: dict[bytes, bytes] = {}
+        self._items: dict[bytes, bytes] = {}
+        self._folders = _folders(places)
+        self._pattern = self._compile()
+
+    def add_call(self, call_id: str) -> None:
+        """Give a call its number."""
+        encoded = json.dumps(call_id, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+        self._calls.setdefault(encoded, b"call-%d" % (len(self._calls) + 1))
+
+    def __call__(self, encoded: bytes) -> bytes:
+        """Return the JSON of a value in its portable form."""
+        return self._pattern.sub(self._replace, encoded)
+
+    def _compile(self) -> re.Pattern[bytes]:
+        longest_first = sorted(self._folders, key=len, reverse=True)
+        folders = b"|".join(re.escape(each) for each in longest_first)
+        return re.compile(
+            rb"(?P<placeholder>\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w))"
+            rb"|(?P<folder>" + folders + rb")" + _NO_BOUNDARY + rb'|"(?P<id>call_id|id)":"(?P<call>[^"]+)"'
+            rb'|"item_id":"(?P<item>[^"]+)"'
+            rb'|"duration_ms":(?P<duration>\d+)'
+            rb"|(?P<told>Agent completed in |Duration: |<duration_ms>)"
+            + _LASTED
+            + rb"|\b(?P<run>[0-9a-f]{8}(?:-[0-9a-f]{4}-4[0-9a-f]{2})?)\b"
+        )
+
+    def _replace(self, found: re.Match[bytes]) -> bytes:
+        whole = found[0]
+        match found.lastgroup:
+            case "placeholder":
+                return b"$" + whole
+            case "folder":
+                return self._folders[whole]
+            case "call":
+                return b'"%b":"%b"' % (found["id"], self._calls.get(found["call"], self(found["call"])))
+            case "item":
+                number = self._items.setdefault(found["item"], b"item-%d" % (len(self._items) + 1))
+                return b'"item_id":"%b"' % number
+            case "told":
+                return found["told"] + b"0"
+            case "duration":
+                return b'"duration_ms":0'
+            case _:
+                return self._runs.get(whole, whole)
+
+
+def _folders(places: MachineFolders) -> dict[bytes, bytes]:
+    """Return what stands in JSON for each folder, by the spellings of its path."""
+    found: dict[bytes, bytes] = {}
+    # The working folder comes last: where it is the user's home as well, it is meant.
+    for name, path in reversed(places.by_name().items()):
+        for spelling in (path, os.path.realpath(path)):
+            if len(spelling) > 1:
+                encoded = json.dumps(spelling, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+                found[encoded] = b"$" + name.encode()
+    return found
+
+
+def localize(encoded: bytes, places: MachineFolders, run_id: Callable[[int], str | None]) -> bytes:
+    """Return portable JSON with the folders of this machine. `run_id` returns the id of the run with a number here;
+    the name stays where there is none."""
+    folders: Mapping[str, str] = places.by_name()
+
+    def replace(found: re.Match[bytes]) -> bytes:
+        whole = found[0]
+        if whole.startswith(b"$$"):
+            return whole[1:]
+        name = whole[1:].decode()
+        if name.startswith("RUN"):
+            here = run_id(int(name[3:]))
+            return whole if here is None else here.encode()
+        return json.dumps(folders[name], ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+
+    return _PLACEHOLDER.sub(replace, encoded)
