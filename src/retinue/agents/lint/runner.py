@@ -174,6 +174,9 @@ def _looks_like_agent(path: Path) -> bool:
     at_home = by_place(str(path.absolute())) is not None or {"agents", "agent"} & set(path.parts[:-1])
     if name.endswith(_MARKDOWN):
         return bool(at_home) or _starts_with(path, (b"---", b"\xef\xbb\xbf---"))
+    if name.endswith(".test.yaml"):
+        # The tests of an agent, which may begin with its name.
+        return False
     return name.endswith(_YAML) and _starts_with(path, (b"agent:", b"version:")) and _has_agent(path)
 
 

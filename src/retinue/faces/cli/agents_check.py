@@ -22,6 +22,7 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.core.spec import DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
+from retinue.faces.cli.output import workflow_command
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
 from retinue.faces.text import optional
 
@@ -106,9 +107,8 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     lines: list[str] = []
     for found in findings:
         values = {"file": near(found.file, base), "line": found.line, "col": found.column, "title": found.code}
-        properties = ",".join(f"{key}={_property(str(value))}" for key, value in values.items() if value is not None)
         message = f"{found.reason} {found.remedy}".strip()
-        lines.append(f"::{_LEVEL[found.severity]} {properties}::{_data(message)}")
+        lines.append(workflow_command(_LEVEL[found.severity], values, message))
     return "".join(line + "\n" for line in lines)
 
 
@@ -160,14 +160,6 @@ def _one_line(value: str) -> str:
 def _visible(char: str) -> str:
     # Control characters of a hostile file must not steer the terminal.
     return char.encode("unicode_escape").decode("ascii")
-
-
-def _data(value: str) -> str:
-    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(value: str) -> str:
-    return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
 def configure_convert(parser: argparse.ArgumentParser) -> None:

@@ -35,14 +35,22 @@ class Command:
 
 
 class Group:
-    """Several commands under one word, such as `retinue agents list`. `alone` is what the word does by itself."""
+    """Several commands under one word, such as `retinue agents list`. `alone` is what the word does by itself; with
+    `takes_words` it has arguments of its own, so that a word which is no command is one of them."""
 
-    __slots__ = ("alone", "commands", "help")
+    __slots__ = ("alone", "commands", "help", "takes_words")
 
-    def __init__(self, help: str, commands: Mapping[str, Command], alone: Command | None = None) -> None:
+    def __init__(
+        self,
+        help: str,
+        commands: Mapping[str, Command],
+        alone: Command | None = None,
+        takes_words: bool = False,
+    ) -> None:
         self.help = help
         self.commands = commands
         self.alone = alone
+        self.takes_words = takes_words
 
 
 def list_commands(commands: Mapping[str, Command | Group]) -> str:
@@ -65,9 +73,16 @@ COMMANDS: dict[str, Command | Group] = {
             "background": Command("let the run that waits for another go on without it", "runs_control:background"),
             "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
             "effects": Command("what a run really did: files, commands, hosts, denials", "runs_changes:effects"),
+            "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),
             "undo": Command("put back the files a run has changed", "runs_changes:undo"),
             "prune": Command("remove what runs of long ago have left on the disk", "runs_changes:prune"),
         },
+    ),
+    "test": Group(
+        "test agents offline by what they did, with the tests beside their files",
+        {"new": Command("draft a test of an agent from a past run", "test:new")},
+        alone=Command("run the tests beside agent files", "test:run"),
+        takes_words=True,
     ),
     "inbox": Group(
         "see what waits for an answer, and answer it",
@@ -285,7 +300,7 @@ def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
     word = argv[0] if argv else ""
     if word in entry.commands:
         return dispatch(f"{path} {word}", entry.commands[word], argv[1:])
-    if entry.alone is not None and (not word or word.startswith("-")):
+    if entry.alone is not None and (not word or word.startswith("-") or entry.takes_words):
         return _execute(path, entry.alone, argv)
     if word in ("", "-h", "--help"):
         print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")

@@ -13,6 +13,7 @@ import io
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TextIO
 
 _HIDING = (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -49,3 +50,16 @@ def escape_json(document: bytes) -> bytes:
     if document.isascii():
         return document
     return document.decode("utf-8", "surrogatepass").translate(_ESCAPES).encode("utf-8", "surrogatepass")
+
+
+def workflow_command(level: str, values: Mapping[str, object], message: str) -> str:
+    """Return a command for GitHub's workflows (`::error file=…::…`): no text in it can end or forge one."""
+    properties = []
+    for key, value in values.items():
+        if value is not None:
+            properties.append(f"{key}={_escape_line(str(value)).replace(':', '%3A').replace(',', '%2C')}")
+    return f"::{level} {','.join(properties)}::{_escape_line(message)}"
+
+
+def _escape_line(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

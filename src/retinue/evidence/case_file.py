@@ -1,0 +1,346 @@
+"""`NAME.test.yaml`: the tests of an agent, beside its file. What can be wrong with one is said with its line.
+
+cases:
+  - name: finds the unchecked error
+    task: Review src/io.py
+    model: {scenario: reviewer-1.cassette.jsonl}
+    expect:
+      ended: completed
+      files: {written: []}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct, field
+
+from retinue.agents.lint.keys import nearest
+from retinue.agents.yaml_items import plain
+from retinue.core.outcome import Ended
+from retinue.core.spec import PermissionMode
+from retinue.errors import ConfigurationError
+from retinue.evidence.workspace import RepositoryFixture
+
+SUFFIX = ".test.yaml"
+Policy = Literal["always", "usually", "tracked"]
+_MAX_VALUES = 20_000
+_MAX_BYTES = 2_000_000
+
+
+class CaseFileError(ConfigurationError):
+    """A test file that cannot be used."""
+
+    code = "BAD_TEST_FILE"
+
+
+class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
+    """A number with a lowest and a highest value, both included."""
+
+    min: float | None = None
+    max: float | None = None
+
+    def hold(self, value: float) -> bool:
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def __str__(self) -> str:
+        if self.min is not None and self.max is not None:
+            return f"{self.min:g} to {self.max:g}"
+        if self.max is not None:
+            return f"at most {self.max:g}"
+        return f"at least {self.min or 0:g}"
+
+
+class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
+    contains: list[str] = field(default_factory=list)
+    not_contains: list[str] = field(default_factory=list)
+    matches: str | None = None
+
+
+class FileRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """Patterns of paths. `written` names all files that may and must change; None says nothing about them."""
+
+    written: list[str] | None = None
+    read: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+
+
+class CommandRules(Struct, frozen=True, forbid_unknown_fields=True):
+    allow: list[str] | None = None
+    none_of: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
+    count: Bounds | None = None
+
+
+class ToolUseRules(Struct, frozen=True, forbid_unknown_fields=True):
+    called: list[str] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+
+class ChildRules(Struct, frozen=True, forbid_unknown_fields=True):
+    min: int | None = None
+    max: int | None = None
+    agents: list[str] | None = None
+
+
+class CostRules(Struct, frozen=True, forbid_unknown_fields=True):
+    usd: Bounds
+
+
+class JudgeRules(Struct, frozen=True, forbid_unknown_fields=True, rename={"at_least": "pass"}):
+    """Asked of a live model only. `at_least` (`pass` in the file) is the lowest score, from 0 to 1."""
+
+    rubric: str
+    model: str | None = None
+    at_least: float = 0.8
+
+
+class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must hold of the record of a run. Absent keys say nothing."""
+
+    ended: Ended | list[Ended] | None = None
+    text: TextRules | None = None
+    schema: str | None = None
+    files: FileRules | None = None
+    commands: CommandRules | None = None
+    tools: ToolUseRules | None = None
+    hosts: list[str] | None = None
+    children: ChildRules | None = None
+    denials: list[str] | None = None
+    cost: CostRules | None = None
+    turns: Bounds | None = None
+    diff: str | None = None
+    check: str | None = None
+    judge: JudgeRules | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The keys that say something."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+
+
+class InboxAnswers(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is answered when a run asks: one answer for all, or a list that is used up in order."""
+
+    approval: str | list[str] | None = None
+    question: str | list[str] | None = None
+
+
+class ModelRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """`scenario` is the cassette that plays offline, `live` the model that is asked with `--live`."""
+
+    scenario: str | None = None
+    live: str | None = None
+
+
+class CaseLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    usd: float | None = None
+    turns: int | None = None
+    seconds: float | None = None
+
+
+class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One test. `routing` instead of `task`: the main agent gets these words and must choose the file's agent."""
+
+    name: str
+    task: str | None = None
+    routing: str | None = None
+    fixture: str | RepositoryFixture | None = None
+    answers: InboxAnswers | None = None
+    model: ModelRules = field(default_factory=ModelRules)
+    permission_mode: PermissionMode | None = None
+    limits: CaseLimits | None = None
+    repeat: int = 1
+    expect: Expectations = field(default_factory=Expectations)
+    policy: Policy = "always"
+
+
+class CaseFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The whole file. What stands beside `cases` holds for each of them that says nothing else."""
+
+    cases: list[Case]
+    agent: str | None = None
+    fixture: str | RepositoryFixture | None = None
+    answers: InboxAnswers | None = None
+    permission_mode: PermissionMode | None = None
+    limits: CaseLimits | None = None
+
+
+class AgentTests(Struct, frozen=True):
+    """A test file that can be used. `lines` has the line of each value, by its path in the file."""
+
+    path: Path
+    agent: str
+    file: CaseFile
+    lines: dict[str, int]
+
+    def line_of(self, number: int, key: str = "") -> int:
+        """Return the line of a case, or of what it expects under `key`."""
+        where = f"$.cases[{number}]"
+        parts = [where, *([f"{where}.expect.{key}"] if key else [])]
+        found = 1
+        for part in parts:
+            found = self.lines.get(part, found)
+        return found
+
+
+def find_test_files(paths: list[Path]) -> list[Path]:
+    """Return the test files that these paths name, or that are below them. Raise CaseFileError for one that does not
+    exist."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            for each in sorted(path.rglob(f"*{SUFFIX}")):
+                if not {".git", "node_modules", ".venv"} & set(each.relative_to(path).parts):
+                    found[each] = None
+        elif path.is_file() and path.name.endswith(SUFFIX):
+            found[path] = None
+        elif path.is_file():
+            raise CaseFileError(f"{path} is no test file.", remedy=f"Their names end in {SUFFIX}.")
+        else:
+            raise CaseFileError(f"{path} does not exist.", remedy=f"Name a folder, or a file NAME{SUFFIX}.")
+    return list(found)
+
+
+def read_test_file(path: Path) -> AgentTests:
+    """Return the tests of a file. Raise CaseFileError with file, line, reason and remedy."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CaseFileError(f"{path}: The file has more than {_MAX_BYTES:,} bytes.")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaseFileError(f"{path}: The file cannot be read: {error}.") from error
+    value, lines = _load(path, text)
+    try:
+        file = msgspec.convert(value, CaseFile)
+    except msgspec.ValidationError as error:
+        raise _explain(path, str(error), lines) from error
+    agent = file.agent or path.name.removesuffix(SUFFIX)
+    tests = AgentTests(path, agent, file, lines)
+    _check(tests)
+    return tests
+
+
+def _check(tests: AgentTests) -> None:
+    seen: set[str] = set()
+    if not tests.file.cases:
+        raise CaseFileError(f"{tests.path}:{tests.lines.get('$.cases', 1)}: There are no cases.")
+    for number, case in enumerate(tests.file.cases):
+        where = f"{tests.path}:{tests.line_of(number)}"
+        if (case.task is None) == (case.routing is None):
+            raise CaseFileError(f"{where}: A case has either a `task` or a `routing`.")
+        if case.name in seen:
+            raise CaseFileError(f"{where}: Two cases are called {case.name!r}.", remedy="Give each its own name.")
+        seen.add(case.name)
+        if case.repeat < 1:
+            raise CaseFileError(f"{where}: `repeat` must be 1 or more.")
+        if case.expect.names == ["judge"]:
+            raise CaseFileError(
+                f"{tests.path}:{tests.line_of(number, 'judge')}: `judge` is the only assertion of this case.",
+                remedy="Say also what must hold of the record, such as `ended` or `files`.",
+            )
+        if case.routing is None and not case.expect.names:
+            raise CaseFileError(f"{where}: This case expects nothing, so it could not fail.", remedy="Add `expect:`.")
+        if case.expect.text is not None and case.expect.text.matches is not None:
+            _check_pattern(tests, number, case.expect.text.matches)
+
+
+def _check_pattern(tests: AgentTests, number: int, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        line = tests.line_of(number, "text.matches")
+        raise CaseFileError(f"{tests.path}:{line}: `matches` is no regular expression: {error}.") from error
+
+
+# YAML with lines
+
+
+def _load(path: Path, text: str) -> tuple[Any, dict[str, int]]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        node = yaml.compose(text, Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        problem = getattr(error, "problem", None) or "it is not valid YAML"
+        raise CaseFileError(f"{path}:{line}: {problem}.", remedy="Correct the YAML.") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise CaseFileError(f"{path}:1: A test file is a mapping with `cases`.")
+    reading = _Reading(path)
+    return reading.value(node, "$"), reading.lines
+
+
+class _Reading:
+    """Values of YAML nodes, with the line of each by its path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._count = 0
+        self.lines: dict[str, int] = {}
+
+    def value(self, node: Any, where: str) -> Any:
+        import yaml
+
+        line = node.start_mark.line + 1
+        self.lines.setdefault(where, line)
+        self._count += 1
+        # Aliases can make a small file mean millions of values.
+        if self._count > _MAX_VALUES:
+            raise CaseFileError(f"{self._path}:{line}: The file has too many values.")
+        if isinstance(node, yaml.ScalarNode):
+            return node.value if node.style else plain(node.value)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(each, f"{where}[{at}]") for at, each in enumerate(node.value)]
+        return dict(self._items(node, where))
+
+    def _items(self, node: Any, where: str) -> Iterator[tuple[str, Any]]:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in seen:
+                raise CaseFileError(f"{self._path}:{line}: The key `{name}` stands here twice.")
+            seen.add(name)
+            self.lines[f"{where}.{name}"] = line
+            yield name, self.value(value, f"{where}.{name}")
+
+
+_WHERE = re.compile(r" - at `([^`]*)`$")
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+
+
+def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
+    found = _WHERE.search(message)
+    where = found[1] if found else "$"
+    # msgspec writes `[...]` for items of lists of which it does not know the number.
+    reason = _WHERE.sub("", message).replace("Object", "The mapping")
+    unknown = _UNKNOWN.search(message)
+    remedy = ""
+    if unknown is not None:
+        key = unknown[1]
+        line = lines.get(f"{where}.{key}", lines.get(where, 1))
+        meant = nearest(key, _known_keys())
+        reason = f"There is no key `{key}` here."
+        remedy = f"Did you mean `{meant}`?" if meant is not None else "docs/testing-agents.md lists the keys."
+    else:
+        line = lines.get(where, 1)
+        name = where.rpartition(".")[2]
+        reason = f"`{name}`: {reason[:1].lower()}{reason[1:]}."
+        if "Invalid enum" in message and name == "ended":
+            remedy = f"One of: {', '.join(get_args(Ended))}."
+    return CaseFileError(f"{path}:{line}: {reason}", remedy=remedy)
+
+
+def _known_keys() -> list[str]:
+    structs = (CaseFile, Case, Expectations, TextRules, FileRules, CommandRules, ToolUseRules, ChildRules)
+    found: list[str] = []
+    for each in (*structs, InboxAnswers, ModelRules, CaseLimits, JudgeRules, Bounds, CostRules):
+        found += each.__struct_encode_fields__
+    return found

@@ -1,0 +1,161 @@
+"""What a run and all below it did, read from the log and from the folder it worked in: what tests are judged on.
+
+Files are compared by hash before and after, so that a change made by a command counts like any other. The ledger has
+one line for each call, which failed assertions quote.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from retinue.capabilities.audit.report import CallEffect, effects_of
+from retinue.core.events import Event, RunCreated, RunEnded, ToolEnded, ToolStarted
+from retinue.core.format import relative
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
+from retinue.log.query import LogReader
+from retinue.log.replay import describe_call
+
+_LONGEST = 200
+
+
+class LedgerEntry(Struct, frozen=True):
+    """One call of the tree, in the order in which calls began within each run."""
+
+    agent: str
+    turn: int
+    call: str
+    effect: CallEffect
+    said: str = ""
+    """The beginning of the result of a call that failed."""
+
+    @property
+    def line(self) -> str:
+        """The entry as one line for people."""
+        status = self.effect.denied or self.said if self.effect.status in ("denied", "failed") else ""
+        end = f": {_one_line(status)}" if status else ""
+        if self.effect.exit_code is not None:
+            end = f" (exit {self.effect.exit_code}){end}"
+        return f"{self.agent} turn {self.turn}: {_one_line(self.call)} {self.effect.status}{end}"
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """A tree of runs that has ended. Paths are relative to the working folder where they are in it."""
+
+    outcome: Outcome
+    entries: tuple[LedgerEntry, ...]
+    children: tuple[str, ...]
+    """The agents that were started, at any depth, in order."""
+    usage: Usage
+    changed: tuple[str, ...] = ()
+    diff: str = ""
+
+    @property
+    def reads(self) -> list[str]:
+        return [path for entry in self.entries for path in entry.effect.reads]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [host for entry in self.entries for host in entry.effect.hosts]
+
+    @property
+    def commands(self) -> list[LedgerEntry]:
+        """The commands that ran; one that was denied did not."""
+        return [entry for entry in self.entries if entry.effect.command and entry.effect.status != "denied"]
+
+    @property
+    def denied(self) -> list[LedgerEntry]:
+        return [entry for entry in self.entries if entry.effect.status == "denied"]
+
+    def lines_about(self, path: str) -> list[str]:
+        """Return the ledger's lines of the calls that wrote a file."""
+        return [entry.line for entry in self.entries if path in [each.path for each in entry.effect.writes]]
+
+
+def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
+    """Return what a run did, without what only its folder can tell; None for one that has not ended."""
+    outcome = reader.outcome(run_id)
+    if outcome is None:
+        return None
+    entries: list[LedgerEntry] = []
+    children: list[str] = []
+    usage = Usage()
+    waiting = [run_id]
+    while waiting:
+        each = waiting.pop(0)
+        row = reader.run(each)
+        usage += row.usage
+        if each != run_id:
+            children.append(row.agent)
+        entries += ledger_of(reader.events(each), row.id, row.agent, cwd)
+        waiting += [child.id for child in reversed(reader.list_runs(parent_id=each))]
+    return RunRecord(outcome=outcome, entries=tuple(entries), children=tuple(children), usage=usage)
+
+
+def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[LedgerEntry]:
+    """Return the ledger of one run."""
+    calls: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for event in events:
+        match event.body:
+            case ToolStarted(call):
+                calls[call.id] = describe_call(call)
+            case ToolEnded() as ended if ended.result.is_error:
+                said[ended.call_id] = ended.result.text
+            case _:
+                pass
+    entries = []
+    for turn in effects_of(events, run_id, agent).turns:
+        for effect in turn.calls:
+            text = calls.get(effect.call_id, effect.tool)
+            shown = _relative(effect, cwd)
+            entries.append(LedgerEntry(agent, turn.turn, text, shown, said.get(effect.call_id, "")))
+    return entries
+
+
+def outcome_of(events: list[Event]) -> Outcome | None:
+    """Return how a run ended, from its events."""
+    for event in reversed(events):
+        if isinstance(event.body, RunEnded):
+            return event.body.outcome
+    return None
+
+
+def created_of(events: list[Event]) -> RunCreated | None:
+    body = events[0].body if events else None
+    return body if isinstance(body, RunCreated) else None
+
+
+def _relative(effect: CallEffect, cwd: str) -> CallEffect:
+    from msgspec.structs import replace
+
+    reads = tuple(relative(path, cwd) for path in effect.reads)
+    writes = tuple(replace(each, path=relative(each.path, cwd)) for each in effect.writes)
+    return replace(effect, reads=reads, writes=writes)
+
+
+def match_path(path: str, pattern: str) -> bool:
+    """Return whether a path is meant by a pattern: `*` is any text without `/`, `**` any text."""
+    if pattern in ("**", "**/*"):
+        return True
+    return bool(_path_pattern(pattern).fullmatch(path))
+
+
+def _path_pattern(pattern: str):  # type: ignore[no-untyped-def]
+    import re
+
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    words = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+    return re.compile("".join(words.get(part, re.escape(part)) for part in parts))
+
+
+def match_text(text: str, pattern: str) -> bool:
+    """Return whether a command, host or denial is meant by a pattern, in which `*` is any text."""
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

@@ -1,0 +1,169 @@
+"""The models of a cassette: recorded answers, played by position, whatever the conversation is now.
+
+A child is played by the recorded child of the same parent that had the same agent and task, else the same agent, else
+the next one: which of several children starts first does not matter. What an answer says about folders and runs is
+said about those of the run that is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from retinue.core.events import AssistantEnded, Compacted, TextDelta, ThinkingDelta
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core.outcome import Failure
+from retinue.core.request import RunRequest
+from retinue.evidence.cassette import Cassette, RecordedRun
+from retinue.evidence.portable import MachineFolders, localize
+from retinue.log.encode import dump
+from retinue.models.known import known_models
+from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
+from retinue.models.resolve import EMBEDDED
+from retinue.models.select import ModelSelection
+
+_SUMMARY = "(The recording has no summary for this place.)"
+_WINDOW = 1_000_000
+"""Of a model that this version does not know: large enough that no conversation is shortened because of it."""
+
+
+class RecordedModels:
+    """A `ModelSource` that plays a cassette. `problems` says what the recording could not answer."""
+
+    def __init__(self, cassette: Cassette, places: MachineFolders) -> None:
+        self._cassette = cassette
+        self._places = places
+        self._waiting = list(cassette.runs)
+        self._played: dict[str, RecordedRun] = {}
+        self._models: list[RecordedModel] = []
+        self.problems: list[str] = []
+
+    def select(self, request: RunRequest) -> ModelSelection:
+        found = self._find(request)
+        info = model_info(found.created.model if found is not None else self._cassette.head.model)
+        return ModelSelection(info, EMBEDDED["offline"], "call", "the recording says so")
+
+    def build(self, request: RunRequest, run_id: str) -> RecordedModel:
+        found = self._find(request)
+        info = model_info(found.created.model if found is not None else self._cassette.head.model)
+        if found is None:
+            self.problems.append(f"The recording has no run of {request.spec.name} here: {_short(request.task)!r}.")
+            model = RecordedModel(info, (), self)
+        else:
+            self._waiting.remove(found)
+            self._played[run_id] = found
+            model = RecordedModel(info, found.events, self)
+        self._models.append(model)
+        return model
+
+    @property
+    def unplayed(self) -> int:
+        """The number of recorded answers that nobody asked for."""
+        rest = sum(len(answers_of(run)) for run in self._waiting)
+        return rest + sum(model.left for model in self._models)
+
+    def recorded(self, run_id: str) -> RecordedRun | None:
+        """Return the recorded run that plays the run `run_id`."""
+        return self._played.get(run_id)
+
+    def localized(self, message: AssistantMessage) -> AssistantMessage:
+        """Return an answer with the folders and runs of here."""
+        numbers = {run.number: run_id for run_id, run in self._played.items()}
+        return msgspec.json.decode(localize(dump(message), self._places, numbers.get), type=AssistantMessage)
+
+    def _find(self, request: RunRequest) -> RecordedRun | None:
+        if request.parent_id is None:
+            return next((run for run in self._waiting if run.parent is None), None)
+        above = self._played.get(request.parent_id)
+        if above is None:
+            return None
+        candidates = [run for run in self._waiting if run.parent == above.number]
+        same_agent = [run for run in candidates if run.created.agent == request.spec.name]
+        for run in same_agent:
+            task = localize(dump(run.created.task), self._places, lambda _: None)
+            if msgspec.json.decode(task) == request.task:
+                return run
+        return next(iter(same_agent or candidates), None)
+
+
+class RecordedModel:
+    """The answers of one recorded run, one for each request."""
+
+    def __init__(self, info: ModelInfo, events: Sequence[object], source: RecordedModels) -> None:
+        self.info = info
+        self._source = source
+        self._answers: list[AssistantMessage] = []
+        self._summaries: list[str] = []
+        self._asked = 0
+        for event in events:
+            body = getattr(event, "body", None)
+            if isinstance(body, AssistantEnded):
+                self._answers.append(body.message)
+            elif isinstance(body, Compacted) and body.method == "summarised":
+                self._summaries.append(_summary_of(body))
+
+    @property
+    def left(self) -> int:
+        """The number of answers that have not been asked for."""
+        return max(len(self._answers) - self._asked, 0)
+
+    async def close(self) -> None:
+        return
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        if not request.tools and _asks_for_summary(request):
+            text = self._summaries.pop(0) if self._summaries else _SUMMARY
+            yield Finished(AssistantMessage((Text(text),), model=self.info.full_name))
+            return
+        self._asked += 1
+        if self._asked > len(self._answers):
+            yield Finished(self._nothing_left())
+            return
+        message = self._source.localized(self._answers[self._asked - 1])
+        for part in message.content:
+            match part:
+                case Text():
+                    yield TextDelta(part.text)
+                case Thinking():
+                    yield ThinkingDelta(part.text)
+                case ToolCall():
+                    yield ToolCallStarted(part.name)
+        yield Finished(replace(message, model=message.model or self.info.full_name))
+
+    def _nothing_left(self) -> AssistantMessage:
+        text = f"The recording has {len(self._answers)} answers, and the run asked for number {self._asked}."
+        self._source.problems.append(text)
+        failure = Failure("invalid_request", text, "Record it again: retinue test --record")
+        return AssistantMessage((), "error", model=self.info.full_name, failure=failure)
+
+
+def answers_of(run: RecordedRun) -> list[AssistantMessage]:
+    """Return the answers of a recorded run, in order."""
+    return [body.message for body in run.bodies if isinstance(body, AssistantEnded)]
+
+
+def model_info(full_name: str) -> ModelInfo:
+    """Return what is known of a model by its full name."""
+    provider, _, name = full_name.partition("/")
+    for known in known_models(provider):
+        if known.id == name:
+            return known
+    return ModelInfo(provider, name or provider, window=_WINDOW, thinking=True)
+
+
+def _asks_for_summary(request: ModelRequest) -> bool:
+    """Return whether this request shortens the conversation: its text stands between tags (`loop/compact.py`)."""
+    return len(request.messages) == 1 and request.thinking == "off"
+
+
+def _summary_of(body: Compacted) -> str:
+    for message in body.messages:
+        if getattr(message, "origin", "") == "summary":
+            return getattr(message, "text", "").partition("\n\n")[2]
+    return _SUMMARY
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,161 @@
+"""The folder that a test works in: a temporary copy of its fixture, and what was changed in it.
+
+A fixture is a folder, a git bundle, or a commit of a repository; without one it is the project at the commit at which
+the run was recorded. The project itself is never written to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from difflib import unified_diff
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.errors import ConfigurationError
+from retinue.guard.git import Git, GitError
+from retinue.settings.places import repository_root
+
+_LARGEST = 4_000_000
+"""Files above this size are compared by size and time of change, and have no diff."""
+_SKIPPED = frozenset({".git"})
+
+
+class FixtureError(ConfigurationError):
+    """A fixture that is missing or cannot be copied."""
+
+    code = "BAD_FIXTURE"
+
+
+class RepositoryFixture(Struct, frozen=True, forbid_unknown_fields=True):
+    """A commit of a repository. `repo` is a path, relative to the test file."""
+
+    repo: str = "."
+    ref: str = "HEAD"
+
+
+def copy_fixture(
+    fixture: str | RepositoryFixture | None,
+    base: Path,
+    target: Path,
+    environment: Mapping[str, str],
+    commit: str | None,
+) -> None:
+    """Make `target` a copy of the fixture that a test file in the folder `base` names. `commit` is the recorded one,
+    for a test without a fixture. Raise FixtureError."""
+    if isinstance(fixture, str):
+        _copy_path((base / fixture).resolve(), target, environment)
+        return
+    if isinstance(fixture, RepositoryFixture):
+        source, ref = (base / fixture.repo).resolve(), fixture.ref
+    else:
+        source, ref = base.resolve(), commit or "HEAD"
+    root = repository_root(source) if source.is_dir() else None
+    if root is None:
+        raise FixtureError(
+            f"{source} is not in a git repository, so there is no commit to begin at.",
+            remedy="Name a folder: `fixture: path/to/folder`.",
+        )
+    _clone(root, ref, target, environment)
+
+
+def _copy_path(source: Path, target: Path, environment: Mapping[str, str]) -> None:
+    if source.is_dir():
+        # A link stays a link: one that leads out of the fixture is not followed into the copy.
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        return
+    if not source.is_file():
+        raise FixtureError(f"The fixture {source} does not exist.", remedy="Name a folder or a git bundle.")
+    if source.suffix != ".bundle":
+        raise FixtureError(f"The fixture {source} is neither a folder nor a git bundle (*.bundle).")
+    _clone(source, "HEAD", target, environment)
+
+
+def _clone(source: Path, ref: str, target: Path, environment: Mapping[str, str]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    git = Git(target.parent, environment).having(GIT_ALLOW_PROTOCOL="file")
+    try:
+        git("clone", "--quiet", "--no-checkout", "--no-tags", str(source), str(target))
+        here = Git(target, environment)
+        here("checkout", "--quiet", "--detach", ref)
+        # An agent under test must not reach the repository that it was copied from.
+        here("remote", "remove", "origin")
+    except GitError as error:
+        reason = f"{source} cannot be copied at {ref}: {error.why}."
+        raise FixtureError(reason, remedy="Name a commit that is there, or a folder.") from error
+
+
+class FileState(Struct, frozen=True):
+    """One file: a digest of its content, and the content itself where it is small text."""
+
+    digest: str
+    content: bytes | None = None
+
+
+class WorkspaceSnapshot(Struct, frozen=True):
+    """All files of a folder at one moment, by their paths in it."""
+
+    files: Mapping[str, FileState]
+
+    def changes_to(self, later: WorkspaceSnapshot) -> list[str]:
+        """Return the paths that were made, changed or removed, in order."""
+        changed = []
+        for path in sorted(self.files.keys() | later.files.keys()):
+            before, after = self.files.get(path), later.files.get(path)
+            if before is None or after is None or before.digest != after.digest:
+                changed.append(path)
+        return changed
+
+    def diff_to(self, later: WorkspaceSnapshot) -> str:
+        """Return a unified diff of the changes, with the paths of git's diffs."""
+        lines: list[str] = []
+        for path in self.changes_to(later):
+            old, new = _lines(self.files.get(path)), _lines(later.files.get(path))
+            if old is None or new is None:
+                lines.append(f"Binary files a/{path} and b/{path} differ\n")
+                continue
+            name_before = f"a/{path}" if path in self.files else "/dev/null"
+            name_after = f"b/{path}" if path in later.files else "/dev/null"
+            lines += unified_diff(old, new, name_before, name_after)
+        return "".join(lines)
+
+
+def take_snapshot(folder: Path, *, content: bool = False) -> WorkspaceSnapshot:
+    """Return the files of a folder by their hashes, without git's own. With `content` small files are kept whole."""
+    files: dict[str, FileState] = {}
+    for base, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - _SKIPPED)
+        for name in names:
+            path = os.path.join(base, name)  # noqa: PTH118 - a large tree
+            files[os.path.relpath(path, folder)] = _state(path, content)
+    return WorkspaceSnapshot(files)
+
+
+def _state(path: str, content: bool) -> FileState:
+    try:
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            return FileState(f"link {Path(path).readlink()}")
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            return FileState(f"{found.st_mode} {found.st_size} {found.st_mtime_ns}")
+        data = Path(path).read_bytes()
+    except OSError as error:
+        return FileState(f"unreadable {error.errno}")
+    mode = stat.S_IMODE(found.st_mode) & 0o111
+    return FileState(f"{hashlib.sha256(data).hexdigest()} {mode}", data if content else None)
+
+
+def _lines(state: FileState | None) -> list[str] | None:
+    """Return the lines of a file, none for one that is not there, and None for one that has no text."""
+    if state is None:
+        return []
+    if state.content is None or b"\0" in state.content:
+        return None
+    lines = state.content.decode("utf-8", "replace").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines
