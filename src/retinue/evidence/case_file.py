@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.agents.lint.keys import nearest
-from retinue.agents.yaml_items import plain
+from retinue.agents.yaml_items import MAX_DEPTH, plain
 from retinue.core.outcome import Ended
 from retinue.core.spec import PermissionMode
 from retinue.errors import ConfigurationError
@@ -286,22 +286,22 @@ class _Reading:
         self._count = 0
         self.lines: dict[str, int] = {}
 
-    def value(self, node: Any, where: str) -> Any:
+    def value(self, node: Any, where: str, depth: int = 0) -> Any:
         import yaml
 
         line = node.start_mark.line + 1
         self.lines.setdefault(where, line)
         self._count += 1
         # Aliases can make a small file mean millions of values.
-        if self._count > _MAX_VALUES:
-            raise CaseFileError(f"{self._path}:{line}: The file has too many values.")
+        if self._count > _MAX_VALUES or depth > MAX_DEPTH:
+            raise CaseFileError(f"{self._path}:{line}: The file has too many values, or one that holds itself.")
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style else plain(node.value)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(each, f"{where}[{at}]") for at, each in enumerate(node.value)]
-        return dict(self._items(node, where))
+            return [self.value(each, f"{where}[{at}]", depth + 1) for at, each in enumerate(node.value)]
+        return dict(self._items(node, where, depth + 1))
 
-    def _items(self, node: Any, where: str) -> Iterator[tuple[str, Any]]:
+    def _items(self, node: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
         seen: set[str] = set()
         for key, value in node.value:
             name, line = str(key.value), key.start_mark.line + 1
@@ -309,20 +309,22 @@ class _Reading:
                 raise CaseFileError(f"{self._path}:{line}: The key `{name}` stands here twice.")
             seen.add(name)
             self.lines[f"{where}.{name}"] = line
-            yield name, self.value(value, f"{where}.{name}")
+            yield name, self.value(value, f"{where}.{name}", depth)
 
 
 _WHERE = re.compile(r" - at `([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_MISSING = re.compile(r"missing required field `([^`]*)`")
 
 
 def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
     found = _WHERE.search(message)
     where = found[1] if found else "$"
-    # msgspec writes `[...]` for items of lists of which it does not know the number.
     reason = _WHERE.sub("", message).replace("Object", "The mapping")
-    unknown = _UNKNOWN.search(message)
+    unknown, missing = _UNKNOWN.search(message), _MISSING.search(message)
     remedy = ""
+    if missing is not None:
+        return CaseFileError(f"{path}:{lines.get(where, 1)}: The key `{missing[1]}` is missing here.")
     if unknown is not None:
         key = unknown[1]
         line = lines.get(f"{where}.{key}", lines.get(where, 1))
