@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.delegation import LIVE, State
-from retinue.core.events import Event, RunEnded, RunResumed
+from retinue.core.events import Event, RunCreated, RunEnded, RunResumed
 from retinue.core.outcome import Outcome
 from retinue.core.process import Owner, this_process
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect_to_read, log_file, log_folders, owners, trouble
 from retinue.log.migrations import NAME_OF_RUN
-from retinue.log.replay import Conversation, replay
+from retinue.log.recall import read_conversation, read_last_turn
+from retinue.log.replay import Conversation
 from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
 from retinue.log.run_events import RunEvents
 
@@ -156,11 +157,19 @@ class LogReader:
             for _, event in found.read(after=after, types=types, limit=limit, condition=condition):
                 yield event
 
-    def ordered(self, run_id: str, types: Collection[str]) -> list[tuple[int, Event]]:
-        """The events of a run of these types, each with its place in the order of the whole log:
+    def created(self, run_id: str) -> RunCreated | None:
+        """The first event of a run: who it is and what it was asked."""
+        first = next(self.stream(run_id, limit=1), None)
+        return first.body if first is not None and isinstance(first.body, RunCreated) else None
+
+    def ordered(
+        self, run_id: str, types: Collection[str], *, newest_first: bool = False
+    ) -> Iterator[tuple[int, Event]]:
+        """The events of a run of these types, a few at a time, each with its place in the order of the whole log:
         numbers of different runs can be compared."""
         found = self._of_run(run_id)
-        return [] if found is None else list(found.read(types=types))
+        if found is not None:
+            yield from found.read(types=types, newest_first=newest_first)
 
     def _of_run(self, run_id: str) -> RunEvents | None:
         rows = self.select("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,))
@@ -211,7 +220,11 @@ class LogReader:
 
     def conversation(self, run_id: str) -> Conversation:
         """The run as it can be taken up again."""
-        return replay(self.events(run_id), self.partial(run_id))
+        return read_conversation(self, run_id)
+
+    def last_turn(self, run_id: str) -> Conversation:
+        """How a run that is not over was cut off: `unknown`, `unrun` and `partial` of its conversation."""
+        return read_last_turn(self, run_id)
 
     def version(self) -> int:
         """A number that changes whenever another process or connection has committed something."""

@@ -2,13 +2,12 @@
 
 A process can die between any two events. The result is always a conversation a model accepts: every
 tool call of an assistant message is answered exactly once, in call order, and no call that finished is
-asked for again. `OpenCalls` answers the calls of a turn that never ended.
+asked for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,111 +32,11 @@ from retinue.core.events import (
     TurnStarted,
     Undone,
 )
-from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
+from retinue.log.open_calls import OpenCalls
 from retinue.log.rows import larger
-
-ARGUMENT_PREVIEW = 120
-
-
-class OpenCalls:
-    """Collects what is known of the calls of one assistant message, by id. Some servers give two
-    calls of a message the same id: results then go to calls of that id in order."""
-
-    def __init__(self, message: AssistantMessage) -> None:
-        self.calls = message.tool_calls
-        self._started: dict[str, int] = {}
-        self._ended: dict[str, list[ToolResult]] = {}
-        self._held: dict[str, int] = {}
-
-    def take(self, body: ToolStarted | ToolEnded | InboxOpened | InboxClosed) -> None:
-        match body:
-            case ToolStarted(call):
-                self._started[call.id] = self._started.get(call.id, 0) + 1
-            case ToolEnded():
-                self.end(body.result)
-            case InboxOpened() | InboxClosed():
-                if body.call_id is not None:
-                    change = 1 if isinstance(body, InboxOpened) else -1
-                    self._held[body.call_id] = self._held.get(body.call_id, 0) + change
-            case _:
-                assert_never(body)
-
-    def end(self, result: ToolResult) -> None:
-        self._ended.setdefault(result.call_id, []).append(result)
-
-    @property
-    def finished(self) -> dict[str, ToolResult]:
-        return {call_id: results[-1] for call_id, results in self._ended.items()}
-
-    def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
-        """One result for every call, in call order: what was recorded; for a call that started
-        and never reported, that its effect is unknown; for the rest, that they were not run,
-        among them those that still waited for a person.
-        The second and third value are the calls of those two kinds."""
-        ended = {call_id: list(results) for call_id, results in self._ended.items()}
-        running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
-        results: list[ToolResult] = []
-        unknown: list[ToolCall] = []
-        unrun: list[ToolCall] = []
-        for call in self.calls:
-            if ended.get(call.id):
-                results.append(ended[call.id].pop(0))
-            elif self._held.get(call.id, 0) > 0:
-                unrun.append(call)
-                results.append(_answer(call, unasked_text(call)))
-            elif running.get(call.id, 0) > 0:
-                running[call.id] -= 1
-                unknown.append(call)
-                results.append(_answer(call, unknown_text(call)))
-            else:
-                unrun.append(call)
-                results.append(_answer(call, unrun_text(call)))
-        return ToolMessage(tuple(results)), tuple(unknown), tuple(unrun)
-
-
-def describe_call(call: ToolCall) -> str:
-    """`bash(command='make test')`: a call as one short line."""
-    if call.broken is not None:
-        return f"{call.name}({_short(call.broken)})"
-    return f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in _items(call.arguments))})"
-
-
-def unknown_text(call: ToolCall) -> str:
-    return (
-        f"The effect of this call is unknown: {describe_call(call)} had started when the run was cut off, and "
-        "never reported back. It may have done all of its work, a part of it, or nothing. "
-        "Assume neither: look at the present state before you go on."
-    )
-
-
-def unrun_text(call: ToolCall) -> str:
-    return (
-        f"This call was not run: {describe_call(call)} had not begun when the run was cut off. "
-        "Make it again if it is still needed."
-    )
-
-
-def unasked_text(call: ToolCall) -> str:
-    return (
-        f"This call was not run: {describe_call(call)} still waited for approval when the run was cut off. "
-        "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
-    )
-
-
-def _answer(call: ToolCall, text: str) -> ToolResult:
-    return ToolResult(call.id, call.name, (Text(text),), is_error=True)
-
-
-def _items(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list(arguments.items())[:4]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= ARGUMENT_PREVIEW else f"{text[:ARGUMENT_PREVIEW]}…"
-
 
 _MOST_PATHS = 20
 
@@ -169,16 +68,15 @@ def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
     """Rebuild the conversation. `events` may stop anywhere; `partial` is what the log holds of
     the answer that was being written (`Reader.partial`)."""
     whole = list(events)
-    rebuilding = _Rebuilding()
+    rebuilding = Rebuilding()
+    numbered = [event for event in whole if isinstance(event, Event)]
+    rewound = any(isinstance(event.body, Rewound) for event in numbered)
+    branch = {event.seq for event in current_branch(numbered)} if rewound else None
     for event in whole:
-        rebuilding.take(event.body if isinstance(event, Event) else event)
-    branch = [event for event in whole if isinstance(event, Event)]
-    if rebuilding.rewound and branch:
-        branch = current_branch(branch)
-        rebuilding.say_only(branch)
-        if isinstance(branch[-1].body, Rewound):
-            # What was being written belongs to the part that was left.
-            partial = ""
+        if isinstance(event, Event):
+            rebuilding.take(event.body, spoken=branch is None or event.seq in branch)
+        else:
+            rebuilding.take(event)
     return rebuilding.done(partial)
 
 
@@ -195,8 +93,16 @@ def current_branch(events: Sequence[Event]) -> list[Event]:
     return kept
 
 
-class _Rebuilding:
-    def __init__(self) -> None:
+class Rebuilding:
+    """A conversation that grows event by event. With `output_kept`, the oldest outputs of tools go when there are
+    more characters of them than that: no model reads so much at once, and each would take memory."""
+
+    def __init__(self, output_kept: int | None = None) -> None:
+        self.output_kept = output_kept
+        self.output = 0
+        """Characters of tool outputs in the messages."""
+        self.shortened = 0
+        """So many of the oldest messages have no long outputs any more."""
         self.messages: list[Message] = []
         self.pending: OpenCalls | None = None
         self.created: RunCreated | None = None
@@ -210,12 +116,19 @@ class _Rebuilding:
         """Spent in a turn whose end was not recorded."""
         self.remnant = False
         """Whether the last message is what a failed answer left."""
-        self.rewound = False
+        self.left = False
+        """Whether the newest event is a return to an earlier point."""
         self.undone: list[Undone] = []
         """What was put back since; the model hears of it when it goes on."""
 
-    def take(self, body: Body) -> None:
+    def take(self, body: Body, *, spoken: bool = True) -> None:
+        """Count one event in. It is `spoken` unless a person went back behind it."""
         self.count(body)
+        if spoken:
+            self.say(body)
+
+    def say(self, body: Body) -> None:
+        self.left = isinstance(body, Rewound)
         match body:
             case MessageAdded():
                 self.settle()
@@ -229,11 +142,12 @@ class _Rebuilding:
                 self.results(body.message)
             case Compacted():
                 self.messages = closed(body.messages)
+                self.output = sum(map(_output_of, self.messages))
+                self.shortened = 0
                 self.pending, self.remnant = None, False
             case Undone():
                 self.undone.append(body)
             case Rewound():
-                self.rewound = True
                 self.settle()
                 self.messages += _told_of_changes(body.changed, _STILL_CHANGED)
             case RunResumed():
@@ -245,20 +159,14 @@ class _Rebuilding:
             case _:
                 pass
 
-    def say_only(self, branch: list[Event]) -> None:
-        """Keep what the whole run has used, and only the messages of this branch of it."""
-        other = _Rebuilding()
-        for event in branch:
-            other.take(event.body)
-        self.messages, self.pending = other.messages, other.pending
-        self.remnant, self.undone = other.remnant, other.undone
-
     def count(self, body: Body) -> None:
         match body:
             case RunCreated():
                 self.created = body
             case RunStarted():
                 self.started = body
+            case AssistantEnded():
+                self.turn, self.unpaid = body.turn, body.message.usage
             case ToolEnded():
                 self.tool_uses += 1
             case TurnEnded():
@@ -275,8 +183,6 @@ class _Rebuilding:
 
     def answer(self, body: AssistantEnded) -> None:
         self.settle()
-        self.turn = body.turn
-        self.unpaid = body.message.usage
         if self.remnant:
             self.messages.pop()
         message = entering(body.message)
@@ -292,13 +198,27 @@ class _Rebuilding:
         self.pending = None
         self.messages.append(message)
         self.messages[-2:] = closed(self.messages[-2:])
+        self.shorten(self.messages[-1])
 
     def settle(self) -> None:
         if self.pending is not None:
             self.messages.append(self.pending.settle()[0])
             self.pending = None
+            self.shorten(self.messages[-1])
+
+    def shorten(self, newest: Message) -> None:
+        """Count the newest message, and take out what has become too much."""
+        self.output += _output_of(newest)
+        while self.output_kept is not None and self.output > self.output_kept and self.shortened < len(self.messages):
+            old = self.messages[self.shortened]
+            self.messages[self.shortened] = _without_output(old)
+            self.output -= _output_of(old)
+            self.shortened += 1
 
     def done(self, partial: str) -> Conversation:
+        if self.left:
+            # What was being written belongs to the part that was left.
+            partial = ""
         pending = self.pending
         unknown: tuple[ToolCall, ...] = ()
         unrun: tuple[ToolCall, ...] = ()
@@ -325,6 +245,28 @@ class _Rebuilding:
         )
 
 
+def _output_of(message: Message) -> int:
+    if not isinstance(message, ToolMessage):
+        return 0
+    return sum(_size(part) for result in message.results for part in result.content)
+
+
+def _size(part: Content) -> int:
+    return len(part.text) if isinstance(part, Text) else len(part.data)
+
+
+def _without_output(message: Message) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    results = []
+    for result in message.results:
+        size = sum(map(_size, result.content))
+        gone = (Text(f"[Output removed to save space: {size} characters.]"),)
+        results.append(result if size <= _SHORT_OUTPUT else replace(result, content=gone))
+    return ToolMessage(tuple(results))
+
+
+_SHORT_OUTPUT = 400
 _UNDONE = "Your changes to these files were undone: {}. Read files again before you edit."
 _STILL_CHANGED = (
     "The user went back to this point of the conversation. These files stay as a later part of it had changed "

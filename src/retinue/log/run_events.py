@@ -16,6 +16,7 @@ from retinue.log.tool_results import read_whole, refers
 PAGE = 64
 """Events that are in memory at once."""
 
+_NEWEST = 2**62
 Select = Callable[[str, tuple[object, ...]], Sequence[Any]]
 """Reads rows of the log."""
 
@@ -31,16 +32,24 @@ class RunEvents:
         """Of the calls of the turn that is being read: its `tools.ended` refers to them."""
 
     def read(
-        self, *, after: int = 0, types: Collection[str] = (), limit: int | None = None, condition: str = ""
+        self,
+        *,
+        after: int = 0,
+        types: Collection[str] = (),
+        limit: int | None = None,
+        condition: str = "",
+        newest_first: bool = False,
     ) -> Iterator[tuple[int, Event]]:
         """Yield the events above number `after`: those of `types`, or all; at most `limit`. `condition` is SQL that
-        they meet besides."""
-        conditions = "run_id=? AND seq>?"
+        they meet besides. With `newest_first`, all of them the other way round."""
+        conditions, order = "run_id=? AND seq>?", "seq"
+        if newest_first:
+            conditions, order, after = "run_id=? AND seq<?", "seq DESC", _NEWEST
         if types:
             conditions += f" AND type IN ({', '.join('?' * len(types))})"
         if condition:
             conditions += f" AND ({condition})"
-        query = f"SELECT id, seq, at, body FROM events WHERE {conditions} ORDER BY seq LIMIT ?"  # noqa: S608 - marks
+        query = f"SELECT id, seq, at, body FROM events WHERE {conditions} ORDER BY {order} LIMIT ?"  # noqa: S608 - marks
         left = limit
         while left is None or left > 0:
             wanted = PAGE if left is None else min(PAGE, left)

@@ -89,6 +89,15 @@ class Log:
             self._reader = LogReader.open(self.folder)
         return self._reader
 
+    async def read(self, read: Callable[[LogReader], T]) -> T:
+        """Return what `read` finds in the file, in a thread: a long run must not hold up the others."""
+
+        def work() -> T:
+            with LogReader.open(self.folder) as reader:
+                return read(reader)
+
+        return await asyncio.to_thread(work)
+
     def append(self, place: RunPlace, body: Body) -> Event:
         """Give `body` its number and time and pass it on to the file and, from there,
         to subscribers. Never waits. Raise StateError while the log cannot be written, and for

@@ -42,7 +42,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.log.encode import dump
-from retinue.log.replay import OpenCalls
+from retinue.log.open_calls import OpenCalls
 
 _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 

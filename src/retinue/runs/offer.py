@@ -276,7 +276,7 @@ def _items(run_id: str, project: Project) -> tuple[Mapping[str, Any], ...]:
     """What a run that has ended said and called, from the log."""
     from retinue.loop.result import display_items
 
-    bodies = (event.body for event in project.log.reader.events(run_id))
+    bodies = (event.body for event in project.log.reader.stream(run_id, types=("assistant.ended",)))
     return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
 
 

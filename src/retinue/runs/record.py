@@ -207,8 +207,8 @@ def with_approved_mode(
 
 def recorded_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
     """The mode that a run had last; None where the files decided it."""
-    first = next((event.body for event in reader.events(run_id, limit=1)), None)
-    began_in = first.options.get("permission_mode") if isinstance(first, RunCreated) else None
+    first = reader.created(run_id)
+    began_in = first.options.get("permission_mode") if first is not None else None
     return changed_mode(reader, run_id) or began_in
 
 

@@ -20,14 +20,13 @@ from retinue.core.events import (
     Body,
     MessageAdded,
     ResultRead,
-    RunCreated,
     RunResumed,
     ToolEnded,
     ToolStarted,
 )
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
-from retinue.log.replay import describe_call
+from retinue.log.open_calls import describe_call
 from retinue.runs.bounds import bounds_from_record
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
@@ -119,19 +118,19 @@ class Past(Struct, frozen=True):
 
 def stored_tag(reader: LogReader, row: RunRow) -> Tag:
     """What a run is called, and what it works on."""
-    first = next((event.body for event in reader.events(row.id, limit=1)), None)
-    return tag_of(first) if isinstance(first, RunCreated) else Tag(None, row.agent)
+    first = reader.created(row.id)
+    return tag_of(first) if first is not None else Tag(None, row.agent)
 
 
 def past(reader: LogReader, row: RunRow) -> Past:
     """A run as its events tell it."""
-    first = next((event.body for event in reader.events(row.id, limit=1)), None)
+    first = reader.created(row.id)
     outcome = reader.outcome(row.id)
     said = "" if outcome is not None else _last_words(reader, row.id)
-    if not isinstance(first, RunCreated):
+    if first is None:
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
     name = str(first.spec.get("display_name") or row.agent)
-    cut_off = reader.conversation(row.id).unknown if row.state == "interrupted" else ()
+    cut_off = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
     unknown = tuple(map(describe_call, cut_off))
     return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
 
@@ -140,10 +139,10 @@ def names_below(reader: LogReader, parent_id: str) -> list[str]:
     """What the children of a run are called."""
     names: list[str] = []
     for row in reader.list_runs(parent_id=parent_id):
-        for event in reader.events(row.id, limit=1):
-            name = tag_of(event.body).name if isinstance(event.body, RunCreated) else None
-            if name:
-                names.append(name)
+        first = reader.created(row.id)
+        name = tag_of(first).name if first is not None else None
+        if name:
+            names.append(name)
     return names
 
 
@@ -307,8 +306,8 @@ def _carries(reader: LogReader, ended: ToolEnded, child_id: str) -> bool:
     """Whether a tool result is the child's: it names it, or the call is the one that started it."""
     if child_id in ended.result.text:
         return True
-    first = next((event.body for event in reader.events(child_id, limit=1)), None)
-    return isinstance(first, RunCreated) and tag_of(first).call_id == ended.call_id
+    first = reader.created(child_id)
+    return first is not None and tag_of(first).call_id == ended.call_id
 
 
 def _last_words(reader: LogReader, run_id: str) -> str:
@@ -317,7 +316,7 @@ def _last_words(reader: LogReader, run_id: str) -> str:
     said = reader.partial(run_id)
     if said.strip():
         return said
-    for _, event in reversed(reader.ordered(run_id, ("run.resumed", "assistant.ended"))):
+    for _, event in reader.ordered(run_id, ("run.resumed", "assistant.ended"), newest_first=True):
         match event.body:
             case AssistantEnded(_, message) if message.text.strip():
                 return message.text

@@ -172,7 +172,7 @@ class Supervisor:
         # A person's doing: its parent hears of the end.
         if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
-        past = log.reader.conversation(row.id)
+        past = await log.read(lambda reader: reader.conversation(row.id))
         as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
         request = with_approved_mode(as_asked, log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.

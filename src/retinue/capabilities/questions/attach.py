@@ -258,11 +258,9 @@ def todo_line(todo: Todo) -> str:
 
 
 def _written(project: Project, run_id: str) -> tuple[Todo, ...]:
-    found = project.log.reader.ordered(run_id, ("todos.updated",))
-    if not found:
-        return ()
-    body = found[-1][1].body
-    return body.todos if isinstance(body, TodosUpdated) else ()
+    for _, event in project.log.reader.ordered(run_id, ("todos.updated",), newest_first=True):
+        return event.body.todos if isinstance(event.body, TodosUpdated) else ()
+    return ()
 
 
 def _said(answer: InboxAnswer) -> str:

@@ -24,8 +24,8 @@ from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_tim
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.inbox import items
+from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader, as_dict, everywhere
-from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.runs.cleanup import living_commands
 from retinue.runs.record import Tag
@@ -162,7 +162,7 @@ def _unknown_calls(reader: LogReader, rows: list[RunRow]) -> dict[str, list[str]
     found = {}
     for row in rows:
         if row.state == "interrupted":
-            found[row.id] = [*map(describe_call, reader.conversation(row.id).unknown)]
+            found[row.id] = [*map(describe_call, reader.last_turn(row.id).unknown)]
     return found
 
 
@@ -209,9 +209,21 @@ def _header(row: RunRow, word: str) -> list[str]:
     return [*lines, ""]
 
 
+_TOLD = (
+    "message.added",
+    "assistant.ended",
+    "tool.ended",
+    "model.retrying",
+    "limit.reached",
+    "run.compacted",
+    "run.warned",
+)
+"""What the story of a run is made of. Of ends of calls only those that failed are told, and so read."""
+
+
 def _story(reader: LogReader, row: RunRow) -> list[str]:
     lines: list[str] = []
-    for event in reader.events(row.id):
+    for event in reader.stream(row.id, types=_TOLD, condition="type <> 'tool.ended' OR level='warning'"):
         match event.body:
             case events.MessageAdded(message):
                 lines.append(f"[{message.origin}] {message.text}")
@@ -238,7 +250,7 @@ def _story(reader: LogReader, row: RunRow) -> list[str]:
 
 def _todos(reader: LogReader, row: RunRow) -> list[str]:
     """Return what the run has to do, as it stands."""
-    for _, event in reversed(reader.ordered(row.id, ("todos.updated",))):
+    for _, event in reader.ordered(row.id, ("todos.updated",), newest_first=True):
         if isinstance(event.body, events.TodosUpdated):
             return ["", *indent(map(todo_line, event.body.todos), "Todo     ")]
     return []
@@ -255,7 +267,7 @@ def _undone(reader: LogReader, row: RunRow) -> list[str]:
 
 def _ending(reader: LogReader, row: RunRow, outcome: Outcome | None) -> list[str]:
     if outcome is None:
-        past = reader.conversation(row.id)
+        past = reader.last_turn(row.id)
         lines = []
         if past.partial.strip():
             lines.append(f"[partial] {past.partial.strip()}")

@@ -38,9 +38,9 @@ from retinue.faces.feed.views import (
 from retinue.guard.redact import sanitise
 from retinue.log import activity
 from retinue.log.activity import By
+from retinue.log.open_calls import describe_call
 from retinue.log.overview import run_labels, search
 from retinue.log.query import LogReader
-from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.log.schedules import ScheduledJob, jobs
 from retinue.log.transcript import TranscriptLines
@@ -52,10 +52,9 @@ async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
     """Return one run whole."""
 
     def read(reader: LogReader) -> RunDetail:
-        past = reader.conversation(row.id)
-        first = past.created
+        first = reader.created(row.id)
         asked = first.options.get("asked") if first is not None else None
-        unknown = past.unknown if row.state == "interrupted" else ()
+        unknown = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
         return RunDetail(
             run_view(row, run_labels(reader, [row.id]).get(row.id)),
             first.task if first is not None else row.task,

@@ -314,7 +314,7 @@ def _find_asked(reader: LogReader, run_id: str) -> tuple[RunRow, Mapping[str, st
         row = reader.run(run_id)
     except UnknownRunError:
         return None
-    first = reader.conversation(row.id).created
+    first = reader.created(row.id)
     if first is None:
         raise StateError(f"Run {row.id} has no beginning in the log.")
     return row, first.options.get("asked") or {}

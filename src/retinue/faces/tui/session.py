@@ -32,7 +32,6 @@ from retinue.errors import StateError
 from retinue.faces.api import Retinue
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
-from retinue.log.replay import replay
 from retinue.runs.handle import RunHandle, handle_of
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 from retinue.runs.person_prompt import PersonPrompt, outputs_of, words_of
@@ -390,7 +389,7 @@ class Attached:
             names = {mention.handle, without_prefix(mention.handle)}
             with LogReader.open(self._folder) as reader:
                 for row in reader.list_runs(parent_id=self.main_id):
-                    first = replay(reader.events(row.id, limit=1)).created
+                    first = reader.created(row.id)
                     if first is not None and first.options.get("name") in names:
                         return row.id, mention.message, mention.handle
         return self.main_id or "", text, ""

@@ -213,7 +213,7 @@ def backfill_from(log: Log) -> Backfill:
         reader = log.reader
         try:
             row = reader.run(card.id)
-            past = reader.ordered(card.id, _MOVES)
+            past = list(reader.ordered(card.id, _MOVES))
         except RetinueError:
             # A run can be watched without its past.
             return
