@@ -77,7 +77,8 @@ async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> 
         outcome = reader.outcome(row.id)
         if outcome is None:
             raise StateError(f"Run {row.id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
-        events = [event.body for event in reader.events(row.id, limit=None if verbose else 1)]
+        types = ("run.created", "assistant.ended")
+        events = [event.body for event in reader.stream(row.id, types=types, limit=None if verbose else 1)]
         report = RunReport(
             agent=row.agent,
             task=next((body.task for body in events if isinstance(body, RunCreated)), row.task),

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import RunCreated, ToolStarted
+from retinue.core.events import ToolStarted
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
@@ -17,8 +17,8 @@ from retinue.errors import RetinueError
 from retinue.faces.feed.feed import Feed, find_run
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.log.inbox import items
+from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
-from retinue.log.replay import describe_call
 from retinue.log.rows import RunRow
 from retinue.log.tail import last_number, one_moment
 
@@ -56,10 +56,8 @@ def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
     for each in items(reader):
         if row.id in (each.item.run_id, each.item.root_id):
             waiting.append(each.item)
-    asked: dict[str, str] = {}
-    for event in reader.events(row.id, limit=1):
-        if isinstance(event.body, RunCreated):
-            asked = event.body.options.get("asked") or {}
+    first = reader.created(row.id)
+    asked: dict[str, str] = first.options.get("asked") or {} if first is not None else {}
     outcome = reader.outcome(row.id) if row.state == "ended" else None
     return RunStanding(row, outcome, tuple(waiting), asked)
 
@@ -73,9 +71,10 @@ def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, str]:
     doing = ""
     with one_moment(reader):
         if calls:
-            for _, event in reader.ordered(run_id, ("tool.started",))[-1:]:
+            for _, event in reader.ordered(run_id, ("tool.started",), newest_first=True):
                 assert isinstance(event.body, ToolStarted)
                 doing = describe_call(event.body.call)
+                break
         return last_number(reader), doing
 
 
