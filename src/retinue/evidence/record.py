@@ -15,8 +15,8 @@ from retinue.core.events import Event, RunCreated, RunEnded, ToolEnded, ToolStar
 from retinue.core.format import relative
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
+from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
-from retinue.log.replay import describe_call
 
 _LONGEST = 200
 
