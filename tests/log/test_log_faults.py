@@ -11,13 +11,15 @@ import pytest
 
 from retinue.core.events import TurnStarted, Warned
 from retinue.errors import StateError
-from retinue.log import database
+from retinue.log import sqlite
 from retinue.log.database import check
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
 PLACE = RunPlace("run-1")
+
+pytestmark = pytest.mark.sqlite
 
 FULL_DISK = """
 import asyncio, resource, sys
@@ -84,7 +86,7 @@ def test_a_full_disk_is_an_error_and_no_loss(tmp_path):
 
 
 async def test_a_lock_held_too_long_is_named_and_waited_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
     async with Log.open(tmp_path) as log:
         for body in stories.opening():
             log.append(PLACE, body)
@@ -111,7 +113,7 @@ async def test_a_lock_held_too_long_is_named_and_waited_out(tmp_path, monkeypatc
 
 
 async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
     async with Log.open(tmp_path) as log:
         other = sqlite3.connect(log.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -128,7 +130,7 @@ async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path
 
 
 async def test_closing_a_log_that_cannot_be_written_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
     log = Log.open(tmp_path)
     other = sqlite3.connect(log.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -13,14 +13,17 @@ import log_stories as stories
 import pytest
 
 from retinue.errors import StateError
-from retinue.log import database
+from retinue.log import sqlite
 from retinue.log.database import check, connect, connect_to_read, log_file, log_folders
 from retinue.log.migrations import MIGRATIONS, migrate, version_of
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
+from retinue.log.sqlite import SqliteBackend
 from retinue.log.store import Log
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+pytestmark = pytest.mark.sqlite
 
 
 def golden(folder, version=1):
@@ -75,7 +78,7 @@ def test_settings_of_the_connection(tmp_path):
     pragmas = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")}
     assert pragmas == {"journal_mode": "wal", "synchronous": 1}
     assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
-    assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == database.PATIENCE_MS
+    assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == sqlite.PATIENCE_MS
     connection.close()
 
 
@@ -228,8 +231,8 @@ def test_steps_are_applied_once_in_order_and_all_or_nothing(tmp_path):
         raise sqlite3.OperationalError("no more")
 
     with pytest.raises(StateError, match="no more"):
-        connect(folder, (*MIGRATIONS, add_notes, broken))
-    connection = connect(folder, (*MIGRATIONS, add_notes))
+        SqliteBackend(folder).connect((*MIGRATIONS, add_notes, broken))
+    connection = SqliteBackend(folder).connect((*MIGRATIONS, add_notes))
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     assert "notes" in tables
     assert "half" not in tables

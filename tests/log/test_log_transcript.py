@@ -66,6 +66,7 @@ def test_P01_a_folder_as_one_name(cwd, name):
     assert encode_folder(cwd) == name
 
 
+@pytest.mark.sqlite
 def test_P02_projects_have_their_own_transcripts(tmp_path):
     one, two = ((tmp_path / name) for name in ("one", "two"))
     environment = {"RETINUE_HOME": str(tmp_path / "home")}
@@ -217,7 +218,7 @@ async def test_it_can_be_made_again_from_the_log(tmp_path, path):
 async def test_a_transcript_that_cannot_be_written_is_reported_once_and_stops_nothing(tmp_path, path):
     path.parent.mkdir(parents=True)
     path.mkdir()
-    async with Log.open(tmp_path / "log") as log:
+    async with Log.open(tmp_path) as log:
         for body in stories.opening("Find it", str(path)):
             log.append(PLACE, body)
         await log.flush()

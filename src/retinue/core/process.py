@@ -17,6 +17,9 @@ from msgspec import Struct
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 90.0
 """An owner on another host that was silent for this long is gone."""
+SHARED_HEARTBEAT_SECONDS = 0.75
+SHARED_SILENCE_SECONDS = 3.0
+"""The same in a log on a database server, where others wait to go on with its runs."""
 
 
 class Owner(Struct, frozen=True):
@@ -29,17 +32,23 @@ class Owner(Struct, frozen=True):
     boot: str
     space: str
     heartbeat: float
+    shared: bool = False
+    """Whether several machines know this owner by its heartbeat only: then silence means that it is gone, even where
+    its process can be seen, because the others have judged so."""
 
     def alive(self, here: Owner, now: float | None = None) -> bool:
         """Whether this owner's process still exists, as seen from the process `here`."""
         if self.id == here.id:
             return True
+        if now is None:
+            now = time.time()
+        if self.shared:
+            near = (self.host, self.boot, self.space) == (here.host, here.boot, here.space)
+            return now - self.heartbeat < SHARED_SILENCE_SECONDS and (not near or start_of(self.pid) == self.started)
         if self.host == here.host and self.boot != here.boot:
             return False
         if (self.host, self.space) == (here.host, here.space):
             return bool(self.started) and start_of(self.pid) == self.started
-        if now is None:
-            now = time.time()
         return now - self.heartbeat < SILENCE_SECONDS
 
 

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from retinue.log.database import LIVE_STATES, connect_to_read, log_file, trouble
 
 if TYPE_CHECKING:
-    import sqlite3
-
+    from retinue.log.backend import LogConnection
     from retinue.log.query import LogReader
 
 
@@ -31,7 +30,8 @@ BY: tuple[By, ...] = get_args(By)
 
 _TOKENS = "input + output + cache_write"
 _SUMS = f"""count(*), sum(turns), sum(tool_uses), sum(input), sum(output), sum(cache_read), sum(cache_write),
-    sum(cost_usd), sum(cost_usd IS NULL), sum(CASE WHEN cost_usd IS NULL THEN {_TOKENS} ELSE 0 END),
+    sum(cost_usd), sum(CASE WHEN cost_usd IS NULL THEN 1 ELSE 0 END),
+    sum(CASE WHEN cost_usd IS NULL THEN {_TOKENS} ELSE 0 END),
     min(created_at), max(updated_at)"""
 _ROOT = "(SELECT {0} FROM runs AS root WHERE root.id = runs.root_id)"
 _DAY = "strftime('%Y-%m-%d', created_at, 'unixepoch', 'localtime')"
@@ -147,7 +147,9 @@ def _line(row: tuple[object, ...]) -> Spending:
 def _unfinished(row: tuple[Any, ...]) -> Spending:
     """Return the spending that one answer adds to the line of its run."""
     key, first, last, *numbers, cost = row
-    counts: dict[str, Any] = {name: number or 0 for name, number in zip(_NUMBERS, numbers, strict=False)}
+    # PostgreSQL gives what it finds in JSON as text.
+    counts: dict[str, Any] = {name: int(number or 0) for name, number in zip(_NUMBERS, numbers, strict=False)}
+    cost = None if cost is None else float(cost)
     line = Spending(key=key, first_at=first, last_at=last, cost_usd=cost, **counts)
     return line if cost is not None else replace(line, unpriced_tokens=line.tokens)
 
@@ -236,7 +238,7 @@ def first_host(reader: LogReader, run_id: str) -> str | None:
     """A host from which a run, or one below it, has received something; None without one."""
     rows = reader.select(
         """WITH RECURSIVE tree (id) AS (
-            SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
+            SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
         )
         SELECT json_extract(body, '$.effect.hosts[0]') FROM events JOIN tree ON run_id = tree.id
         WHERE type = 'tool.ended' AND json_extract(body, '$.effect.hosts[0]') IS NOT NULL LIMIT 1""",
@@ -273,7 +275,7 @@ def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Total
     )
 
 
-def _ended(connection: sqlite3.Connection, kinds: Collection[Kind], since: float) -> Iterator[ActivityEntry]:
+def _ended(connection: LogConnection, kinds: Collection[Kind], since: float) -> Iterator[ActivityEntry]:
     marks = ",".join("?" * len(kinds))
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source IN ({marks}) AND at >= ?"""  # noqa: S608 - marks
@@ -297,7 +299,7 @@ def _ended(connection: sqlite3.Connection, kinds: Collection[Kind], since: float
         )
 
 
-def _pending(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
+def _pending(connection: LogConnection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
     """Calls that have begun and not ended, of runs that have not either."""
     marks = ",".join("?" * len(tools))
     query = f"""SELECT run_id, agent, at, json_extract(body, '$.call.name'), json_extract(body, '$.call.id')

@@ -21,14 +21,14 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import Rewound, Undone
 from retinue.core.process import this_process
 from retinue.errors import StateError
-from retinue.log.database import connect, log_file, owners, trouble
+from retinue.log.database import connect, log_file, trouble
 from retinue.log.encode import encode
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.stream_redactor import TextRedactor
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 CommandKind = Literal["steer", "stop", "stop-tree", "compact", "background"]
 
@@ -86,7 +86,7 @@ async def send(
 
 
 async def _converse(
-    connection: sqlite3.Connection,
+    connection: LogConnection,
     reader: LogReader,
     commands: Sequence[RunCommand],
     rows: Sequence[RunRow],
@@ -110,12 +110,12 @@ async def _converse(
     return [answers[number] if number is not None else not_live(row) for number, row in zip(numbers, rows, strict=True)]
 
 
-def _give(connection: sqlite3.Connection, commands: Sequence[RunCommand], rows: Sequence[RunRow]) -> list[int | None]:
+def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Sequence[RunRow]) -> list[int | None]:
     """Write the commands and return the number of each; None where no process runs the run."""
     now, here = time.time(), this_process()
     connection.execute("BEGIN IMMEDIATE")
     try:
-        alive = {name for name, owner in owners(connection).items() if owner.alive(here)}
+        alive = {name for name, owner in connection.owners().items() if owner.alive(here)}
         connection.execute("DELETE FROM commands WHERE at<?", (now - KEEP_SECONDS,))
         numbers: list[int | None] = []
         for command, row in zip(commands, rows, strict=True):
@@ -123,11 +123,11 @@ def _give(connection: sqlite3.Connection, commands: Sequence[RunCommand], rows: 
             if state not in LIVE or owner not in alive:
                 numbers.append(None)
                 continue
-            cursor = connection.execute(
+            connection.execute(
                 "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, ?, ?, ?)",
                 (owner, row.id, command.kind, command.text, now),
             )
-            numbers.append(cursor.lastrowid)
+            numbers.append(connection.execute("SELECT max(id) FROM commands").fetchone()[0])
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -135,7 +135,7 @@ def _give(connection: sqlite3.Connection, commands: Sequence[RunCommand], rows: 
     return numbers
 
 
-def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> CommandAnswer | None:
+def _answered(connection: LogConnection, number: int, row: RunRow) -> CommandAnswer | None:
     found = connection.execute("SELECT accepted, answer FROM commands WHERE id=?", (number,)).fetchone()
     if found is None or found[0] is None:
         return None
@@ -143,7 +143,7 @@ def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> Comma
 
 
 def _given_up(
-    connection: sqlite3.Connection, reader: LogReader, number: int, row: RunRow, late: bool
+    connection: LogConnection, reader: LogReader, number: int, row: RunRow, late: bool
 ) -> CommandAnswer | None:
     """The answer when the owner is gone or too slow; None while it may still answer."""
     if reader.run(row.id).state not in LIVE:
@@ -169,7 +169,7 @@ def not_live(row: RunRow) -> CommandAnswer:
     return CommandAnswer(row.id, False, text)
 
 
-def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+def _forget(connection: LogConnection, numbers: Sequence[int]) -> None:
     if numbers:
         connection.execute(f"DELETE FROM commands WHERE id IN ({', '.join('?' * len(numbers))})", tuple(numbers))  # noqa: S608
 
@@ -177,7 +177,7 @@ def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
 # The owner: the first two inside `Log.transact`
 
 
-def take(connection: sqlite3.Connection, owner: str) -> list[PendingCommand]:
+def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
     """The commands for the runs of `owner` that nobody has taken, in the order they were given.
     From here on they are taken, and their text is nowhere but in the result."""
     rows = connection.execute(
@@ -189,7 +189,7 @@ def take(connection: sqlite3.Connection, owner: str) -> list[PendingCommand]:
     return [PendingCommand(number, RunCommand(run_id, kind, text)) for number, run_id, kind, text in rows]
 
 
-def answer(connection: sqlite3.Connection, answers: Iterable[tuple[int, CommandAnswer]]) -> None:
+def answer(connection: LogConnection, answers: Iterable[tuple[int, CommandAnswer]]) -> None:
     connection.executemany(
         "UPDATE commands SET accepted=?, answer=? WHERE id=?",
         [(given.accepted, given.text, number) for number, given in answers],
@@ -235,7 +235,7 @@ def annotate(folder: Path, run_id: str, body: Undone | Rewound, redact: TextReda
     try:
         connection.execute("BEGIN IMMEDIATE")
         state, owner = connection.execute("SELECT state, owner FROM runs WHERE id=?", (run_id,)).fetchone()
-        running = owners(connection).get(owner) if state in LIVE else None
+        running = connection.owners().get(owner) if state in LIVE else None
         if running is not None and running.alive(this_process()):
             raise StateError(f"Run {run_id} is still running.", remedy=f"Stop it first: retinue runs stop {run_id}")
         seq = int(

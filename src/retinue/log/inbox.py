@@ -22,12 +22,12 @@ from msgspec.structs import replace
 from retinue.core.delegation import LIVE, State
 from retinue.core.permission import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
-from retinue.log.database import connect, log_file, log_folders, trouble
+from retinue.log.database import MOST_ROWS, connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 _COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_at, taken_at"
 _SELECT = f"SELECT {_COLUMNS} FROM inbox"  # noqa: S608
@@ -42,7 +42,7 @@ def fingerprint(subject: Any) -> str:
 # Inside a transaction, of `Log.transact` or of `answer` below
 
 
-def put(connection: sqlite3.Connection, item: InboxItem, mark: str) -> None:
+def put(connection: LogConnection, item: InboxItem, mark: str) -> None:
     """Store a waiting item. It holds no secrets any more; `mark` is its fingerprint."""
     connection.execute(
         "INSERT INTO inbox (id, run_id, fingerprint, item, created_at, expires_at, state) VALUES (?,?,?,?,?,?,?)",
@@ -50,7 +50,7 @@ def put(connection: sqlite3.Connection, item: InboxItem, mark: str) -> None:
     )
 
 
-def settle(connection: sqlite3.Connection, item_id: str, state: InboxState, answer: InboxAnswer) -> InboxItem:
+def settle(connection: LogConnection, item_id: str, state: InboxState, answer: InboxAnswer) -> InboxItem:
     """Close an item that still waits; return it as it is now, closed by this call or another."""
     connection.execute(
         "UPDATE inbox SET state=?, choice=?, message=?, answered_by=?, answered_at=? WHERE id=? AND state='waiting'",
@@ -59,12 +59,12 @@ def settle(connection: sqlite3.Connection, item_id: str, state: InboxState, answ
     return _item(connection.execute(f"{_SELECT} WHERE id=?", (item_id,)).fetchone())
 
 
-def take(connection: sqlite3.Connection, item_id: str) -> None:
+def take(connection: LogConnection, item_id: str) -> None:
     """Mark an answer as taken: the run goes on with it."""
     connection.execute("UPDATE inbox SET taken_at=? WHERE id=? AND taken_at IS NULL", (time.time(), item_id))
 
 
-def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) -> InboxItem | None:
+def adopt(connection: LogConnection, run_id: str, mark: str, now: float) -> InboxItem | None:
     """The newest item in which an earlier attempt of the run asked the same, if nothing came of it
     yet: it still waits, or was answered meanwhile. Its answer is taken with this."""
     row = connection.execute(
@@ -80,7 +80,7 @@ def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) ->
     return item
 
 
-def withdraw(connection: sqlite3.Connection, run_id: str, now: float) -> None:
+def withdraw(connection: LogConnection, run_id: str, now: float) -> None:
     """Close what a run still has open: it is over and needs no answers."""
     connection.execute(
         "UPDATE inbox SET state='withdrawn', answered_at=?, answered_by='run' WHERE run_id=? AND state='waiting'",
@@ -88,10 +88,12 @@ def withdraw(connection: sqlite3.Connection, run_id: str, now: float) -> None:
     )
 
 
-def grant(connection: sqlite3.Connection, agent: str, source: str, rule: str, by: str) -> None:
+def grant(connection: LogConnection, agent: str, source: str, rule: str, by: str) -> None:
     """Remember what people allowed every run of an agent. `source` is where its file is from:
     an agent of the same name from elsewhere is another one."""
-    connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?)", (agent, source, rule, time.time(), by))
+    connection.execute(
+        "INSERT INTO grants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (agent, source, rule, time.time(), by)
+    )
 
 
 # From anywhere
@@ -139,9 +141,10 @@ class InboxRow(Struct, frozen=True):
 
 def items(reader: LogReader, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
     """Return the waiting items, oldest first; with `everything` also those answered, expired or withdrawn."""
-    where = "1" if everything else "state='waiting'"
+    where = "1=1" if everything else "state='waiting'"
     rows = reader.select(
-        f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?", (-1 if limit is None else limit,)
+        f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?",
+        (MOST_ROWS if limit is None else limit,),
     )
     rows.reverse()
     now = time.time()
@@ -220,7 +223,7 @@ def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
         raise trouble(error, log_file(folder)) from error
 
 
-def give(connection: sqlite3.Connection, item: InboxItem, given: InboxAnswer) -> InboxItem:
+def give(connection: LogConnection, item: InboxItem, given: InboxAnswer) -> InboxItem:
     """The same, inside a transaction."""
     given = replace(given, choice=check_choice(item, given.choice), at=given.at or time.time())
     row = connection.execute(f"{_SELECT} WHERE id=?", (item.id,)).fetchone()

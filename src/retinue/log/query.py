@@ -13,7 +13,7 @@ from retinue.core.events import Event, RunCreated, RunEnded, RunResumed
 from retinue.core.outcome import Outcome
 from retinue.core.process import Owner, this_process
 from retinue.errors import StateError, UnknownRunError, UsageError
-from retinue.log.database import connect_to_read, log_file, log_folders, owners, trouble
+from retinue.log.database import connect_to_read, log_file, log_folders, trouble
 from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.recall import read_conversation, read_last_turn
 from retinue.log.replay import Conversation
@@ -21,9 +21,10 @@ from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
 from retinue.log.run_events import RunEvents
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 T = TypeVar("T")
+
 
 _PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
     SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN (
@@ -35,12 +36,9 @@ ORDER BY id"""
 class LogReader:
     """One project's log, read-only. Cheap to open; close it, or use it with `with`."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        import sqlite3
-
+    def __init__(self, folder: Path, connection: LogConnection) -> None:
         self.path = log_file(folder)
         self._connection = connection
-        self._connection.row_factory = sqlite3.Row
         self._here: Owner | None = None
 
     @classmethod
@@ -105,7 +103,7 @@ class LogReader:
         """What the queries find, newest first, each of which keeps that order."""
         found: list[RunRow] = []
         with self._reading():
-            known = owners(self._connection)
+            known = self._connection.owners()
             cursors = [self._connection.execute(query, values) for query in queries]
             rows = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_moment, reverse=True)
             for row in rows:
@@ -120,7 +118,7 @@ class LogReader:
         """Runs that were given this name, newest first."""
         found = f"SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"  # noqa: S608
         with self._reading():
-            known = owners(self._connection)
+            known = self._connection.owners()
             rows = self._connection.execute(f"{SELECT_RUN} WHERE id IN ({found}) ORDER BY created_at DESC", (name,))
             return [self._seen(row, known) for row in rows]
 
@@ -134,7 +132,7 @@ class LogReader:
                 f"{SELECT_RUN} WHERE id=? OR (id>? AND id<?) ORDER BY id LIMIT 6",
                 (wanted, wanted, wanted + "\U0010ffff"),
             ).fetchall()
-            known = owners(self._connection) if rows else {}
+            known = self._connection.owners() if rows else {}
         exact = [row for row in rows if row["id"] == wanted]
         if len(exact or rows) == 1 and wanted:
             return self._seen((exact or rows)[0], known)
@@ -229,9 +227,14 @@ class LogReader:
     def version(self) -> int:
         """A number that changes whenever another process or connection has committed something."""
         with self._reading():
-            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._connection.version()
 
-    def select(self, query: str, values: tuple[object, ...] = ()) -> list[sqlite3.Row]:
+    def owners(self) -> dict[str, Owner]:
+        """Return who runs something, by id."""
+        with self._reading():
+            return self._connection.owners()
+
+    def select(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
         """For the modules of this package that know tables of their own."""
         with self._reading():
             return self._connection.execute(query, values).fetchall()
@@ -244,7 +247,7 @@ class LogReader:
             ).fetchone()
         return found is not None
 
-    def _seen(self, row: sqlite3.Row, known: dict[str, Owner]) -> RunRow:
+    def _seen(self, row: Any, known: dict[str, Owner]) -> RunRow:
         state: State = row["state"]
         owner = known.get(row["owner"]) if row["owner"] is not None else None
         if state in LIVE:
@@ -274,7 +277,7 @@ class LogReader:
             raise trouble(error, self.path) from error
 
 
-def _moment(row: sqlite3.Row) -> tuple[float, str]:
+def _moment(row: Any) -> tuple[float, str]:
     return row["created_at"], row["id"]
 
 

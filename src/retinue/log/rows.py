@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -24,9 +24,6 @@ from retinue.core.events import (
 )
 from retinue.core.outcome import Ended
 from retinue.core.usage import Usage
-
-if TYPE_CHECKING:
-    import sqlite3
 
 TASK_PREVIEW = 500
 """Characters of the task kept in the row; the whole task is in the run's first event."""
@@ -224,7 +221,7 @@ def counts(tally: RunTally) -> tuple[object, ...]:
     )
 
 
-def tally_of(row: sqlite3.Row) -> RunTally:
+def tally_of(row: Any) -> RunTally:
     """The tally to go on with when a run is taken up again."""
     return RunTally(
         state=row["state"],
@@ -242,11 +239,11 @@ def tally_of(row: sqlite3.Row) -> RunTally:
     )
 
 
-def usage_of(row: sqlite3.Row) -> Usage:
+def usage_of(row: Any) -> Usage:
     return Usage(row["input"], row["output"], row["cache_read"], row["cache_write"], row["cost_usd"])
 
 
-def run_of(row: sqlite3.Row, state: State, pid: int | None) -> RunRow:
+def run_of(row: Any, state: State, pid: int | None) -> RunRow:
     return RunRow(
         id=row["id"],
         parent_id=row["parent_id"],

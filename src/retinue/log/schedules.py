@@ -18,7 +18,7 @@ from retinue.errors import UnknownJobError, UsageError
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 Kind = Literal["once", "interval", "cron"]
 Missed = Literal["skip", "catch-up"]
@@ -73,7 +73,7 @@ class Orphan(Struct, frozen=True):
 # Inside `Log.transact`, or a transaction of another connection
 
 
-def add(connection: sqlite3.Connection, job: ScheduledJob, most: int) -> ScheduledJob:
+def add(connection: LogConnection, job: ScheduledJob, most: int) -> ScheduledJob:
     """Raise UsageError for a name that is taken, and when there are too many jobs."""
     if connection.execute("SELECT 1 FROM schedules WHERE name=?", (job.name,)).fetchone():
         raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
@@ -88,19 +88,19 @@ def add(connection: sqlite3.Connection, job: ScheduledJob, most: int) -> Schedul
     return job
 
 
-def remove(connection: sqlite3.Connection, job_id: str) -> bool:
+def remove(connection: LogConnection, job_id: str) -> bool:
     connection.execute("DELETE FROM schedule_slots WHERE job_id=?", (job_id,))
     return connection.execute("DELETE FROM schedules WHERE id=?", (job_id,)).rowcount > 0
 
 
-def enable(connection: sqlite3.Connection, job_id: str, enabled: bool, next_at: float | None) -> bool:
+def enable(connection: LogConnection, job_id: str, enabled: bool, next_at: float | None) -> bool:
     """Switching on again goes on with `next_at`: what was due meanwhile is not made up for."""
     query = "UPDATE schedules SET enabled=?, next_at=? WHERE id=?"
     return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
 
 
 def claim(
-    connection: sqlite3.Connection,
+    connection: LogConnection,
     job: ScheduledJob,
     slot: float,
     next_at: float | None,
@@ -117,15 +117,16 @@ def claim(
     moved = connection.execute(
         "UPDATE schedules SET next_at=?, enabled=?, skipped=skipped+?, last_at=CASE WHEN ? THEN ? ELSE last_at END, "
         "runs=runs+? WHERE id=? AND next_at IS ? AND enabled",
-        (next_at, next_at is not None, passed, result == "fired", now, result == "fired", job.id, job.next_at),
+        (next_at, next_at is not None, passed, result == "fired", now, int(result == "fired"), job.id, job.next_at),
     )
     if moved.rowcount != 1:
         return False
-    query = "INSERT OR IGNORE INTO schedule_slots (job_id, slot, at, owner, result, run_id) VALUES (?, ?, ?, ?, ?, ?)"
+    columns = "job_id, slot, at, owner, result, run_id"
+    query = f"INSERT INTO schedule_slots ({columns}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
     return connection.execute(query, (job.id, slot, now, owner, result, run_id)).rowcount == 1
 
 
-def record(connection: sqlite3.Connection, job_id: str, slot: float, run_id: str | None, error: str | None) -> None:
+def record(connection: LogConnection, job_id: str, slot: float, run_id: str | None, error: str | None) -> None:
     """What became of a slot that was claimed: the run it started, or why it could not."""
     connection.execute(
         "UPDATE schedules SET last_run=coalesce(?, last_run), last_error=? WHERE id=?", (run_id, error, job_id)
@@ -135,7 +136,7 @@ def record(connection: sqlite3.Connection, job_id: str, slot: float, run_id: str
         connection.execute(query, (job_id, slot))
 
 
-def reclaim(connection: sqlite3.Connection, orphan: Orphan, owner: str, result: Result, now: float) -> bool:
+def reclaim(connection: LogConnection, orphan: Orphan, owner: str, result: Result, now: float) -> bool:
     """Take over a slot whose process died before its run began. True for one process."""
     query = "UPDATE schedule_slots SET owner=?, at=?, result=? WHERE job_id=? AND slot=? AND owner=?"
     values = (owner, now, result, orphan.job.id, orphan.slot, orphan.owner)
@@ -178,8 +179,7 @@ def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     )
     if not rows:
         return []
-    columns = "id, pid, started, host, boot, space, heartbeat"
-    alive = {row[0] for row in reader.select(f"SELECT {columns} FROM owners") if Owner(*row).alive(here)}  # noqa: S608
+    alive = {name for name, known in reader.owners().items() if known.alive(here)}
     known = {job.id: job for job in jobs(reader)}
     found: list[Orphan] = []
     for job_id, slot, run_id, owner in rows:

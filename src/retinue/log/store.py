@@ -31,13 +31,9 @@ from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
 from retinue.log.writer import Writer, WriterJob
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 T = TypeVar("T")
-
-STREAM_SECONDS = 0.05
-"""How long streamed text waits for more of it, counted from the last time anything was written.
-Durable events wait only for others of the same moment: the loop's current round."""
 
 
 class _Open:
@@ -71,8 +67,12 @@ class Log:
         self._subscribers: dict[str | None, list[Subscription]] = {}
         self._reader: LogReader | None = None
         self._closed = False
+        connection = connect(folder)
+        # How long streamed text waits for more of it, counted from the last time anything was written.
+        # Durable events wait only for others of the same moment: the loop's current round.
+        self._stream_seconds = connection.stream_seconds
         self._writer = Writer(
-            connect(folder), self.path, this_process(), redact, self._delivered, self._failed, self._complain
+            connection, self.path, this_process(), redact, self._delivered, self._failed, self._complain
         )
         atexit.register(self._at_exit)
 
@@ -193,7 +193,7 @@ class Log:
         first `flush`."""
         return self._writer.found_dead
 
-    async def transact(self, do: Callable[[sqlite3.Connection], T]) -> T:
+    async def transact(self, do: Callable[[LogConnection], T]) -> T:
         """Return the result of `do`, done in one transaction after everything appended before. It runs in
         the writer's thread and must be quick. Raise StateError."""
         found: T = await self._ask(lambda writer: _transact(writer, do))
@@ -244,7 +244,7 @@ class Log:
         else:
             self._pending += [event if shown is delta else replace(event, body=shown) for shown in run.voice.say(delta)]
         if self._timer is None and not self._handing_over:
-            due = self._handed_over + STREAM_SECONDS
+            due = self._handed_over + self._stream_seconds
             self._timer = self._require_loop().call_at(due, self._hand_over)
         return event
 
@@ -348,7 +348,7 @@ class Log:
             self._writer.join(timeout=5)
 
 
-def _transact(writer: Writer, do: Callable[[sqlite3.Connection], T]) -> T:
+def _transact(writer: Writer, do: Callable[[LogConnection], T]) -> T:
     with writer.transaction():
         return do(writer.connection)
 

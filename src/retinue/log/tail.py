@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.process import Owner, this_process
+from retinue.core.process import this_process
 from retinue.log.database import LIVE_STATES
 from retinue.log.encode import decode, dump, flat_json
 from retinue.log.query import LogReader
@@ -31,7 +31,7 @@ VOIDS = frozenset({"turn.started", "model.retrying", "assistant.ended", "run.res
 
 _COLUMNS = "events.id, run_id, parent_id, root_id, seq, at, type, body"
 _TREE = """WITH RECURSIVE tree (id) AS (
-    SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
+    SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
 )"""
 _BEGINNING = b'{"type":"'
 _LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
@@ -128,8 +128,7 @@ def live_ids(reader: LogReader) -> dict[str, RunPlace]:
 def ids_at_work(reader: LogReader) -> set[str]:
     """Return the runs that are live and whose processes are, too."""
     here = this_process()
-    rows = reader.select("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
-    alive = {row[0] for row in rows if Owner(*row).alive(here)}
+    alive = {name for name, owner in reader.owners().items() if owner.alive(here)}
     runs = reader.select(f"SELECT id, owner FROM runs WHERE {_LIVE}")  # noqa: S608
     return {run_id for run_id, owner in runs if owner in alive}
 

@@ -11,15 +11,13 @@ from msgspec import Struct
 
 from retinue.core.events import Body, LimitReached, Retrying, RunEnded, ToolEnded, Warned
 from retinue.log.activity import TOOL_KINDS, text_of
-from retinue.log.database import connect_to_read, log_file, trouble
+from retinue.log.database import MOST_ROWS, connect_to_read, log_file, trouble
 
 Level = Literal["warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 Source = Literal["search", "fetch", "get_content", "convert", "lsp", "tool", "model", "limit", "run"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
-MOST_ROWS = 2**62
-"""For questions without a limit of their own."""
 _MILD_ENDS = ("steered", "stopped")
 _SEVERE = ("internal",)
 

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from retinue.core.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta
-from retinue.core.process import HEARTBEAT_SECONDS, Owner
+from retinue.core.process import Owner
 from retinue.errors import RetinueError, StateError
+from retinue.log.backend import LostDatabaseError
 from retinue.log.batch import EventRow, LogBatch
-from retinue.log.database import insert, recover, register, release, trouble, update
+from retinue.log.database import recover, register, release, trouble
 from retinue.log.encode import whole
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
@@ -32,7 +33,7 @@ from retinue.log.tool_results import WrittenResults
 from retinue.log.transcript_file import Transcripts
 
 if TYPE_CHECKING:
-    import sqlite3
+    from retinue.log.backend import LogConnection
 
 
 _EVENT = ("run_id", "seq", "at", "type", "body", "level", "source")
@@ -87,9 +88,9 @@ class Changes(Struct):
             tally = self.touched[run_id] = RunTally() if known is None else copy(known)
         return tally
 
-    def write(self, connection: sqlite3.Connection, rows: list[EventRow], owner: str) -> None:
+    def write(self, connection: LogConnection, rows: list[EventRow], owner: str) -> None:
         """Write all of it, inside the transaction that the caller began."""
-        insert(connection, "events", _EVENT, rows)
+        connection.insert("events", _EVENT, rows)
         created: list[tuple[object, ...]] = []
         moved: list[tuple[object, ...]] = []
         counted: list[tuple[object, ...]] = []
@@ -101,16 +102,16 @@ class Changes(Struct):
                 moved.append((*changing(tally, owner), run_id))
             else:
                 counted.append((*counts(tally), run_id))
-        insert(connection, "runs", (*IDENTITY, *CHANGING), created)
-        update(connection, "runs", CHANGING, moved)
-        update(connection, "runs", COUNTS, counted)
+        connection.insert("runs", (*IDENTITY, *CHANGING), created)
+        connection.update("runs", CHANGING, moved)
+        connection.update("runs", COUNTS, counted)
         if self.obsolete:
             connection.executemany(_DELETE_TEXT, self.obsolete)
         texts = []
         for run_id, pieces in self.texts.items():
             self._tally(run_id).saved_text = True
             texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
-        insert(connection, "partials", _TEXT, texts)
+        connection.insert("partials", _TEXT, texts)
 
     def settle(self) -> None:
         """The transaction is committed: take its changes into memory."""
@@ -123,6 +124,8 @@ class Changes(Struct):
 
 
 RETRY_SECONDS = 1.0
+SERVER_SECONDS = 60.0
+"""How long a database server may be away before runs are told that nothing can be written."""
 
 
 class WriterJob(Struct, frozen=True):
@@ -138,7 +141,7 @@ class Writer:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: LogConnection,
         path: Path,
         owner: Owner,
         redact: TextRedactor | None,
@@ -204,7 +207,7 @@ class Writer:
         if self._backlog:
             patience = RETRY_SECONDS
         elif self.tallies:
-            patience = HEARTBEAT_SECONDS
+            patience = self.connection.heartbeat_seconds
         found: list[LogBatch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._queue.get(timeout=patience))
@@ -236,10 +239,30 @@ class Writer:
         changes = Changes(self.tallies)
         for event in events:
             changes.take(event)
-        with self.transaction():
-            changes.write(self.connection, rows, self.owner.id)
+        self._write_patiently(changes, rows)
         changes.settle()
         return events
+
+    def _write_patiently(self, changes: Changes, rows: list[EventRow]) -> None:
+        """Write once, whatever happens to the connection: a server that is started again interrupts nothing."""
+        deadline = time.monotonic() + SERVER_SECONDS
+        while True:
+            try:
+                with self.transaction():
+                    changes.write(self.connection, rows, self.owner.id)
+                return
+            except LostDatabaseError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if error.unsure and self._is_written(rows):
+                    return
+
+    def _is_written(self, rows: list[EventRow]) -> bool:
+        """Return whether the commit that was cut off has happened."""
+        if not rows:
+            return False
+        query = "SELECT 1 FROM events WHERE run_id=? AND seq=?"
+        return self.connection.execute(query, rows[0][:2]).fetchone() is not None
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -263,10 +286,11 @@ class Writer:
         self._registered = True
 
     def _beat(self) -> None:
-        if self.tallies and time.monotonic() - self._beaten > HEARTBEAT_SECONDS:
+        if self.tallies and time.monotonic() - self._beaten >= self.connection.heartbeat_seconds:
             self._beaten = time.monotonic()
-            with contextlib.suppress(Exception), self.transaction():
-                self.connection.execute("UPDATE owners SET heartbeat=? WHERE id=?", (time.time(), self.owner.id))
+            with contextlib.suppress(Exception):
+                now = self.connection.clock()
+                self.connection.execute("UPDATE owners SET heartbeat=? WHERE id=?", (now, self.owner.id))
 
     def _do(self, job: WriterJob) -> None:
         if not job.done.set_running_or_notify_cancel():

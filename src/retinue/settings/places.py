@@ -60,16 +60,26 @@ def encode_folder(path: str) -> str:
     return text.replace("/", "-").lstrip("-")
 
 
+def home_of_projects(home: Path) -> Path:
+    """Return the folder in which each project has its state folder."""
+    return home / "projects"
+
+
 def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Path:
     """State of the project that `cwd` belongs to. Not created here.
 
     The name ends in a digest of the path, because `x-y` and `x/y` are the same word otherwise.
     Versions before this one had no digest: a folder of theirs is kept as long as it is this
     project's, and not that of the other."""
+    from retinue.settings.database import project_state
+
+    shared = project_state(cwd, environment)
+    if shared is not None:
+        return shared
     root = repository_root(cwd) or cwd
     word = encode_folder(str(root)) or "root"
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-    projects = retinue_home(environment) / "projects"
+    projects = home_of_projects(retinue_home(environment))
     folder = projects / f"{os.fsencode(word)[:_LONGEST].decode(errors='ignore')}-{digest}"
     if os.path.isdir(folder) or not os.path.isfile(projects / word / "log.db"):  # noqa: PTH112, PTH113
         return folder

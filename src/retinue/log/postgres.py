@@ -1,0 +1,396 @@
+"""The log of a project in a PostgreSQL database, for runs of several machines (extra `cluster`).
+
+Each project has a schema of its own, `retinue_<name>`, with the tables that the SQLite file has. Statements are
+translated word by word; functions of the schema do what SQLite's functions do.
+
+`BEGIN IMMEDIATE` takes a lock of the project until the end of the transaction, so there is one writer at a time, as in
+SQLite. A client that stops in the middle of a transaction (suspended, cut off) is thrown out by the server after
+two seconds, and must register again: by then others may have gone on with its runs, and it is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
+from retinue.errors import MissingExtraError, StateError
+from retinue.log.backend import LogConnection, LostDatabaseError, Row
+from retinue.log.postgres_listener import listener_of
+from retinue.log.postgres_schema import STEPS, count_steps, migrate
+from retinue.settings.database import ProjectDatabase
+
+if TYPE_CHECKING:
+    import psycopg
+
+PATIENCE_SECONDS = 10.0
+"""How long an operation waits for a server that is gone before it is an error."""
+_PAUSE = 0.1
+_IDLE_MS = 2000
+STREAM_SECONDS = 0.25
+_SESSION = """SET search_path TO {schema}; SET lock_timeout TO 10000; SET idle_in_transaction_session_timeout TO {idle};
+SET client_min_messages TO warning; SET TIME ZONE '{zone}'"""
+_OWNERS = """SELECT id, pid, started, host, boot, space,
+    extract(epoch FROM clock_timestamp())::float8
+    - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8) FROM owners"""
+"""How long each has been silent. While the server was away, nobody could be heard."""
+
+
+class PostgresRow(tuple[Any, ...]):
+    """A row of the server: by place and by name."""
+
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return tuple.__getitem__(self, self.names[key])
+        return tuple.__getitem__(self, key)
+
+
+@lru_cache(maxsize=512)
+def _row_class(names: tuple[str, ...]) -> type[PostgresRow]:
+    places = {name: place for place, name in enumerate(names)}
+    return type("PostgresRow", (PostgresRow,), {"names": places})
+
+
+def _rows(cursor: Any) -> Any:
+    columns = cursor.description or ()
+    return _row_class(tuple(column.name for column in columns))
+
+
+class _NoRows:
+    """The cursor of a statement that finds nothing."""
+
+    rowcount = 0
+
+    def fetchone(self) -> None:
+        return None
+
+    def fetchall(self) -> list[Any]:
+        return []
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+@lru_cache(maxsize=1024)
+def translate(sql: str) -> str:
+    """Return a statement of this package in PostgreSQL's words."""
+    words = sql.replace("%", "%%").replace(" IS ?", " IS NOT DISTINCT FROM ?").replace(" LIKE ", " ILIKE ")
+    return words.replace("?", "%s")
+
+
+def schema_of(project: str) -> str:
+    return f"retinue_{project}"
+
+
+class PostgresConnection:
+    """A connection to the server, as `backend.LogConnection` describes it."""
+
+    shared = True
+    heartbeat_seconds = SHARED_HEARTBEAT_SECONDS
+    stream_seconds = STREAM_SECONDS
+
+    def __init__(self, backend: PostgresBackend) -> None:
+        self._backend = backend
+        self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number(backend.schema)})"
+        self._raw = backend.open()
+        self._inside = False
+        """Whether a transaction was begun and has not ended."""
+
+    @property
+    def in_transaction(self) -> bool:
+        from psycopg.pq import TransactionStatus
+
+        return self._raw.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any:
+        if sql == "BEGIN IMMEDIATE":
+            return self._again(self._begin)
+        if sql == "BEGIN":
+            return self._again("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if sql in ("COMMIT", "ROLLBACK"):
+            self._inside = False
+            with self._explained(unsure=sql == "COMMIT"):
+                self._raw.execute(sql)
+            return _NoRows()
+        statement = translate(sql)
+        given = _without_nul(values)
+        try:
+            with self._explained():
+                return self._raw.execute(statement, given)
+        except LostDatabaseError:
+            # A question by itself can be asked again. A change may have happened.
+            if not sql.startswith(("SELECT", "WITH")) or self._inside:
+                raise
+        self._wait_for_server()
+        with self._explained():
+            return self._raw.execute(statement, given)
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> Any:
+        with self._explained():
+            cursor = self._raw.cursor()
+            cursor.executemany(translate(sql), [_without_nul(row) for row in rows])
+            return cursor
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            marks = ", ".join("?" * len(columns))
+            self.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+    def update(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            values = ", ".join(f"{name}=?" for name in columns)
+            self.executemany(f"UPDATE {table} SET {values} WHERE id=?", rows)  # noqa: S608
+
+    def version(self) -> int:
+        return listener_of(self._backend.database.url, self._backend.schema).version
+
+    def clock(self) -> float:
+        return float(self.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0])
+
+    def owners(self) -> dict[str, Owner]:
+        now = time.time()
+        found = {}
+        for name, pid, started, host, boot, space, silence in self.execute(_OWNERS):
+            found[name] = Owner(name, pid, started, host, boot, space, now - silence, shared=True)
+        return found
+
+    def reopen(self) -> None:
+        with contextlib.suppress(Exception):
+            self._raw.close()
+        self._inside = False
+        self._raw = self._backend.open()
+
+    def close(self) -> None:
+        self._backend.keep(self._raw)
+
+    def _again(self, sql: str) -> _NoRows:
+        """Begin a transaction. Nothing has happened before it, so it may be tried on a new connection."""
+        try:
+            with self._explained():
+                self._raw.execute(sql)
+        except LostDatabaseError:
+            self._wait_for_server()
+            with self._explained():
+                self._raw.execute(sql)
+        self._inside = True
+        return _NoRows()
+
+    def _wait_for_server(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return self.reopen()
+            except LostDatabaseError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+    @contextlib.contextmanager
+    def _explained(self, unsure: bool = False) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            found = explain(error, self._backend.label, broken=self._raw.broken or self._raw.closed)
+            if isinstance(found, LostDatabaseError):
+                found.unsure = unsure
+            raise found from error
+
+
+class PostgresBackend:
+    """The schema of one project, as `backend.LogBackend` describes it."""
+
+    def __init__(self, database: ProjectDatabase) -> None:
+        self.database = database
+        self.schema = schema_of(database.project)
+        self.label = f"{database.project} in {place_of(database.url)}"
+
+    def exists(self) -> bool:
+        raw = self.open()
+        try:
+            return count_steps(raw, self.schema) > 0
+        finally:
+            self.keep(raw)
+
+    def connect(self) -> LogConnection:
+        self._bring_up_to_date()
+        return PostgresConnection(self)
+
+    def connect_to_read(self) -> LogConnection:
+        if self._steps_behind() == len(STEPS):
+            from retinue.log.sqlite import empty
+
+            return empty()
+        self._bring_up_to_date()
+        return PostgresConnection(self)
+
+    def check(self) -> list[str]:
+        """Ask the server whether it has the tables; their pages are its own concern."""
+        try:
+            connection = self.connect_to_read()
+            connection.execute("SELECT count(*) FROM runs").fetchone()
+            connection.close()
+        except StateError as error:
+            return [str(error)]
+        return []
+
+    def open(self) -> psycopg.Connection[Any]:
+        """Return a connection to the server that is set up for this schema. Raise LostDatabaseError."""
+        idle = _idle.get((self.database.url, self.schema))
+        while idle:
+            with contextlib.suppress(IndexError):
+                raw = idle.pop()
+                if not (raw.closed or raw.broken):
+                    return raw
+        return open_server(self.database.url, self.schema)
+
+    def keep(self, raw: psycopg.Connection[Any]) -> None:
+        """Close a connection, or keep it for the next one: opening one costs as much as twenty questions."""
+        from psycopg.pq import TransactionStatus
+
+        idle = _idle.setdefault((self.database.url, self.schema), [])
+        if raw.info.transaction_status == TransactionStatus.IDLE and len(idle) < _MOST_IDLE:
+            idle.append(raw)
+        else:
+            raw.close()
+
+    def _steps_behind(self) -> int:
+        if (self.database.url, self.schema) in _current:
+            return 0
+        raw = self.open()
+        try:
+            return len(STEPS) - count_steps(raw, self.schema)
+        finally:
+            self.keep(raw)
+
+    def _bring_up_to_date(self) -> None:
+        key = (self.database.url, self.schema)
+        if key in _current:
+            return
+        import psycopg
+
+        raw = self.open()
+        try:
+            migrate(raw, self.schema, self.label, _lock_number(self.schema))
+        except psycopg.Error as error:
+            raise explain(error, self.label, broken=raw.broken or raw.closed) from error
+        finally:
+            self.keep(raw)
+        _current.add(key)
+
+
+_MOST_IDLE = 4
+_idle: dict[tuple[str, str], list[psycopg.Connection[Any]]] = {}
+_current: set[tuple[str, str]] = set()
+"""Schemas that this process has seen to be of its own version."""
+
+
+def forget_connections(url: str) -> None:
+    """Close what is kept open to a database: nothing more is wanted of it."""
+    from retinue.log.postgres_listener import end_listeners
+
+    end_listeners(url)
+    for key in [key for key in _idle if key[0] == url]:
+        for raw in _idle.pop(key):
+            raw.close()
+        _current.discard(key)
+
+
+def project_names(url: str) -> list[str]:
+    """Return the projects that have a log in the database. Raise StateError."""
+    raw = open_server(url, "public")
+    try:
+        rows = raw.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'retinue\\_%' ORDER BY 1").fetchall()
+    finally:
+        raw.close()
+    return [row[0].removeprefix(schema_of("")) for row in rows]
+
+
+def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
+    """Return a new connection that sees `schema`. Raise MissingExtraError or LostDatabaseError."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("cluster", "A log in PostgreSQL") from error
+
+    try:
+        raw = psycopg.connect(url, autocommit=True, connect_timeout=10, row_factory=_rows, application_name="retinue")
+        raw.adapters.register_loader("numeric", _number_loader())
+        raw.execute(_SESSION.format(schema=f'"{schema}"', idle=_IDLE_MS, zone=_zone()))
+    except psycopg.Error as error:
+        raise explain(error, place_of(url), broken=True) from error
+    return raw
+
+
+@lru_cache(maxsize=1)
+def _number_loader() -> Any:
+    """Return the reader of `numeric`, which sums of whole numbers are: they are whole numbers here too."""
+    from psycopg.adapt import Loader
+
+    def load(_: Any, data: Any) -> int | float:
+        text = bytes(data).decode()
+        return float(text) if "." in text or "N" in text else int(text)
+
+    return type("Number", (Loader,), {"load": load})
+
+
+def place_of(url: str) -> str:
+    """Return host and database of a URL, for messages: no password."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return f"PostgreSQL {parts.hostname or 'on this machine'}{parts.path}"
+
+
+def explain(error: Exception, label: str, *, broken: bool) -> StateError:
+    """Return the sentence for what the server or its driver said."""
+    import psycopg
+    from psycopg import errors
+
+    said = " ".join(str(error).split()) or type(error).__name__
+    thrown_out = isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout))
+    if isinstance(error, (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)):
+        return StateError(f"The log {label} refused the connection ({said}).", remedy="Correct RETINUE_DATABASE.")
+    if isinstance(error, psycopg.OperationalError) and "authentication failed" in said:
+        return StateError(f"The log {label} refused the connection ({said}).", remedy="Correct RETINUE_DATABASE.")
+    if thrown_out or (broken and isinstance(error, psycopg.OperationalError)):
+        return LostDatabaseError(
+            f"The log {label} cannot be reached ({said}).",
+            remedy="See that the server runs and RETINUE_DATABASE is right. What is not written is tried again.",
+        )
+    if isinstance(error, errors.LockNotAvailable):
+        return StateError(f"The log {label} is held by another process ({said}).", remedy="Try again.")
+    return StateError(f"The log {label} cannot be used ({said}).", remedy="The server's own log says more.")
+
+
+def _lock_number(schema: str) -> int:
+    return int.from_bytes(hashlib.sha256(schema.encode()).digest()[:8], "big", signed=True)
+
+
+def _without_nul(values: Sequence[Any]) -> Sequence[Any]:
+    """PostgreSQL stores every character but this one."""
+    for value in values:
+        if isinstance(value, str) and "\0" in value:
+            return [each.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(each, str) else each for each in values]
+    return values
+
+
+@lru_cache(maxsize=1)
+def _zone() -> str:
+    """Return the time zone of this machine, in which days are counted."""
+    import os
+    from pathlib import Path
+
+    name = os.environ.get("TZ", "").lstrip(":")
+    with contextlib.suppress(OSError):
+        name = name or str(Path("/etc/localtime").resolve()).rpartition("zoneinfo/")[2]
+    if name and all(letter.isalnum() or letter in "/_+-" for letter in name) and not name.startswith("/"):
+        return name
+    return "UTC"

@@ -1,0 +1,252 @@
+"""The log of one project as a SQLite file: opening it, writing many rows, and explaining its errors.
+
+It is `RETINUE_HOME/projects/<project>/log.db`: one file per project keeps projects from waiting for each other, and
+removing a project's state is removing its folder. WAL mode lets readers and one writer work at once;
+`synchronous=NORMAL` means a killed process loses nothing that was committed, and a power cut can cost the last
+commits but never the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from retinue.core.process import HEARTBEAT_SECONDS, Owner
+from retinue.errors import StateError
+from retinue.log.backend import Row
+from retinue.log.database import FILE_NAME, log_file
+from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
+from retinue.settings.places import private_folder
+
+_SIZES = (512, 64, 8, 1)
+"""Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
+event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
+keeps statements of these few sizes compiled."""
+_UPDATES_FROM = (3, 33)
+"""The version of SQLite that can change rows by a list of values."""
+STREAM_SECONDS = 0.05
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection to the file, as `backend.LogConnection` describes it."""
+
+    shared = False
+    heartbeat_seconds = HEARTBEAT_SECONDS
+    stream_seconds = STREAM_SECONDS
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            names = ", ".join(columns)
+            self._execute_many(lambda values: f"INSERT INTO {table} ({names}) VALUES {values}", len(columns), rows)  # noqa: S608
+
+    def update(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        one = f"UPDATE {table} SET {', '.join(f'{name}=?' for name in columns)} WHERE id=?"  # noqa: S608
+        if len(rows) == 1 or sqlite3.sqlite_version_info < _UPDATES_FROM:
+            self.executemany(one, rows)
+            return
+        values = ", ".join(f"{name}=new.column{number}" for number, name in enumerate(columns, 1))
+        many = f"UPDATE {table} SET {values} FROM (VALUES %s) AS new WHERE id=new.column{len(columns) + 1}"  # noqa: S608
+        self._execute_many(lambda values: many % values, len(columns) + 1, rows)
+
+    def _execute_many(self, sql: Callable[[str], str], width: int, rows: Sequence[Row]) -> None:
+        marks = f"({', '.join('?' * width)})"
+        most = self.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // width
+        for chunk in _chunks(rows, most):
+            self.execute(sql(", ".join([marks] * len(chunk))), tuple(chain.from_iterable(chunk)))
+
+    def version(self) -> int:
+        return int(self.execute("PRAGMA data_version").fetchone()[0])
+
+    def clock(self) -> float:
+        return time.time()
+
+    def owners(self) -> dict[str, Owner]:
+        rows = self.execute("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
+        return {row[0]: Owner(*row) for row in rows}
+
+    def reopen(self) -> None:
+        """Do nothing: a file is never lost."""
+
+
+def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
+    start = 0
+    for size in _SIZES:
+        while size <= most and len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+PATIENCE_MS = 10_000
+"""How long a statement waits for another process before it is an error."""
+_PAUSE = 0.02
+
+
+class SqliteBackend:
+    """The file in a project's state folder, as `backend.LogBackend` describes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = log_file(folder)
+        self.label = str(self.path)
+
+    def exists(self) -> bool:
+        return self.path.is_file()
+
+    def connect(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> SqliteConnection:
+        """Makes folder (0700) and file (0600). A file that cannot be used is left as it is."""
+        try:
+            _make_private(self.folder)
+            _create(self.path)
+            return _patiently(lambda: _writing(self.path, migrations))
+        except (sqlite3.Error, OSError) as error:
+            raise explain(error, self.path) from error
+
+    def connect_to_read(self) -> SqliteConnection:
+        """A folder that may not be written is still read."""
+        try:
+            if not self.exists():
+                return empty()
+            return _patiently(lambda: _reading(self.folder, self.path))
+        except (sqlite3.Error, OSError) as error:
+            raise explain(error, self.path) from error
+
+    def check(self) -> list[str]:
+        """Look at the whole file, page by page."""
+        try:
+            connection = self.connect_to_read()
+            try:
+                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
+            finally:
+                connection.close()
+        except StateError as error:
+            return [str(error)]
+        except sqlite3.Error as error:
+            return [str(explain(error, self.path))]
+        return [] if found == ["ok"] else found
+
+
+def explain(error: Exception, path: Path) -> StateError:
+    """The sentence for what SQLite or the file system said."""
+    code = _code(error)
+    if isinstance(error, OSError):
+        return _no_access(path, error.strerror or str(error))
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StateError(
+            f"The log {path} is damaged or not a log of Retinue ({error}).",
+            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
+            f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
+        )
+    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return StateError(
+            f"The log {path} could not be written: the disk is full or failing ({error}).",
+            remedy="Free some space. What was written before is safe; what was not is kept in memory and tried again.",
+        )
+    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return _no_access(path, str(error))
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StateError(
+            f"The log {path} is held by another process ({error}).",
+            remedy="Wait for it to finish, or find it with: lsof " + str(path),
+        )
+    return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
+
+
+def _code(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def _no_access(path: Path, why: str) -> StateError:
+    return StateError(
+        f"The log {path} cannot be opened or written ({why}).",
+        remedy="Set RETINUE_HOME to a folder you may write to, or correct the rights of this one.",
+    )
+
+
+def _make_private(folder: Path) -> None:
+    private_folder(folder)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+
+
+def _create(path: Path) -> None:
+    """Make the file for its owner only. An existing file is never opened here: closing it again
+    would drop the locks that SQLite holds on it for this process, and with them its safety."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _open(uri: str) -> SqliteConnection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=SqliteConnection)
+    connection.row_factory = sqlite3.Row
+    connection.execute(f"PRAGMA busy_timeout={PATIENCE_MS}")
+    return connection
+
+
+def _patiently(opened: Callable[[], SqliteConnection]) -> SqliteConnection:
+    """Return what `opened` opens, tried again for as long as another process holds the file.
+
+    SQLite does not wait by itself while the first process turns a new file into a WAL file: it
+    reports that as busy at once, whatever the busy timeout is."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        try:
+            return opened()
+        except sqlite3.OperationalError as error:
+            busy = _code(error).startswith("SQLITE_BUSY")
+            if not busy or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _writing(path: Path, migrations: tuple[Migration, ...]) -> SqliteConnection:
+    connection = _open(f"{path.absolute().as_uri()}?mode=rw")
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA cache_size=-32768")
+        connection.execute("PRAGMA journal_size_limit=16777216")
+        migrate(connection, path, migrations)
+        # SQLite opens a file it may not write without an error; asking for the lock finds out.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _reading(folder: Path, path: Path) -> SqliteConnection:
+    uri = path.absolute().as_uri()
+    connection = _open(f"{uri}?mode=ro")
+    try:
+        try:
+            version = version_of(connection, path)
+        except sqlite3.OperationalError:
+            if os.access(folder, os.W_OK):
+                raise
+            # WAL needs a file of its own beside the database; here it can neither exist nor be made.
+            connection.close()
+            connection = _open(f"{uri}?mode=ro&immutable=1")
+            version = version_of(connection, path)
+        if version < len(MIGRATIONS) and os.access(folder, os.W_OK) and os.access(path, os.W_OK):
+            SqliteBackend(folder).connect().close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def empty() -> SqliteConnection:
+    """Return a connection to a log without runs, which is nowhere."""
+    connection = _open("file::memory:")
+    migrate(connection, Path(FILE_NAME), MIGRATIONS)
+    return connection

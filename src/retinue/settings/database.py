@@ -1,0 +1,149 @@
+"""Which database server holds the logs of a user's projects, and under which name a project stands there.
+
+The variable RETINUE_DATABASE or the setting `database` of the user's own file names a PostgreSQL database. A project's
+file cannot: a repository that was cloned must not choose where everything is recorded. Without a database,
+each project has a file of its own.
+
+A project in a database has the same name on every machine: that of the repository's remote `origin`, else of its
+folder; RETINUE_DATABASE_PROJECT overrides both. Its state folder on a machine is `<name>@<digest of the database>`,
+so the folder says where the log is and holds no password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from retinue.errors import StateError, UsageError
+from retinue.settings.places import home_of_projects, repository_root, retinue_home
+
+VARIABLE = "RETINUE_DATABASE"
+NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
+SCHEMES = ("postgresql", "postgres")
+_LONGEST = 48
+"""Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
+_FOLDER = re.compile(r"(.+)@([0-9a-f]{8})")
+_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*)*?\n\s*url\s*=\s*(.+?)\s*$', re.MULTILINE)
+
+_known: dict[str, str] = {}
+"""The databases that this process was told of, by digest: a folder names its database by that alone."""
+
+
+class ProjectDatabase(NamedTuple):
+    """A project in a database."""
+
+    url: str
+    project: str
+
+
+def database_url(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the URL of the user's database; None without one. Raise UsageError for what is no URL of PostgreSQL."""
+    env = os.environ if environment is None else environment
+    found = env.get(VARIABLE)
+    where = VARIABLE
+    if found is None:
+        found, where = _from_user_file(env), "the setting 'database'"
+    if not found:
+        return None
+    from urllib.parse import urlsplit
+
+    if urlsplit(found).scheme not in SCHEMES:
+        raise UsageError(
+            f"{where} is not the URL of a PostgreSQL database.",
+            remedy="Write it as postgresql://USER:PASSWORD@HOST/DATABASE, or remove it to use a file per project.",
+        )
+    _known[digest(found)] = found
+    return found
+
+
+def use_database(url: str) -> None:
+    """Let folders of this database be found in this process. Raise UsageError for what is no URL of PostgreSQL."""
+    database_url({VARIABLE: url})
+
+
+def digest(url: str) -> str:
+    """Return what tells one database from another; the password is no part of it."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    plain = f"{parts.username or ''}@{parts.hostname or ''}:{parts.port or ''}{parts.path}?{parts.query}"
+    return hashlib.sha256(plain.encode()).hexdigest()[:8]
+
+
+def database_folder(home: Path, database: ProjectDatabase) -> Path:
+    """Return the state folder, on this machine, of a project in a database."""
+    return home_of_projects(home) / f"{database.project}@{digest(database.url)}"
+
+
+def database_of(folder: Path) -> ProjectDatabase | None:
+    """Return the project whose state folder this is, if it is in a database. Raise StateError when the database is
+    not the one that the user has named."""
+    found = _FOLDER.fullmatch(folder.name)
+    if found is None:
+        return None
+    project, mark = found.groups()
+    if mark not in _known:
+        database_url()
+    if mark not in _known:
+        raise StateError(
+            f"The log of project {project} is in a database that is not named here (folder {folder}).",
+            remedy=f"Set {VARIABLE} to its URL.",
+        )
+    return ProjectDatabase(_known[mark], project)
+
+
+def project_name(root: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Return the name of a project in a database: the same for every clone of one repository."""
+    env = os.environ if environment is None else environment
+    name = env.get(NAME_VARIABLE) or _origin(root) or root.name or "root"
+    word = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-") or "project"
+    if len(word) <= _LONGEST:
+        return word
+    return f"{word[: _LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def project_state(cwd: Path, environment: Mapping[str, str] | None = None) -> Path | None:
+    """Return the state folder of the project that `cwd` belongs to, if the user has named a database."""
+    url = database_url(environment)
+    if url is None:
+        return None
+    root = repository_root(cwd) or cwd
+    return database_folder(retinue_home(environment), ProjectDatabase(url, project_name(root, environment)))
+
+
+def _from_user_file(environment: Mapping[str, str]) -> str | None:
+    try:
+        data = (retinue_home(environment) / "settings.json").read_bytes()
+    except OSError:
+        return None
+    # Most files have none, and this is asked at every start.
+    if b'"database"' not in data:
+        return None
+    import orjson
+
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None  # the settings' own reader reports it
+    value = found.get("database") if isinstance(found, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _origin(root: Path) -> str | None:
+    """Return owner and name of the remote `origin`: `owner-name`. Read from the file: starting git costs more."""
+    folder = root / ".git"
+    try:
+        if folder.is_file():
+            folder = root / folder.read_text().removeprefix("gitdir:").strip()
+            folder = folder / (folder / "commondir").read_text().strip()
+        found = _ORIGIN.search((folder / "config").read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+    if found is None:
+        return None
+    words = re.split(r"[/:\\]", found[1].removesuffix("/").removesuffix(".git"))
+    return "-".join(word for word in words[-2:] if word)
