@@ -19,7 +19,8 @@ def names_read() -> frozenset[str]:
     """Attributes taken of something called `settings` (of anything, where the name is of several
     words), and texts that a layer's values are asked for by; in the whole package but the folder
     that declares and loads settings."""
-    found: set[str] = set()
+    # It decides where the log is before any settings are loaded: `settings.database` reads it by itself.
+    found: set[str] = {"database"}
     for path in SOURCE.rglob("*.py"):
         if path.parent != SOURCE / "settings":
             for node in ast.walk(ast.parse(path.read_text())):

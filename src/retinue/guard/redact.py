@@ -32,6 +32,7 @@ from retinue.guard.secrets import (
     tokens,
 )
 from retinue.models.keys import environment as process_environment
+from retinue.settings.database import VARIABLE as DATABASE
 
 WORD_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.~%@!^:?&\\\"'"
 _GAP = " \t\r\n\"'\\"
@@ -237,6 +238,9 @@ def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names say that they are secret, longest first. Values that
     could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
     found = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
+    password = _password(environment.get(DATABASE, ""))
+    if _is_telling(password):
+        found.add(password)
     return tuple(sorted(found, key=len, reverse=True))
 
 
@@ -248,7 +252,16 @@ _VARIABLE = re.compile(
 
 def is_secret_name(name: str) -> bool:
     """Return whether the variable of this name holds a secret, going by the name alone."""
-    return _VARIABLE.search(name) is not None
+    return name == DATABASE or _VARIABLE.search(name) is not None
+
+
+def _password(url: str) -> str:
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        return unquote(urlsplit(url).password or "") if url else ""
+    except ValueError:
+        return ""
 
 
 def _is_telling(value: str) -> bool:

@@ -81,7 +81,7 @@ class _NoRows:
 def translate(sql: str) -> str:
     """Return a statement of this package in PostgreSQL's words."""
     words = sql.replace("%", "%%").replace(" IS ?", " IS NOT DISTINCT FROM ?").replace(" LIKE ", " ILIKE ")
-    return words.replace("?", "%s")
+    return words.replace(" CROSS JOIN ", " JOIN ").replace("?", "%s")
 
 
 def schema_of(project: str) -> str:

@@ -323,6 +323,11 @@ class Settings(
         doc="How many days after its end a run can be undone. Older checkpoints are removed when a process that made "
         "some ends, once a day. 0 keeps them for ever.",
     )
+    database: str | None = setting(
+        None, Text("the URL of a PostgreSQL database"), section="cluster", applies="next session", personal_when=bool,
+        doc="Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
+        "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

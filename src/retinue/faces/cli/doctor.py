@@ -179,6 +179,7 @@ def agents(installation: Installation) -> Iterator[Row]:
 
 
 def log(installation: Installation) -> Iterator[Row]:
+    from retinue.log.database import backend_of, log_file
     from retinue.log.query import LogReader
     from retinue.settings.places import retinue_home, state_folder
 
@@ -192,21 +193,23 @@ def log(installation: Installation) -> Iterator[Row]:
         else:
             yield "ok", "state folder", str(home)
     folder = state_folder(installation.cwd, installation.environment)
-    if not (folder / "log.db").exists():
-        yield "info", "log", "nothing has run in this project yet"
-        return
     try:
+        kept = backend_of(folder)
+        if not kept.exists():
+            yield "info", "log", "nothing has run in this project yet"
+            return
+        verdict = " ".join(kept.check())
         with LogReader.open(folder) as reader:
-            verdict = str(reader.select("PRAGMA quick_check(1)")[0][0])
             runs = int(reader.select("SELECT count(*) FROM runs")[0][0])
     except RetinueError as error:
         yield "failure", "log", error.message, error.remedy or "Move the file away to begin a new log."
         return
-    if verdict != "ok":
+    if verdict:
         yield "failure", "log", f"damaged: {verdict}", f"Keep a copy of {folder}, then move log.db away."
     else:
-        size = (folder / "log.db").stat().st_size / 1e6
-        yield "ok", "log", f"{runs} runs, {size:.1f} MB, sound"
+        file = log_file(folder)
+        size = f"{file.stat().st_size / 1e6:.1f} MB" if file.is_file() else kept.label
+        yield "ok", "log", f"{runs} runs, {size}, sound"
 
 
 def python(installation: Installation) -> Iterator[Row]:

@@ -20,7 +20,7 @@ from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownRunError
 from retinue.faces.cli.project import add_cwd, add_where, folder, read_task, say, write_json
 from retinue.faces.text import clean_line, optional, relative
-from retinue.log.database import log_file
+from retinue.log.database import backend_of
 from retinue.log.schedules import ScheduledJob
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
@@ -128,7 +128,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 async def _list(args: argparse.Namespace) -> int:
     found: list[tuple[ScheduledJob, str | None]] = []
-    if log_file(state_folder(folder(args.cwd))).exists():
+    if backend_of(state_folder(folder(args.cwd))).exists():
         # Looking makes nothing.
         async with opened(args) as supervisor:
             found = [(job, last_status(supervisor, job)) for job in supervisor.schedules.jobs()]

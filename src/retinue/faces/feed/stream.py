@@ -24,7 +24,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.errors import RetinueError
-from retinue.log.database import log_file
+from retinue.log.database import backend_of
 from retinue.log.encode import dump, flat_json
 from retinue.log.inbox import waiting_ids
 from retinue.log.query import LogReader
@@ -215,7 +215,8 @@ class EventHub:
         version = -1
         looked = time.monotonic()
         try:
-            while not log_file(self._folder).is_file():  # noqa: ASYNC110 - the file is made by another process
+            while not await asyncio.to_thread(backend_of(self._folder).exists):  # noqa: ASYNC110
+                # It is made by another process.
                 await asyncio.sleep(LIVENESS_SECONDS)
             if not self._number:
                 # It may have been opened before there was a file.
