@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import orjson
 from msgspec.structs import replace
 
+from retinue.capabilities.audit.report import RunEffects
 from retinue.core.events import AssistantEnded, RunCreated
 from retinue.core.format import relative
-from retinue.core.outcome import Evidence
 from retinue.errors import StateError, UsageError
 from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.views import (
@@ -70,8 +71,10 @@ async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
 
 async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> dict[str, Any]:
     """Return what programs read of a run: `content` and `details`, as `retinue run --json` prints them, with the
-    record of what the run really did. Without `verbose` the single words and calls are left out. Raise StateError for
-    a run that has not ended."""
+    record of what the run and those below it really did. Without `verbose` the single words and calls are left out.
+    Raise StateError for a run that has not ended."""
+    from retinue.faces.cli.project import with_descendants
+    from retinue.faces.cli.runs_changes import run_effects
 
     def read(reader: LogReader) -> dict[str, Any]:
         outcome = reader.outcome(row.id)
@@ -88,22 +91,38 @@ async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> 
         )
         environment = process_environment()
         made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
-        made["details"] |= {"status": outcome.ended, "record": _record(outcome.evidence, row.cwd)}
+        below = [run_effects(reader, feed.folder, each) for each in with_descendants(reader, row)]
+        made["details"] |= {"status": outcome.ended, "record": _record(below, row.cwd)}
         return made
 
     found: dict[str, Any] = await feed.read(read)
     return found
 
 
-def _record(seen: Evidence, cwd: str) -> dict[str, Any]:
-    """Return what a run really touched, counted from effects and not from its words."""
+def _record(runs: Iterable[RunEffects], cwd: str) -> dict[str, Any]:
+    """Return what runs really touched, counted from effects and not from their words, each thing once."""
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    hosts: dict[str, None] = {}
+    commands, denials, unknown = [], [], []
+    for call in (call for run in runs for turn in run.turns for call in turn.calls):
+        if call.denied is not None:
+            denials.append(f"{call.tool}: {call.denied}")
+            continue
+        read |= dict.fromkeys(relative(path, cwd) for path in call.reads)
+        written |= dict.fromkeys(relative(file.path, cwd) for file in call.writes)
+        hosts |= dict.fromkeys(call.hosts)
+        if call.status == "unknown":
+            unknown.append(f"{call.tool}: {call.command}" if call.command is not None else call.tool)
+        elif call.command is not None:
+            commands.append({"command": call.command, "exitCode": call.exit_code})
     return {
-        "filesRead": [relative(path, cwd) for path in seen.files_read],
-        "filesWritten": [relative(path, cwd) for path in seen.files_written],
-        "commands": list(seen.commands),
-        "hosts": list(seen.hosts),
-        "denials": list(seen.denials),
-        "unknownEffects": list(seen.unknown_effects),
+        "filesRead": list(read),
+        "filesWritten": list(written),
+        "commands": commands,
+        "hosts": list(hosts),
+        "denials": denials,
+        "unknownEffects": unknown,
     }
 
 

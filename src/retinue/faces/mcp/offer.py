@@ -9,9 +9,9 @@ from mcp_types import ToolAnnotations
 from msgspec import Struct
 
 from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.core.permission import READ_ONLY, EffectKind
+from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec
-from retinue.core.toolnames import TOOLS
+from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import UnknownAgentError
 from retinue.faces.feed.feed import Feed
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
@@ -91,30 +91,25 @@ def describe_tool(name: str, entry: LoadedAgent) -> ToolListing:
 
 def hints_of(spec: AgentSpec) -> ToolAnnotations:
     """Return what an agent may do, as hints for the host."""
-    effects = _effects(spec)
-    readonly = spec.readonly is True or effects <= READ_ONLY
+    tools = _tools(spec)
+    readonly = spec.readonly is True or all(TOOLS[tool] <= READ_ONLY for tool in tools)
+    if readonly:
+        # Commands of a read-only agent run without a network.
+        tools.discard("bash")
+    reaches_out = any("network" in TOOLS[tool] for tool in tools)
     return ToolAnnotations(
-        read_only_hint=readonly,
-        destructive_hint=not readonly,
-        idempotent_hint=False,
-        open_world_hint="network" in effects and not (readonly and not _names_network(spec)),
+        read_only_hint=readonly, destructive_hint=not readonly, idempotent_hint=False, open_world_hint=reaches_out
     )
 
 
-def _effects(spec: AgentSpec) -> frozenset[EffectKind]:
-    allowed = spec.tools.allow
-    names = TOOLS if allowed is None else allowed
-    found: set[EffectKind] = set()
-    for name in names:
-        # What nobody knows here, such as a tool of a server, may do anything.
-        found |= TOOLS.get(name, TOOLS["bash"])
-    return frozenset(found)
-
-
-def _names_network(spec: AgentSpec) -> bool:
-    """Return whether a tool is for the network: commands of a read-only agent run without one."""
-    allowed = spec.tools.allow or ()
-    return any("network" in TOOLS.get(name, ()) and name != "bash" for name in allowed)
+def _tools(spec: AgentSpec) -> set[str]:
+    """Return the tools of an agent. One that nobody knows here, such as that of a server, may do anything."""
+    if spec.tools.allow is None:
+        return set(TOOLS)
+    found: set[str] = set()
+    for name in spec.tools.allow:
+        found.update(canonical(name) or ("bash",))
+    return found
 
 
 def hints(*, reads: bool, destroys: bool) -> ToolAnnotations:

@@ -8,5 +8,6 @@ sse        the event stream
 openapi    the table as an OpenAPI 3.1 document
 ag_ui      agents for clients that speak AG-UI
 openai     agents for clients that speak OpenAI's chat completions
+mcp_route  agents for hosts that speak MCP
 process    the server as a process: socket, token file, start and end
 """

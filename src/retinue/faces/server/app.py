@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from retinue.errors import RetinueError
 from retinue.faces.feed.projects import Projects
-from retinue.faces.server import handlers
+from retinue.faces.server import handlers, mcp_route
 from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
@@ -43,6 +43,7 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
     for route in ROUTES:
         endpoint = _endpoint(route, projects, access, closing)
         routes.append(StarletteRoute(route.path, _guarded(endpoint), methods=[route.method]))
+    routes.append(StarletteRoute(mcp_route.PATH, mcp_route.McpRoute(projects.current, closing)))
     handlers_of_errors = {404: _not_found, 405: _wrong_method}
     app = Starlette(routes=routes, exception_handlers=handlers_of_errors)
     # An address with a slash too many is not found: a redirect would lose the method.

@@ -1,0 +1,99 @@
+"""`/mcp` of `retinue serve`: the same tools over HTTP, behind the same guard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+from tests.faces.mcp.conftest import TaskHost
+from tests.faces.mcp.test_mcp_hosts import MODES, WRITE, edits_a_file, look_first
+from tests.faces.server.conftest import Served, serving
+from tests.program.conftest import Project
+from tests.program.model_server import Reply
+
+__all__ = ["serving"]
+
+
+@asynccontextmanager
+async def connected(server: Served, **options: Any) -> AsyncIterator[Client]:
+    async with httpx2.AsyncClient(headers=server.headers, timeout=60) as http:
+        transport = streamable_http_client(f"{server.base}/mcp", http_client=http)
+        async with Client(transport, **options) as client:
+            yield client
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_host_over_http_runs_an_agent(serve: Any, serving: Any, mode: str) -> None:
+    serve(look_first)
+    async with connected(serving(), mode=mode) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("run_agent", {"agent": "Explore", "task": "Look"})
+    assert names[0] == "run_agent"
+    assert result.structured_content["results"][0]["output"] == "It says alpha."
+
+
+async def test_a_host_over_http_follows_a_task(serve: Any, serving: Any) -> None:
+    serve(look_first)
+    tasks = TaskHost()
+    async with connected(serving(), extensions=[tasks]) as client:
+        result = await client.call_tool("run_agent", {"agent": "Explore", "task": "Look"})
+    assert tasks.created == [result.structured_content["runId"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_approval_reaches_the_user_over_http(project: Project, serve: Any, serving: Any, mode: str) -> None:
+    project.mode = "default"
+    serve(edits_a_file)
+
+    async def allow(context: Any, params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"choice": "allow"})
+
+    async with connected(serving(), mode=mode, elicitation_callback=allow) as client:
+        result = await client.call_tool("run_agent", WRITE)
+    assert result.structured_content["record"]["filesWritten"] == ["new.txt"]
+
+
+def test_nobody_gets_in_without_the_token_or_from_another_site(serving: Any) -> None:
+    server = serving()
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    for headers, status in (
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+    ):
+        found, _, document = server.request("POST", "/mcp", json.dumps(body).encode(), {**accept, **headers})
+        assert found == status, document
+
+
+async def test_a_server_that_ends_does_not_wait_for_a_call(serve: Any, serving: Any) -> None:
+    serve(lambda request: Reply(hang=True))
+    server = serving()
+    async with httpx2.AsyncClient(headers=server.headers, timeout=60) as http:
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        accept = {"Accept": "application/json, text/event-stream"}
+
+        async def post(number: int, method: str, **params: Any) -> httpx2.Response:
+            body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            return await http.post(f"{server.base}/mcp", json=body, headers=accept)
+
+        session = (await post(1, "initialize", **opening)).headers["mcp-session-id"]
+        accept["mcp-session-id"] = session
+        arguments = {"agent": "Explore", "task": "Look", "wait_seconds": 600}
+        call = asyncio.create_task(post(2, "tools/call", name="run_agent", arguments=arguments))
+        await asyncio.to_thread(
+            server.until, "/v1/runs", lambda found: [run for run in found["runs"] if run["state"] == "running"]
+        )
+        code, error = await asyncio.to_thread(server.end)
+        await asyncio.gather(call, return_exceptions=True)
+    assert code == 0, error
+    assert "1 run of this server stopped" in error
