@@ -169,8 +169,9 @@ class EditorAgent:
         elif not session.has_run:
             raise RpcError(NOT_FOUND, f"Nothing was said in the session '{session_id}' yet.")
         await session.load(tells=tells)
+        described = await session.describe()
         asyncio.get_running_loop().call_soon(session.tell_commands)
-        return await session.describe()
+        return described
 
     async def _open(self, session_id: str, cwd: Path, folder: Path | None, params: Params) -> AcpSession:
         from retinue.faces.acp.session import AcpSession

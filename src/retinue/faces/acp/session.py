@@ -26,7 +26,7 @@ from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.turns import PromptTurn, PromptTurns
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
 from retinue.faces.feed.details import list_models
-from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.feed import ConflictError, Feed
 from retinue.faces.feed.past import past_events
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.windows import ModelWindows
@@ -124,14 +124,9 @@ class AcpSession:
 
     async def prompt(self, blocks: Sequence[Any]) -> StopWord:
         """Say something to the agent, and return why it stopped. Raise RpcError where it failed."""
-        outputs = self.feed.folder / "outputs" / self.id
-        said = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
-        answer = await answer_command(self, said.words)
-        if answer is not None:
-            self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
-            return "end_turn"
         turn = PromptTurn(asyncio.get_running_loop().create_future())
-        delivery = asyncio.create_task(self._deliver(said, turn))
+        # Made before anything is waited for: a cancel that follows at once finds it.
+        delivery = asyncio.create_task(self._deliver(blocks, turn))
         self._deliveries.add(delivery)
         try:
             await asyncio.wait({delivery})
@@ -147,10 +142,11 @@ class AcpSession:
     async def cancel(self) -> None:
         """Stop everything that works here in this conversation, agents in the background too. What works in another
         process goes on; prompts end in any case."""
+        works_elsewhere = await self._works_elsewhere()
         for delivery in self._deliveries:
             delivery.cancel()
         self._turns.cancel()
-        if self._node() is None and self._turns.waiting and await self._works_elsewhere():
+        if works_elsewhere:
             text = "It works in another process and goes on there. To stop it: /stop\n"
             self.tell(self.id, updates.said("agent_message_chunk", text))
             self._turns.end("cancelled")
@@ -256,7 +252,15 @@ class AcpSession:
 
     # Delivery
 
-    async def _deliver(self, said: EditorPrompt, turn: PromptTurn) -> None:
+    async def _deliver(self, blocks: Sequence[Any], turn: PromptTurn) -> None:
+        """Bring a prompt to the agent, or answer it here. The turn ends when the agent has."""
+        outputs = self.feed.folder / "outputs" / self.id
+        said = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
+        answer = await answer_command(self, said.words)
+        if answer is not None:
+            self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
+            turn.done.set_result("end_turn")
+            return
         async with self._speaking:
             if await self._answers_question(said, turn):
                 return
@@ -264,17 +268,17 @@ class AcpSession:
             meant = await retinue.expand(said.words, ask=self.asks.consent, permission_mode=self.choices.mode)
             meant.blocks += said.blocks
             text = meant.render()
-            await self._expect_end(turn)
             self.story.own_words.append(text)
             try:
-                await self._hand_over(retinue, meant, text)
+                self._turns.expect(turn, await self._hand_over(retinue, meant, text))
             except BaseException:
-                self._turns.waiting.remove(turn)
-                self.story.own_words.remove(text)
+                if text in self.story.own_words:
+                    self.story.own_words.remove(text)
                 raise
 
-    async def _hand_over(self, retinue: Retinue, meant: PersonPrompt, text: str) -> None:
-        choices = self.choices
+    async def _hand_over(self, retinue: Retinue, meant: PersonPrompt, text: str) -> int:
+        """Start the run, say it to the run, or take the run up again. Return the newest event before that."""
+        choices, before = self.choices, await self._newest_event()
         if not self.has_run:
             run = await retinue.prompt(
                 meant,
@@ -291,34 +295,50 @@ class AcpSession:
             node = self._node()
             if node is not None and retinue.supervisor.steer(node, text):
                 retinue.bring(meant, node.handle)
-                return
-            if await self._works_elsewhere():
-                await self.feed.say(self.id, text, by=BY)
-                return
+                return before
+            if await self._said_elsewhere(text):
+                return before
+            # It may have ended since, and that is not the end that this prompt waits for.
+            before = await self._newest_event()
             run = await retinue.resume(
                 self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode
             )
         choices.new_mode = None
         if self._wish is not None and handle_of(run).controls.compact(self._wish):
             self._wish = None
+        return before
+
+    async def _said_elsewhere(self, text: str) -> bool:
+        """Say something to the run where another process works on it. Return False when it has ended there."""
+        if not await self._works_elsewhere():
+            return False
+        try:
+            await self.feed.say(self.id, text, by=BY)
+        except ConflictError:
+            if await self._works_elsewhere():
+                raise
+            return False
+        return True
 
     async def _answers_question(self, said: EditorPrompt, turn: PromptTurn) -> bool:
         """Take the words as the answer to a question that this client can answer in no other way."""
         while self.asks.in_words:
             item = self.asks.in_words.pop(0)
-            await self._expect_end(turn)
+            before = await self._newest_event()
             with suppress(AnsweredError):
                 await self.feed.answer(item.id, said.words, by=BY)
+                self._turns.expect(turn, before)
                 return True
-            self._turns.waiting.remove(turn)
         return False
 
-    async def _expect_end(self, turn: PromptTurn) -> None:
-        """Let the turn end with the first end of the run that is not in the log yet."""
-        if self._retinue is not None and self.has_run:
+    async def _newest_event(self) -> int:
+        """Return the number of the newest event, with everything that this process has written so far."""
+        if not self.has_run:
+            return 0
+        if self._retinue is not None:
             await self._retinue.supervisor.project.log.flush()
-        turn.after = await self.feed.read(last_number) if self.has_run else 0
-        self._turns.waiting.append(turn)
+        newest: int = await self.feed.read(last_number)
+        return newest
 
     def _end_for_words(self) -> None:
         """End the turn for a question that only the next prompt can answer; the run waits meanwhile."""

@@ -24,14 +24,27 @@ class PromptTurns(Struct, eq=False):
     """Several prompts wait where a person spoke while the agent worked: one end answers them all."""
 
     waiting: list[PromptTurn] = field(default_factory=list)
+    _last: tuple[int, Mapping[str, Any]] = (0, {})
+    """The newest end of the main run: it may be heard of while a prompt is still being delivered."""
+
+    def expect(self, turn: PromptTurn, after: int) -> None:
+        """Let a prompt that has reached the agent be answered by the first end after the event `after`."""
+        turn.after = after
+        self.waiting.append(turn)
+        number, outcome = self._last
+        if number > after:
+            self._take_main(number, outcome)
 
     def take_end(self, number: int, outcome: Mapping[str, Any], *, is_main: bool, all_over: bool) -> None:
         """A run of the tree has ended with the event `number`. Cancelled prompts are answered when all runs are
         over, the others when the main run is."""
         if all_over:
             self.end("cancelled", [turn for turn in self.waiting if turn.is_cancelled])
-        if not is_main:
-            return
+        if is_main:
+            self._last = (number, outcome)
+            self._take_main(number, outcome)
+
+    def _take_main(self, number: int, outcome: Mapping[str, Any]) -> None:
         ended = [turn for turn in self.waiting if turn.after < number and not turn.is_cancelled]
         word = stop_word(outcome)
         if word is not None:
