@@ -1,21 +1,31 @@
-"""A project's log at a glance, the labels of its runs, and text found anywhere in it: for lists that many look at."""
+"""A project's log at a glance: how much there is, what runs are called and are doing, and where words stand in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
+from retinue.core.delegation import LIVE
+from retinue.core.events import AssistantEnded, InboxOpened, Retrying, RunStarted, ToolEnded, ToolStarted, TurnStarted
+from retinue.core.usage import Usage
+from retinue.log.encode import decode
 from retinue.log.migrations import NAME_OF_RUN
+from retinue.log.open_calls import describe_call
 from retinue.log.tail import ids_at_work
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
+    from retinue.log.rows import RunRow
 
 _DESCRIPTION = "json_extract(body, '$.options.description')"
+_CALL = "json_extract(body, '$.options.call_id')"
 _AROUND = 80
 """Characters before and after what was searched for."""
+_LATEST = 12
+"""Events of a live run that are looked at to say what it is doing."""
 _SEARCHED = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
 
 
@@ -30,10 +40,11 @@ class LogOverview(Struct, frozen=True):
 
 
 class RunLabel(Struct, frozen=True):
-    """How people call a run, and what it works on in a few words."""
+    """How people call a run, what it works on in a few words, and the call of its parent that started it."""
 
     name: str | None = None
     description: str = ""
+    call_id: str | None = None
 
 
 class SearchHit(Struct, frozen=True):
@@ -65,9 +76,71 @@ def run_labels(reader: LogReader, ids: Sequence[str]) -> dict[str, RunLabel]:
     for start in range(0, len(ids), 500):
         some = tuple(ids[start : start + 500])
         marks = ", ".join("?" * len(some))
-        query = f"SELECT run_id, {NAME_OF_RUN}, {_DESCRIPTION} FROM events WHERE seq=1 AND run_id IN ({marks})"  # noqa: S608
-        for run_id, name, description in reader.select(query, some):
-            found[run_id] = RunLabel(name, description or "")
+        what = f"run_id, {NAME_OF_RUN}, {_DESCRIPTION}, {_CALL}"
+        query = f"SELECT {what} FROM events WHERE seq=1 AND run_id IN ({marks})"  # noqa: S608
+        for run_id, name, description, call_id in reader.select(query, some):
+            found[run_id] = RunLabel(name, description or "", call_id)
+    return found
+
+
+def describe_activity(reader: LogReader, rows: Sequence[RunRow]) -> dict[str, str]:
+    """Return what each live run of these is doing, in a few words, by its id; nothing of those that are over."""
+    found = {}
+    for row in rows:
+        if row.state in LIVE:
+            found[row.id] = _activity(reader, row.id)
+    return found
+
+
+def _activity(reader: LogReader, run_id: str) -> str:
+    query = "SELECT body FROM events WHERE run_id=? ORDER BY seq DESC LIMIT ?"
+    ended: set[str] = set()
+    for (data,) in reader.select(query, (run_id, _LATEST)):
+        match decode(data):
+            case InboxOpened(title=title):
+                return title
+            case Retrying(failure=failure):
+                return failure.message
+            case ToolEnded(call_id=call_id):
+                ended.add(call_id)
+            case ToolStarted(call) if call.id not in ended:
+                return describe_call(call)
+            case TurnStarted() | AssistantEnded():
+                return ""
+            case _:
+                pass
+    return ""
+
+
+def run_tools(reader: LogReader, run_id: str) -> list[str]:
+    """Return the names of the tools that a run has; none before it has started."""
+    query = "SELECT body FROM events WHERE run_id=? AND type='run.started' ORDER BY seq DESC LIMIT 1"
+    for (data,) in reader.select(query, (run_id,)):
+        body = decode(data)
+        if isinstance(body, RunStarted):
+            return list(body.tools)
+    return []
+
+
+def tree_usage(reader: LogReader, run_id: str) -> Usage:
+    """Return what a run and all below it have used. The cost is None when the price of any of them is not known."""
+    query = """WITH RECURSIVE tree (id) AS (
+            SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
+        )
+        SELECT sum(input), sum(output), sum(cache_read), sum(cache_write),
+        CASE WHEN count(cost_usd) = count(*) THEN sum(cost_usd) END
+        FROM runs WHERE id IN (SELECT id FROM tree)"""
+    new, output, read, written, cost = reader.select(query, (run_id,))[0]
+    return Usage(new or 0, output or 0, read or 0, written or 0, cost)
+
+
+def tree_budgets(reader: LogReader) -> dict[str, dict[str, float]]:
+    """Return the budgets that were given to whole trees, by the id of their first run."""
+    query = """SELECT run_id, json_extract(body, '$.options.budget') FROM events JOIN runs ON runs.id=run_id
+        WHERE seq=1 AND parent_id IS NULL AND json_extract(body, '$.options.budget') IS NOT NULL"""
+    found = {}
+    for run_id, budget in reader.select(query):
+        found[run_id] = msgspec.json.decode(budget, type=dict[str, float])
     return found
 
 

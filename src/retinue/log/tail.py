@@ -115,6 +115,19 @@ def _end_of_call(reader: LogReader, known: Mapping[tuple[str, int], str], run_id
     return text
 
 
+def run_events_before(
+    reader: LogReader, run_id: str, number: int | None, *, tree: bool = False, limit: int = PAGE
+) -> list[NumberedEvent]:
+    """Return the last events below `number` (None: the newest) of one run, or with `tree` of it and all below it, in
+    order."""
+    head, which = "", "run_id=?"
+    if tree:
+        head, which = _TREE, "run_id IN (SELECT id FROM tree)"
+    query = f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {which}"  # noqa: S608
+    rows = reader.select(f"{query} AND events.id<? ORDER BY events.id DESC LIMIT ?", (run_id, _end(number), limit))
+    return [NumberedEvent(*row) for row in reversed(rows)]
+
+
 def _end(until: int | None) -> int:
     return 2**62 if until is None else until
 

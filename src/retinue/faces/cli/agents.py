@@ -263,23 +263,33 @@ def _print_line(label: str, text: str) -> None:
 
 def _show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     from retinue.engine import open_project
-    from retinue.faces.dialogue import main_agent
 
     project = open_project(cwd, agents_json=args.agents)
-    try:
-        spec, main = project.catalog().find(args.name).spec, args.as_main
-    except UnknownAgentError:
-        if args.name != "main":
-            raise
-        spec, main = main_agent(), True
-    found = asyncio.run(_preview(spec, project, args.task, main=main, under_main=args.under_main and not main))
+    found = preview_named(project, args.name, task=args.task, as_main=args.as_main, under_main=args.under_main)
+    spec, shown = asyncio.run(found)
     if args.json:
-        write_json(_preview_data(spec, found))
+        write_json(preview_data(spec, shown))
         return 0
-    for line in _preview_table(found):
+    for line in _preview_table(shown):
         say(line)
-    put(found.system + "\n")
+    put(shown.system + "\n")
     return 0
+
+
+async def preview_named(
+    project: Project, name: str, *, task: str = _TASK, as_main: bool = False, under_main: bool = False
+) -> tuple[AgentSpec, Preview]:
+    """Return an agent and what its model would see. `main` is the main agent, unless a file has that name. Raise
+    UnknownAgentError, and LaunchError where a launch would."""
+    from retinue.faces.dialogue import main_agent
+
+    try:
+        spec = project.catalog().find(name).spec
+    except UnknownAgentError:
+        if name != "main":
+            raise
+        spec, as_main = main_agent(), True
+    return spec, await _preview(spec, project, task, main=as_main, under_main=under_main and not as_main)
 
 
 async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, under_main: bool) -> Preview:
@@ -295,7 +305,8 @@ async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, 
     return await preview(request, project, above)
 
 
-def _preview_data(spec: AgentSpec, found: Preview) -> dict[str, Any]:
+def preview_data(spec: AgentSpec, found: Preview) -> dict[str, Any]:
+    """Return what the model of an agent would see as plain data, with estimated tokens."""
     from retinue.models.tokens import overhead
 
     parts = []

@@ -29,10 +29,13 @@ from retinue.faces.feed.views import (
     ModelList,
     ModelView,
     OpenAIModel,
+    PromptPartView,
+    PromptPreview,
     RunDetail,
     ScheduleList,
     ScheduleView,
     SearchList,
+    ToolCost,
     TranscriptView,
     run_view,
 )
@@ -40,7 +43,7 @@ from retinue.guard.redact import sanitise
 from retinue.log import activity
 from retinue.log.activity import By
 from retinue.log.open_calls import describe_call
-from retinue.log.overview import run_labels, search
+from retinue.log.overview import describe_activity, run_labels, run_tools, search, tree_budgets, tree_usage
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.schedules import ScheduledJob, jobs
@@ -56,13 +59,18 @@ async def describe_run(feed: Feed, row: RunRow) -> RunDetail:
         first = reader.created(row.id)
         asked = first.options.get("asked") if first is not None else None
         unknown = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
+        doing = describe_activity(reader, [row]).get(row.id, "")
         return RunDetail(
-            run_view(row, run_labels(reader, [row.id]).get(row.id)),
+            run_view(row, run_labels(reader, [row.id]).get(row.id), doing),
             first.task if first is not None else row.task,
             reader.outcome(row.id),
             reader.partial(row.id),
             asked.get("by") if asked else None,
             [describe_call(call) for call in unknown],
+            str(first.spec.get("prompt") or "") if first is not None else "",
+            run_tools(reader, row.id),
+            first.options.get("budget") or {} if first is not None else {},
+            tree_usage(reader, row.id),
         )
 
     found: RunDetail = await feed.read(read)
@@ -200,7 +208,8 @@ async def list_schedules(feed: Feed) -> ScheduleList:
 async def add_up_cost(feed: Feed, by: By, since: float) -> CostList:
     """Return what runs that were active after `since` have used."""
     rows = await asyncio.to_thread(activity.spending, feed.folder, by, since)
-    return CostList(by, rows, activity.total(rows))
+    budgets = await feed.read(tree_budgets) if by == "tree" else {}
+    return CostList(by, rows, activity.total(rows), budgets)
 
 
 async def search_log(feed: Feed, words: str, limit: int) -> SearchList:
@@ -228,6 +237,18 @@ async def describe_agent(feed: Feed, name: str) -> AgentDetail:
     catalog = (await feed.retinue()).agents
     entry = catalog.find(name)
     return msgspec.convert(agent_data(entry, shadows(catalog.entries, entry)), AgentDetail)
+
+
+async def preview_prompt(feed: Feed, name: str) -> PromptPreview:
+    """Return what the model of an agent would see. Raise UnknownAgentError, and LaunchError where a launch would."""
+    from retinue.faces.cli.agents import preview_data, preview_named
+
+    project = (await feed.retinue()).supervisor.project
+    spec, found = await preview_named(project, name)
+    data = preview_data(spec, found)
+    parts = [PromptPartView(part["name"], part["tokens"], feed.redact(part["text"])) for part in data["parts"]]
+    tools = [ToolCost(tool["name"], tool["tokens"], tool["description"]) for tool in data["tools"]]
+    return PromptPreview(data["name"], parts, tools, data["tokens"]["prefix"], data["notes"])
 
 
 async def list_models(feed: Feed) -> ModelList:

@@ -26,7 +26,7 @@ from retinue.log.encode import dump
 from retinue.log.inbox import InboxRow, items
 from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
-from retinue.log.overview import RunLabel, run_labels
+from retinue.log.overview import RunLabel, describe_activity, run_labels
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.tail import last_number, one_moment
@@ -61,6 +61,8 @@ class Snapshot(Struct, frozen=True):
     cursor: int
     runs: list[RunRow]
     labels: dict[str, RunLabel]
+    doing: dict[str, str]
+    """What each live run is doing."""
 
 
 class Feed:
@@ -282,7 +284,7 @@ def take_snapshot(reader: LogReader, **filters: Any) -> Snapshot:
     """Read runs, their labels and the newest event in one moment."""
     with one_moment(reader):
         rows = reader.list_runs(**filters)
-        return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
+        return _snapshot(reader, rows)
 
 
 def take_tree(reader: LogReader, run_id: str) -> Snapshot:
@@ -294,7 +296,12 @@ def take_tree(reader: LogReader, run_id: str) -> Snapshot:
             row = waiting.pop(0)
             rows.append(row)
             waiting += reversed(reader.list_runs(parent_id=row.id))
-        return Snapshot(last_number(reader), rows, run_labels(reader, [row.id for row in rows]))
+        return _snapshot(reader, rows)
+
+
+def _snapshot(reader: LogReader, rows: list[RunRow]) -> Snapshot:
+    labels = run_labels(reader, [row.id for row in rows])
+    return Snapshot(last_number(reader), rows, labels, describe_activity(reader, rows))
 
 
 def digest_of(order: SpawnOrder) -> str:

@@ -14,6 +14,7 @@ from retinue.core.delegation import State
 from retinue.core.outcome import Ended, Outcome
 from retinue.core.permission import InboxAnswer, InboxItem, InboxKind, InboxState, Risk
 from retinue.core.usage import Usage
+from retinue.faces.feed.feed import Snapshot
 from retinue.faces.feed.projects import ProjectView
 from retinue.log.activity import Spending
 from retinue.log.inbox import InboxRow
@@ -32,6 +33,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     agent: str
     name: str | None
     description: str
+    call_id: str | None
+    """The call of its parent that started it."""
+    doing: str
+    """What a live run is doing, in a few words."""
     task: str
     cwd: str
     model: str
@@ -49,12 +54,20 @@ class RunView(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
-def run_view(row: RunRow, label: RunLabel | None = None) -> RunView:
+def run_view(row: RunRow, label: RunLabel | None = None, doing: str = "") -> RunView:
     """Return a run as clients see it."""
     label = label or RunLabel()
     fields = asdict(row)
     del fields["transcript"]
-    return RunView(name=label.name, description=label.description, **fields)
+    return RunView(name=label.name, description=label.description, call_id=label.call_id, doing=doing, **fields)
+
+
+def snapshot_views(found: Snapshot) -> list[RunView]:
+    """Return all runs of a snapshot as clients see them."""
+    views = []
+    for row in found.runs:
+        views.append(run_view(row, found.labels.get(row.id), found.doing.get(row.id, "")))
+    return views
 
 
 class ProjectList(Struct, frozen=True):
@@ -81,7 +94,8 @@ class RunTree(Struct, frozen=True):
 
 class RunDetail(Struct, frozen=True):
     """One run whole. `partial` is the text so far of an answer that is not complete. `asked_by` is the face that
-    started it."""
+    started it. `prompt` is that of its agent, `tools` are those it has. `budget` is shared with all runs below it, and
+    `spent` is what they have used together."""
 
     run: RunView
     task: str
@@ -90,6 +104,10 @@ class RunDetail(Struct, frozen=True):
     asked_by: str | None
     unknown_effects: list[str]
     """Calls that had begun when the process died: nobody knows what they did."""
+    prompt: str
+    tools: list[str]
+    budget: Mapping[str, float]
+    spent: Usage
 
 
 class TranscriptView(Struct, frozen=True):
@@ -187,11 +205,13 @@ class ScheduleList(Struct, frozen=True):
 
 
 class CostList(Struct, frozen=True):
-    """What runs have used. A run without a known price is counted beside the sum, never as free."""
+    """What runs have used. A run without a known price is counted beside the sum, never as free. `budgets` has those
+    of trees, by the id of their first run."""
 
     by: str
     rows: list[Spending]
     total: Spending
+    budgets: Mapping[str, Mapping[str, float]]
 
 
 class SearchList(Struct, frozen=True):
@@ -245,6 +265,32 @@ class AgentDetail(Struct, frozen=True, kw_only=True):
     spec: Mapping[str, Any]
     fates: Mapping[str, Mapping[str, str]]
     problems: list[Mapping[str, Any]]
+
+
+class PromptPartView(Struct, frozen=True):
+    """A part of the system prompt, with the tokens it is estimated to have."""
+
+    name: str
+    tokens: int
+    text: str
+
+
+class ToolCost(Struct, frozen=True):
+    """A tool that the agent is offered, with the tokens of its description."""
+
+    name: str
+    tokens: int
+    description: str
+
+
+class PromptPreview(Struct, frozen=True):
+    """What the model of an agent would see before its task. `tokens` is what every request carries, estimated."""
+
+    name: str
+    parts: list[PromptPartView]
+    tools: list[ToolCost]
+    tokens: int
+    notes: list[str]
 
 
 class ModelView(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.security import Access, Guard
+from retinue.faces.server.static import INDEX, static_files
 from retinue.faces.server.table import ROUTES, Route
 from retinue.log.encode import dump
 
@@ -30,15 +31,11 @@ PUBLIC = frozenset({"/"})
 STATIC = "/static/"
 Endpoint = Callable[[Request], Awaitable[Any]]
 
-_PAGE = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Retinue</title></head>
-<body><h1>Retinue</h1><p>The API of this server is described at /openapi.json and in docs/serve.md.</p></body></html>
-"""
-
 
 def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGIApp:
     """Return the application for these projects. Streams end when `closing` is set."""
     routes = [StarletteRoute("/", _page, methods=["GET"])]
+    routes.append(StarletteRoute(STATIC + "{name:path}", _guarded(_static), methods=["GET"]))
     routes.append(StarletteRoute("/openapi.json", _guarded(_openapi), methods=["GET"]))
     for route in ROUTES:
         endpoint = _endpoint(route, projects, access, closing)
@@ -136,7 +133,15 @@ async def _openapi(request: Request) -> Response:
 
 
 async def _page(request: Request) -> Response:
-    return Response(_PAGE, media_type="text/html")
+    page = static_files()[INDEX]
+    return Response(page.content, media_type=page.media_type)
+
+
+async def _static(request: Request) -> Response:
+    found = static_files().get(request.path_params["name"])
+    if found is None:
+        return await _not_found(request, RequestError(404, "NOT_FOUND", ""))
+    return Response(found.content, media_type=found.media_type)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

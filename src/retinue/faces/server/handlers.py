@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from starlette.responses import Response
 
 from retinue.errors import RetinueError
-from retinue.faces.feed import details, views
+from retinue.faces.feed import details, history, views
 from retinue.faces.feed.feed import Feed, SpawnOrder
 from retinue.faces.feed.projects import Projects
 from retinue.faces.server import ag_ui, chat, params
@@ -60,6 +60,10 @@ async def get_agent(call: ApiCall) -> views.AgentDetail:
     return await details.describe_agent(await call.projects.feed(call.params.project), call.params.name)
 
 
+async def get_agent_prompt(call: ApiCall) -> views.PromptPreview:
+    return await details.preview_prompt(await call.projects.feed(call.params.project), call.params.name)
+
+
 async def get_models(call: ApiCall) -> views.ModelList:
     return await details.list_models(await call.projects.feed(call.params.project))
 
@@ -75,7 +79,7 @@ async def get_runs(call: ApiCall) -> views.RunList:
     if wanted.state is not None:
         filters["states"] = {wanted.state}
     found = await feed.snapshot(limit=wanted.limit, **filters)
-    runs = [views.run_view(row, found.labels.get(row.id)) for row in found.runs]
+    runs = views.snapshot_views(found)
     more = runs[-1].id if len(runs) == wanted.limit else None
     return views.RunList(found.cursor, runs, more)
 
@@ -112,12 +116,27 @@ async def get_run(call: ApiCall) -> views.RunDetail:
 async def get_tree(call: ApiCall) -> views.RunTree:
     feed, row = await call.projects.of_run(call.params.id)
     found = await feed.tree(row.id)
-    return views.RunTree(found.cursor, [views.run_view(each, found.labels.get(each.id)) for each in found.runs])
+    return views.RunTree(found.cursor, views.snapshot_views(found))
 
 
 async def get_transcript(call: ApiCall) -> views.TranscriptView:
     feed, row = await call.projects.of_run(call.params.id)
     return await details.read_transcript(feed, row, after=call.params.after, limit=call.params.limit)
+
+
+async def get_history(call: ApiCall) -> history.HistoryPage:
+    wanted: params.HistoryFilter = call.params
+    if wanted.after is not None and wanted.before is not None:
+        raise RequestError(422, "INVALID", "`after` and `before` are for pages in two directions.", "Give one of them.")
+    feed, row = await call.projects.of_run(wanted.id)
+    return await history.read_history(
+        feed, row, after=wanted.after, before=wanted.before, tree=wanted.tree, limit=wanted.limit
+    )
+
+
+async def get_timeline(call: ApiCall) -> history.TimelineView:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await history.draw_timeline(feed, row)
 
 
 async def get_effects(call: ApiCall) -> views.EffectList:

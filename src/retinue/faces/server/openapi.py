@@ -52,7 +52,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": {str(route.status): _success(route)},
     }
     for status in sorted({*_ALWAYS, *route.errors, *_body_errors(route)}):
-        schema = {"$ref": _REF.format(name="Problem")}
+        schema = {"$ref": _REF.format(name=ProblemDetails.__name__)}
         found["responses"][str(status)] = {"description": TITLES[status], "content": {TYPE: {"schema": schema}}}
     if route.body is not None:
         schema = {"$ref": _REF.format(name=route.body.__name__)}

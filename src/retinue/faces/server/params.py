@@ -62,6 +62,14 @@ class TranscriptPage(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     limit: Page = 1000
 
 
+class HistoryFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Number | None = None
+    """Number of an event: the page of events above it."""
+    before: Number | None = None
+    """Number of an event: the page of events below it. Without both, the newest events."""
+    limit: Page = 500
+
+
 class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     all: bool = False
     """Also what was answered, expired or withdrawn."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.faces.feed import views
+from retinue.faces.feed import history, views
 from retinue.faces.server import params
 from retinue.faces.server.ag_ui import AgentInput
 from retinue.faces.server.chat import ChatBody, ChatCompletion
@@ -75,6 +75,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/agents/{name}/prompt",
+        handler="get_agent_prompt",
+        help="What the model of an agent would see, with estimated tokens of every part.",
+        result=views.PromptPreview,
+        params=params.OfAgent,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
         path="/v1/models",
         handler="get_models",
         help="The language models that runs may use; and the agents, as clients of OpenAI's API list models.",
@@ -127,6 +136,24 @@ ROUTES: tuple[Route, ...] = (
         help="The conversation of a run.",
         result=views.TranscriptView,
         params=params.TranscriptPage,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{id}/history",
+        handler="get_history",
+        help="The events of a run that have happened, a page at a time.",
+        result=history.HistoryPage,
+        params=params.HistoryFilter,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{id}/timeline",
+        handler="get_timeline",
+        help="When each run of a tree did what: requests, tools, waits for people, retries, limits.",
+        result=history.TimelineView,
+        params=params.OfRun,
         errors=(404, 409),
     ),
     Route(

@@ -1,0 +1,26 @@
+// Keys. A view says which it has while it is shown; none acts while someone types.
+import { useEffect } from "./html.js";
+
+const bound = [];
+
+function typing(target) {
+  return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && typing(event.target)) return event.target.blur();
+  if (typing(event.target)) return;
+  // The view that was shown last is asked first.
+  for (let place = bound.length - 1; place >= 0; place--) {
+    const act = bound[place][event.key];
+    if (act && act(event) !== false) return event.preventDefault();
+  }
+});
+
+export function useKeys(keys) {
+  useEffect(() => {
+    bound.push(keys);
+    return () => bound.splice(bound.indexOf(keys), 1);
+  });
+}

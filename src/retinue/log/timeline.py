@@ -1,0 +1,162 @@
+"""When each run of a tree did what: time in the queue, requests, tools, waits for people, retries, limits.
+
+Every span is between two events that the log has anyway. One that is still going on has no end. Of a run whose process
+died, or that was stopped in the middle, it ends with the last event of its run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.delegation import LIVE
+
+if TYPE_CHECKING:
+    from retinue.log.query import LogReader
+
+SpanKind = Literal["queue", "model", "tool", "person", "retry", "limit"]
+MOST_SPANS = 20_000
+
+_TYPES = (
+    "run.created",
+    "run.started",
+    "run.resumed",
+    "turn.started",
+    "assistant.ended",
+    "tool.started",
+    "tool.ended",
+    "inbox.opened",
+    "inbox.closed",
+    "model.retrying",
+    "limit.reached",
+    "run.ended",
+)
+_ARGUMENTS = ("command", "path", "description", "pattern", "query", "url", "prompt")
+_DETAIL = ", ".join(f"json_extract(body, '$.call.arguments.{name}')" for name in _ARGUMENTS)
+# What each type of event is called by: the call, the item, the turn, the failure or the limit.
+_KEY = "coalesce(json_extract(body, '$.call.id'), json_extract(body, '$.call_id'), json_extract(body, '$.item_id'), '')"
+_NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '$.title'), json_extract(body, '$.turn'),
+    json_extract(body, '$.failure.message'), json_extract(body, '$.detail'), '')"""
+_BAD = "coalesce(json_extract(body, '$.result.is_error'), json_extract(body, '$.message.failure') IS NOT NULL, 0)"
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """Something that took time. Times are Unix seconds; without `end` it is still going on. `seq` is the event with
+    which it began. `limit` is a moment: it begins and ends at once."""
+
+    kind: SpanKind
+    start: float
+    end: float | None
+    label: str
+    detail: str = ""
+    failed: bool = False
+    seq: int = 0
+
+
+class RunSpans(Struct, frozen=True):
+    """What one run did when, in the order of beginnings. `cut` says that there is more than is listed."""
+
+    run_id: str
+    spans: list[Span]
+    cut: bool = False
+
+
+class _Row(Struct, frozen=True):
+    run_id: str
+    seq: int
+    at: float
+    type: str
+    key: str
+    name: str
+    detail: str
+    bad: bool
+    delay: float
+    item: str
+
+
+def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
+    """Return the spans of these runs. `states` has the state of each by its id, as seen now."""
+    found = []
+    room = MOST_SPANS
+    for run_id, state in states.items():
+        rows = _rows(reader, run_id, room)
+        spans = _spans(rows, live=state in LIVE)
+        found.append(RunSpans(run_id, spans, cut=len(rows) == room))
+        room = max(room - len(spans), 1)
+    return found
+
+
+def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
+    marks = ", ".join("?" * len(_TYPES))
+    query = f"""SELECT run_id, seq, at, type, {_KEY}, {_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120), {_BAD},
+        coalesce(json_extract(body, '$.delay'), 0.0), coalesce(json_extract(body, '$.item_id'), '')
+        FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq LIMIT ?"""  # noqa: S608 - our own words
+    rows = []
+    for row in reader.select(query, (run_id, *_TYPES, limit)):
+        run_id, seq, at, kind, key, name, detail, bad, delay, item = row
+        rows.append(_Row(run_id, seq, at, kind, str(key), str(name), str(detail), bool(bad), float(delay), str(item)))
+    return rows
+
+
+class _Draft:
+    """The spans of one run while its events are read."""
+
+    def __init__(self) -> None:
+        self.done: list[Span] = []
+        self._open: dict[tuple[SpanKind, str], Span] = {}
+
+    def take(self, row: _Row) -> None:
+        if row.type in _BEGINS:
+            kind, title = _BEGINS[row.type]
+            label = title.format(row.name)
+            self._open[kind, _key(kind, row)] = Span(
+                kind=kind, start=row.at, end=None, label=label, detail=row.detail, seq=row.seq
+            )
+        elif row.type in _ENDS:
+            kind = _ENDS[row.type]
+            begun = self._open.pop((kind, _key(kind, row)), None)
+            if begun is not None:
+                self.done.append(replace(begun, end=row.at, failed=row.bad))
+        elif row.type in _MOMENTS:
+            kind = _MOMENTS[row.type]
+            self.done.append(Span(kind=kind, start=row.at, end=row.at + row.delay, label=row.name, seq=row.seq))
+        else:
+            self.close(row.at)
+
+    def close(self, at: float | None) -> None:
+        """End what is open: at this time, or not yet."""
+        self.done += [replace(each, end=at) for each in self._open.values()]
+        self._open.clear()
+
+
+_BEGINS: dict[str, tuple[SpanKind, str]] = {
+    "run.created": ("queue", "queued"),
+    "run.resumed": ("queue", "queued"),
+    "turn.started": ("model", "turn {}"),
+    "tool.started": ("tool", "{}"),
+    "inbox.opened": ("person", "{}"),
+}
+_ENDS: dict[str, SpanKind] = {
+    "run.started": "queue",
+    "assistant.ended": "model",
+    "tool.ended": "tool",
+    "inbox.closed": "person",
+}
+_MOMENTS: dict[str, SpanKind] = {"model.retrying": "retry", "limit.reached": "limit"}
+
+
+def _key(kind: SpanKind, row: _Row) -> str:
+    """Return what tells spans of one kind apart that overlap: tools by their call, waits by what is asked."""
+    if kind == "tool":
+        return row.key
+    return row.item if kind == "person" else ""
+
+
+def _spans(rows: list[_Row], *, live: bool) -> list[Span]:
+    draft = _Draft()
+    for row in rows:
+        draft.take(row)
+    draft.close(None if live or not rows else rows[-1].at)
+    return sorted(draft.done, key=lambda span: (span.start, span.seq))
