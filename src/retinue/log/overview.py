@@ -125,7 +125,7 @@ def run_tools(reader: LogReader, run_id: str) -> list[str]:
 def tree_usage(reader: LogReader, run_id: str) -> Usage:
     """Return what a run and all below it have used. The cost is None when the price of any of them is not known."""
     query = """WITH RECURSIVE tree (id) AS (
-            SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
+            SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
         )
         SELECT sum(input), sum(output), sum(cache_read), sum(cache_write),
         CASE WHEN count(cost_usd) = count(*) THEN sum(cost_usd) END

@@ -125,7 +125,7 @@ def run_events_before(
         head, which = _TREE, "run_id IN (SELECT id FROM tree)"
     query = f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {which}"  # noqa: S608
     rows = reader.select(f"{query} AND events.id<? ORDER BY events.id DESC LIMIT ?", (run_id, _end(number), limit))
-    return [NumberedEvent(*row) for row in reversed(rows)]
+    return _whole(reader, list(reversed(rows)))
 
 
 def _end(until: int | None) -> int:

@@ -39,7 +39,6 @@ _DETAIL = ", ".join(f"json_extract(body, '$.call.arguments.{name}')" for name in
 _KEY = "coalesce(json_extract(body, '$.call.id'), json_extract(body, '$.call_id'), json_extract(body, '$.item_id'), '')"
 _NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '$.title'), json_extract(body, '$.turn'),
     json_extract(body, '$.failure.message'), json_extract(body, '$.detail'), '')"""
-_BAD = "coalesce(json_extract(body, '$.result.is_error'), json_extract(body, '$.message.failure') IS NOT NULL, 0)"
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -64,7 +63,6 @@ class RunSpans(Struct, frozen=True):
 
 
 class _Row(Struct, frozen=True):
-    run_id: str
     seq: int
     at: float
     type: str
@@ -90,13 +88,17 @@ def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
 
 def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
     marks = ", ".join("?" * len(_TYPES))
-    query = f"""SELECT run_id, seq, at, type, {_KEY}, {_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120), {_BAD},
-        coalesce(json_extract(body, '$.delay'), 0.0), coalesce(json_extract(body, '$.item_id'), '')
+    query = f"""SELECT seq, at, type, {_KEY}, {_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120),
+        json_extract(body, '$.result.is_error'), json_extract(body, '$.message.failure.kind'),
+        json_extract(body, '$.delay'), json_extract(body, '$.item_id')
         FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq LIMIT ?"""  # noqa: S608 - our own words
     rows = []
-    for row in reader.select(query, (run_id, *_TYPES, limit)):
-        run_id, seq, at, kind, key, name, detail, bad, delay, item = row
-        rows.append(_Row(run_id, seq, at, kind, str(key), str(name), str(detail), bool(bad), float(delay), str(item)))
+    for seq, at, kind, key, name, detail, is_error, failure, delay, item in reader.select(
+        query, (run_id, *_TYPES, limit)
+    ):
+        # PostgreSQL gives every value as text.
+        bad = failure is not None or str(is_error) in ("1", "true")
+        rows.append(_Row(seq, at, kind, str(key), str(name), str(detail), bad, float(delay or 0), str(item or "")))
     return rows
 
 
