@@ -45,7 +45,7 @@ def run_fixer(project: Project, server: ModelServer) -> str:
     done = project.retinue("run", "fixer", "Fix src/io.py", "--permission-mode", "bypassPermissions", "--json")
     assert done.returncode == 0, done.stderr
     git(project.cwd, "checkout", "-q", ".")
-    git(project.cwd, "clean", "-fdq")
+    git(project.cwd, "clean", "-fdq", "-e", "*.jsonl")
     project.server = None
     listed = project.json("runs", "list", "--json")
     return str(next(row["id"] for row in listed["runs"] if row["agent"] == "fixer"))

@@ -295,7 +295,14 @@ def read_cassette(path: Path) -> Cassette:
     except OSError as error:
         reason = error.strerror or str(error)
         raise CassetteError(f"{path}: The cassette cannot be read: {reason}.", remedy=_RECORD_AGAIN) from error
-    lines = data.splitlines()
+    return parse_cassette(data, str(path))
+
+
+def parse_cassette(data: bytes, path: str) -> Cassette:
+    """Return the recording in the text of a cassette. `path` names it in errors."""
+    lines = data.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
     head = _read_head(path, lines[0] if lines else b"")
     grouped: dict[int, list[RecordedEvent]] = {}
     parents: dict[int, int | None] = {}
@@ -314,10 +321,10 @@ def read_cassette(path: Path) -> Cassette:
     if not grouped:
         raise CassetteError(f"{path}:1: The cassette has no events.", remedy=_RECORD_AGAIN)
     runs = tuple(RecordedRun(number, parents[number], tuple(events)) for number, events in grouped.items())
-    return Cassette(head, runs, str(path))
+    return Cassette(head, runs, path)
 
 
-def _read_head(path: Path, line: bytes) -> CassetteHead:
+def _read_head(path: str, line: bytes) -> CassetteHead:
     try:
         raw = msgspec.json.decode(line)
     except ValueError as error:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from retinue.capabilities.audit.report import CallEffect, effects_of
-from retinue.core.events import Event, RunCreated, RunEnded, ToolEnded, ToolStarted
+from retinue.core.events import AssistantEnded, Event, ToolEnded
 from retinue.core.format import relative
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
@@ -100,8 +100,9 @@ def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[Le
     said: dict[str, str] = {}
     for event in events:
         match event.body:
-            case ToolStarted(call):
-                calls[call.id] = describe_call(call)
+            case AssistantEnded(_, message):
+                for call in message.tool_calls:
+                    calls[call.id] = describe_call(call)
             case ToolEnded() as ended if ended.result.is_error:
                 said[ended.call_id] = ended.result.text
             case _:
@@ -113,19 +114,6 @@ def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[Le
             shown = _relative(effect, cwd)
             entries.append(LedgerEntry(agent, turn.turn, text, shown, said.get(effect.call_id, "")))
     return entries
-
-
-def outcome_of(events: list[Event]) -> Outcome | None:
-    """Return how a run ended, from its events."""
-    for event in reversed(events):
-        if isinstance(event.body, RunEnded):
-            return event.body.outcome
-    return None
-
-
-def created_of(events: list[Event]) -> RunCreated | None:
-    body = events[0].body if events else None
-    return body if isinstance(body, RunCreated) else None
 
 
 def _relative(effect: CallEffect, cwd: str) -> CallEffect:

@@ -68,10 +68,16 @@ class RecordedModels:
         """Return the recorded run that plays the run `run_id`."""
         return self._played.get(run_id)
 
+    def run_id(self, number: int) -> str | None:
+        """Return the run that plays the recorded run of a number."""
+        for run_id, run in self._played.items():
+            if run.number == number:
+                return run_id
+        return None
+
     def localized(self, message: AssistantMessage) -> AssistantMessage:
         """Return an answer with the folders and runs of here."""
-        numbers = {run.number: run_id for run_id, run in self._played.items()}
-        return msgspec.json.decode(localize(dump(message), self._places, numbers.get), type=AssistantMessage)
+        return msgspec.json.decode(localize(dump(message), self._places, self.run_id), type=AssistantMessage)
 
     def _find(self, request: RunRequest) -> RecordedRun | None:
         if request.parent_id is None:

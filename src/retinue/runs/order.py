@@ -17,6 +17,13 @@ class Capabilities:
         self._orders["finish"] = [self.names[name] for name in finish]
         self._known: dict[tuple[str, str], tuple[Any, ...]] = {}
 
+    def with_innermost(self, more: Sequence[object]) -> Capabilities:
+        """Return these capabilities and `more`, which are put around tools before the others."""
+        made = Capabilities([*self._orders["plan"], *more])
+        made._orders["wrap"] = [*more, *self._orders["wrap"]]
+        made._orders["finish"] = list(self._orders["finish"])
+        return made
+
     def each(self, method: str, order: str = "plan") -> tuple[Any, ...]:
         """Return the method of every capability that overrides it, so that the others cost nothing."""
         known = self._known.get((method, order))

@@ -1,4 +1,5 @@
-"""Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use.
+"""Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use. Tests of agents
+(`NAME.test.yaml`) are collected like any others.
 
 scripted_model   makes scripted models, and fails the test if one was not played to its end
 fake_clock       a clock that moves only when told
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
     from retinue.testing.fixtures import FakeClock, Repository
     from retinue.testing.model import ScriptedModel
     from retinue.testing.scripts import Turn
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect the tests of agents beside their files."""
+    if not file_path.name.endswith(".test.yaml"):
+        return None
+    from retinue.testing.agent_cases import AgentTestFile, is_test_file
+
+    if not is_test_file(file_path):
+        return None
+    return AgentTestFile.from_parent(parent, path=file_path)
 
 
 @pytest.fixture

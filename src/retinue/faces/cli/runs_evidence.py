@@ -1,4 +1,4 @@
-"""`retinue runs export`: a past run as a file that can be reviewed, shared and played again."""
+"""`retinue runs export`, `runs diff` and `runs fork`: past runs as files, side by side, and taken up from a moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
-from retinue.evidence.cassette import export_cassette
-from retinue.faces.cli.project import add_cwd, add_run, locate, say
+from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
+from retinue.evidence.compare import compare
+from retinue.faces.cli.comparison_report import comparison_document, comparison_lines
+from retinue.faces.cli.project import add_cwd, add_run, add_where, locate, say, write_json
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.models.keys import environment as process_environment
@@ -48,3 +50,33 @@ def execute_export(args: argparse.Namespace) -> int:
     lines = data.count(b"\n") - 1
     say(f"{lines} events of {row.agent} ({row.id[:8]}) are in {target}.")
     return 0
+
+
+def configure_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("left", metavar="A", help="a run (its id, the beginning of it, @name) or a cassette file")
+    parser.add_argument("right", metavar="B", help="the run or cassette to compare it with")
+    add_where(parser)
+
+
+def execute_diff(args: argparse.Namespace) -> int:
+    """Compare two runs side by side: calls, results, files, cost and answer, with all that they started. Exits with 1
+    where they differ.
+
+    retinue runs diff 3f2a9c1d 8b1e0c77
+    retinue runs diff 3f2a9c1d review.cassette.jsonl --json
+    """
+    found = compare(_recording(args, args.left), _recording(args, args.right))
+    if args.json:
+        write_json(comparison_document(found))
+    else:
+        print("\n".join(comparison_lines(found, (args.left, args.right))))
+    return int(not found.same)
+
+
+def _recording(args: argparse.Namespace, name: str) -> Cassette:
+    if name.endswith(SUFFIX) or Path(name).is_file():
+        return read_cassette(Path(name))
+    folder, row = locate(argparse.Namespace(run=name, cwd=args.cwd))
+    with LogReader.open(folder) as reader:
+        data = export_cassette(reader, row, home(), Redactor(process_environment()))
+    return parse_cassette(data, name)

@@ -1,0 +1,260 @@
+"""Two recordings side by side: requests, calls, results, files, cost and answer.
+
+Runs are paired by their place in the tree. What differs is a list of sentences, the first one first: later ones often
+follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Literal
+
+from msgspec import Struct, field
+
+from retinue.core.events import AssistantEnded, RunEnded, ToolEnded, TurnStarted
+from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
+from retinue.evidence.cassette import Cassette, RecordedRun
+from retinue.evidence.fingerprint import RequestMark
+from retinue.log.replay import describe_call
+
+Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
+_LONGEST = 160
+
+
+class Difference(Struct, frozen=True):
+    """One thing that is not the same. `agent` and `turn` say where."""
+
+    kind: Kind
+    agent: str
+    turn: int
+    text: str
+
+
+class RecordedCall(Struct, frozen=True):
+    """One call of a recorded run. `result` and `effect` are None for one that never reported."""
+
+    turn: int
+    text: str
+    result: str | None = None
+    effect: ToolEffect | None = None
+
+
+class CallPair(Struct, frozen=True):
+    """A call of each recording; None where one of them has none in this place."""
+
+    agent: str
+    left: str | None
+    right: str | None
+
+    @property
+    def same(self) -> bool:
+        return self.left == self.right
+
+
+class RecordingFacts(Struct, frozen=True, kw_only=True):
+    """What a whole recording comes to."""
+
+    agent: str
+    task: str
+    model: str
+    ended: str
+    turns: int
+    calls: int
+    runs: int
+    usd: float | None
+    tokens: int
+    answer: str
+    files: dict[str, str | None] = field(default_factory=dict)
+    """The files that were changed, each with the hash of what it holds afterwards; None where it was removed."""
+
+
+class Comparison(Struct, frozen=True):
+    """Two recordings. `notes` are differences of the machines and not of the runs, such as another system prompt."""
+
+    left: RecordingFacts
+    right: RecordingFacts
+    calls: tuple[CallPair, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+
+def compare(left: Cassette, right: Cassette) -> Comparison:
+    """Return how two recordings differ."""
+    differences: list[Difference] = []
+    notes: list[str] = []
+    pairs: list[CallPair] = []
+    for one, other in zip_longest(left.runs, right.runs):
+        if one is None or other is None:
+            run = one or other
+            side = "only the first has" if other is None else "only the second has"
+            differences.append(Difference("tree", run.created.agent, 0, f"{side} this run: {_short(run.created.task)}"))
+            continue
+        differences += _compare_runs(one, other, notes, pairs)
+    facts = facts_of(left), facts_of(right)
+    differences += _compare_files(*facts)
+    return Comparison(*facts, tuple(pairs), tuple(differences), tuple(dict.fromkeys(notes)))
+
+
+def _compare_runs(one: RecordedRun, other: RecordedRun, notes: list[str], pairs: list[CallPair]) -> list[Difference]:
+    agent = one.created.agent
+    found: list[Difference] = []
+    if other.created.agent != agent:
+        text = f"the first has a run of {agent} here, the second one of {other.created.agent}"
+        return [Difference("tree", agent, 0, text)]
+    found += _compare_requests(agent, marks_of(one), marks_of(other), notes)
+    mine, theirs = calls_of(one), calls_of(other)
+    for left, right in _paired(mine, theirs):
+        texts = [None if call is None else call.text for call in (left, right)]
+        pairs.append(CallPair(agent, *texts))
+        found += _compare_calls(agent, left, right)
+    found += _compare_endings(agent, outcome_of_run(one), outcome_of_run(other))
+    return found
+
+
+def _compare_requests(
+    agent: str, mine: Sequence[RequestMark], theirs: Sequence[RequestMark], notes: list[str]
+) -> list[Difference]:
+    found: list[Difference] = []
+    known: set[str] = set()
+    for turn, (one, other) in enumerate(zip(mine, theirs, strict=False), 1):
+        parts = one.differences(other)
+        if "system" in parts:
+            notes.append(f"{agent}: the system prompt is another one (its file, instructions or version changed)")
+        # The conversation differs from its first difference on: saying it once is enough.
+        new = [part for part in parts if part != "system" and part not in known]
+        known.update(new)
+        if new:
+            words = {"tools": "other tools are offered", "messages": "another conversation is sent"}
+            found.append(Difference("request", agent, turn, " and ".join(words[part] for part in new)))
+    if len(mine) != len(theirs):
+        found.append(Difference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}"))
+    return found
+
+
+def _paired(
+    mine: Sequence[RecordedCall], theirs: Sequence[RecordedCall]
+) -> list[tuple[RecordedCall | None, RecordedCall | None]]:
+    """Return the calls of both in order, those that are equal beside one another."""
+    found: list[tuple[RecordedCall | None, RecordedCall | None]] = []
+    texts = [call.text for call in mine], [call.text for call in theirs]
+    for _, start, end, start_other, end_other in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+        found += zip_longest(mine[start:end], theirs[start_other:end_other])
+    return found
+
+
+def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> list[Difference]:
+    if one is None or other is None:
+        call = one or other
+        assert call is not None, "a pair has one call at least"
+        side = "only the first calls" if other is None else "only the second calls"
+        return [Difference("call", agent, call.turn, f"{side} {_short(call.text)}")]
+    if one.text != other.text:
+        return [Difference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")]
+    if one.result != other.result:
+        text = f"{_short(one.text)}: {_first_difference(one.result or '', other.result or '')}"
+        return [Difference("result", agent, one.turn, text)]
+    return []
+
+
+def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> list[Difference]:
+    if one is None or other is None:
+        return [] if one is other else [Difference("ending", agent, 0, "only one of them has ended")]
+    found = []
+    if one.ended != other.ended:
+        found.append(Difference("ending", agent, one.turns, f"{one.ended} against {other.ended}"))
+    if one.text != other.text:
+        found.append(Difference("answer", agent, one.turns, _first_difference(one.text, other.text)))
+    return found
+
+
+def _compare_files(left: RecordingFacts, right: RecordingFacts) -> list[Difference]:
+    found = []
+    for path in sorted(left.files.keys() | right.files.keys()):
+        if path not in right.files:
+            found.append(Difference("file", left.agent, 0, f"only the first changes {path}"))
+        elif path not in left.files:
+            found.append(Difference("file", left.agent, 0, f"only the second changes {path}"))
+        elif left.files[path] != right.files[path]:
+            found.append(Difference("file", left.agent, 0, f"{path} is another one afterwards"))
+    return found
+
+
+def facts_of(cassette: Cassette) -> RecordingFacts:
+    """Return what a recording comes to."""
+    outcome = outcome_of_run(cassette.first)
+    calls = 0
+    files: dict[str, str | None] = {}
+    tokens = 0
+    for run in cassette.runs:
+        for call in calls_of(run):
+            calls += 1
+            for touched in call.effect.writes if call.effect is not None else ():
+                if touched.before != touched.after:
+                    files[touched.path] = touched.after
+        ended = outcome_of_run(run)
+        tokens += ended.usage.total_tokens if ended is not None else 0
+    return RecordingFacts(
+        agent=cassette.head.agent,
+        task=cassette.head.task,
+        model=cassette.head.model,
+        ended=outcome.ended if outcome is not None else "not ended",
+        turns=outcome.turns if outcome is not None else 0,
+        calls=calls,
+        runs=len(cassette.runs),
+        usd=cassette.head.usd,
+        tokens=tokens,
+        answer=outcome.text if outcome is not None else "",
+        files=files,
+    )
+
+
+def calls_of(run: RecordedRun) -> list[RecordedCall]:
+    """Return the calls of a recorded run, in the order in which its model made them."""
+    found: dict[str, RecordedCall] = {}
+    turn = 0
+    for body in run.bodies:
+        match body:
+            case TurnStarted(number):
+                turn = number
+            case AssistantEnded(_, message):
+                # Not from ToolStarted: a call that is refused never starts.
+                for call in message.tool_calls:
+                    found[call.id] = RecordedCall(turn, describe_call(call))
+            case ToolEnded():
+                text = found[body.call_id].text if body.call_id in found else body.name
+                found[body.call_id] = RecordedCall(turn, text, body.result.text, body.effect)
+            case _:
+                pass
+    return list(found.values())
+
+
+def marks_of(run: RecordedRun) -> list[RequestMark]:
+    return [event.mark for event in run.events if event.mark is not None]
+
+
+def outcome_of_run(run: RecordedRun) -> Outcome | None:
+    """Return how a recorded run ended at last."""
+    for body in reversed(run.bodies):
+        if isinstance(body, RunEnded):
+            return body.outcome
+    return None
+
+
+def _first_difference(one: str, other: str) -> str:
+    """Return the first lines of two texts that differ."""
+    for mine, theirs in zip_longest(one.splitlines(), other.splitlines(), fillvalue=""):
+        if mine != theirs:
+            return f"{_short(mine)!r} against {_short(theirs)!r}"
+    return "they differ in blanks at the end of lines"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

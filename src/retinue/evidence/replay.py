@@ -1,0 +1,149 @@
+"""Playing a cassette again and saying what is different: exact where a test is tolerant.
+
+The first run has its recorded definition, task and limits; the answers are the recorded ones. With recorded tools
+nothing is executed. With live tools they work in a temporary copy of the project at the recorded commit, and what they
+return shows how the world has changed. The new run is exported like the old one, and both are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.events import RunCreated
+from retinue.core.permission import InboxAnswer, InboxItem
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.core.usage import Budget
+from retinue.engine import open_project
+from retinue.evidence.case_file import InboxAnswers
+from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, parse_cassette
+from retinue.evidence.compare import Comparison, compare, outcome_of_run
+from retinue.evidence.portable import MachineFolders, localize
+from retinue.evidence.recorded_answers import answers_for, recorded_answers
+from retinue.evidence.recorded_model import RecordedModels
+from retinue.evidence.recorded_tools import RecordedToolsCapability
+from retinue.evidence.workspace import FixtureError, RepositoryFixture, copy_fixture
+from retinue.log.encode import dump
+from retinue.runs.supervisor import Supervisor
+from retinue.settings.places import home, repository_root
+
+Tools = Literal["recorded", "live"]
+_SECONDS = 600.0
+
+
+class Replay(Struct, frozen=True):
+    """What came of playing a cassette again. `notes` say what could not be compared."""
+
+    comparison: Comparison
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return self.comparison.same
+
+
+async def play_again(cassette: Cassette, cwd: Path, tools: Tools, environment: Mapping[str, str]) -> Replay:
+    """Play a cassette, and return how the new run differs from the recorded one. `cwd` is where the project is looked
+    for. Raise FixtureError for live tools without the recorded commit, and what a launch raises."""
+    with tempfile.TemporaryDirectory(prefix="retinue-replay-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve()
+        work = folder / "work"
+        notes = await asyncio.to_thread(_prepare, cassette, cwd, work, tools, environment)
+        return await _play(cassette, folder, work, tools, environment, notes)
+
+
+def _prepare(
+    cassette: Cassette, cwd: Path, work: Path, tools: Tools, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Make the folder that is worked in, and return what must be said about it."""
+    commit = cassette.head.commit
+    if commit is None and tools == "live":
+        reason = "The recording does not say at which commit it began, so its tools cannot work again."
+        raise FixtureError(reason, remedy="Replay it with --tools recorded.")
+    if commit is not None and (tools == "live" or repository_root(cwd) is not None):
+        try:
+            copy_fixture(RepositoryFixture(".", commit), cwd, work, environment, commit)
+            return ()
+        except FixtureError:
+            if tools == "live":
+                raise
+    work.mkdir(parents=True)
+    return ("the project is not here at the recorded commit: the replay works in an empty folder",)
+
+
+async def _play(
+    cassette: Cassette,
+    folder: Path,
+    work: Path,
+    tools: Tools,
+    environment: Mapping[str, str],
+    notes: tuple[str, ...],
+) -> Replay:
+    state = folder / "state"
+    folders = MachineFolders(str(work), str(state), str(home(environment)))
+    models = RecordedModels(cassette, folders)
+    innermost: tuple[RecordedToolsCapability, ...] = ()
+    if tools == "recorded":
+        innermost = (RecordedToolsCapability(models, folders),)
+    project = open_project(work, environment=environment, state=state, innermost=innermost)
+    project.model_source = models
+    given = recorded_answers(cassette)
+    if given != InboxAnswers():
+        answer = answers_for(given)
+
+        async def approve(item: InboxItem) -> InboxAnswer | None:
+            return answer(item)
+
+        project.approvers.append(approve)
+    async with Supervisor(project) as supervisor:
+        created = localized(cassette.first.created, folders)
+        node = await supervisor.start(request_of(created, work), background=False)
+        await node.handle.wait()
+        await supervisor.wait_all()
+        await project.log.flush()
+        reader = project.log.reader
+        data = export_cassette(reader, reader.run(node.id), home(environment), project.redactor)
+    again = parse_cassette(data, "the replay")
+    ended = outcome_of_run(cassette.first)
+    if ended is not None and ended.ended == "stopped":
+        notes = (*notes, "the recorded run was stopped, which a replay does not repeat")
+    return Replay(compare(cassette, again), (*notes, *models.problems))
+
+
+def localized(created: RunCreated, folders: MachineFolders) -> RunCreated:
+    """Return the first event of a recorded run with the folders of here."""
+    return msgspec.json.decode(localize(dump(created), folders, lambda _: None), type=RunCreated)
+
+
+def request_of(created: RunCreated, work: Path) -> RunRequest:
+    """Return what a recorded run was started with. Raise CassetteError for a definition of another version."""
+    options: Mapping[str, Any] = created.options
+    try:
+        spec = msgspec.convert(created.spec, AgentSpec)
+    except ValueError as error:
+        reason = f"The recorded agent was written by a version that this one cannot read ({error})."
+        raise CassetteError(reason, remedy="Export the run again.") from error
+    limits = dict(options.get("limits") or {})
+    limits.setdefault("seconds", _SECONDS)
+    budget = options.get("budget")
+    return RunRequest(
+        # The copy of the project has no consent of its own; the recorded definition was consented to or had no effect.
+        spec=replace(spec, path=None),
+        task=created.task,
+        cwd=work,
+        thinking=options.get("thinking"),
+        limits=limits,
+        budget=Budget.read(budget) if budget else None,
+        pinned=EVERYTHING - {"model"},
+        schema=options.get("schema"),
+        permission_mode=options.get("permission_mode"),
+        depth=created.depth,
+    )

@@ -1,0 +1,82 @@
+"""Two recordings for people: facts in two columns, calls side by side, then what differs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from retinue.core.format import format_cost, format_count
+from retinue.evidence.compare import CallPair, Comparison, RecordingFacts
+from retinue.faces.text import in_line, visible
+
+_WIDEST = 160
+_MOST_CALLS = 60
+_MOST_ANSWER = 3
+
+
+def comparison_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
+    """Return a comparison as lines for a terminal."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+    column = max((width - 14) // 2, 20)
+    lines = [_row("", *names, column), *_fact_rows(found.left, found.right, column), ""]
+    lines += _call_rows(found.calls, column)
+    lines += difference_lines(found)
+    return [visible(line).rstrip() for line in lines]
+
+
+def difference_lines(found: Comparison) -> list[str]:
+    """Return what differs, one line each."""
+    lines = [f"note: {note}" for note in found.notes]
+    for each in found.differences:
+        where = f"{each.agent} turn {each.turn}" if each.turn else each.agent
+        lines.append(f"≠ {where}: {each.kind}: {in_line(each.text)}")
+    if found.same:
+        lines.append("No differences.")
+    return lines
+
+
+def _fact_rows(left: RecordingFacts, right: RecordingFacts, column: int) -> list[str]:
+    rows: list[tuple[str, str, str]] = []
+    for name in ("agent", "model", "ended", "turns", "calls", "runs"):
+        rows.append((name, str(getattr(left, name)), str(getattr(right, name))))
+    rows.append(("tokens", format_count(left.tokens), format_count(right.tokens)))
+    rows.append(("cost", _cost(left), _cost(right)))
+    rows.append(("files", ", ".join(left.files) or "none", ", ".join(right.files) or "none"))
+    rows.append(("answer", _answer(left), _answer(right)))
+    return [_row(*row, column) for row in rows]
+
+
+def _cost(facts: RecordingFacts) -> str:
+    return "unknown" if facts.usd is None else format_cost(facts.usd) or "$0"
+
+
+def _answer(facts: RecordingFacts) -> str:
+    return " / ".join(facts.answer.strip().splitlines()[:_MOST_ANSWER])
+
+
+def _call_rows(calls: Sequence[CallPair], column: int) -> list[str]:
+    rows = []
+    for pair in calls[:_MOST_CALLS]:
+        sign = "  " if pair.same else "≠ "
+        rows.append(sign + _row(pair.agent, pair.left or "–", pair.right or "–", column))
+    if len(calls) > _MOST_CALLS:
+        rows.append(f"… and {len(calls) - _MOST_CALLS} more calls")
+    return [*rows, ""] if rows else []
+
+
+def _row(name: str, left: str, right: str, column: int) -> str:
+    return f"{_cut(name, 10):<10}  {_cut(left, column):<{column}}  {_cut(right, column)}"
+
+
+def _cut(text: str, width: int) -> str:
+    line = in_line(text)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def comparison_document(found: Comparison) -> dict[str, Any]:
+    """Return a comparison for `--json`."""
+    document: dict[str, Any] = msgspec.to_builtins(found)
+    return {"same": found.same, **document}
