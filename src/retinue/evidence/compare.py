@@ -18,7 +18,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
 from retinue.evidence.cassette import Cassette, RecordedRun
 from retinue.evidence.fingerprint import RequestMark
-from retinue.log.replay import describe_call
+from retinue.log.open_calls import describe_call
 
 Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
 _LONGEST = 160

@@ -23,7 +23,8 @@ from retinue.evidence.replay import play_again
 from retinue.faces.cli.comparison_report import comparison_document, comparison_lines, difference_lines
 from retinue.faces.cli.project import add_where, count, folder, say, write_json, write_values
 from retinue.faces.text import in_line, plural, visible
-from retinue.log.replay import Conversation, describe_call, replay
+from retinue.log.open_calls import describe_call
+from retinue.log.replay import Conversation, replay
 from retinue.models.keys import environment as process_environment
 
 
