@@ -59,14 +59,15 @@ async def start_agent(call: HostCall, offer: Offer, name: str, given: params.Age
     )
     before = await _started_before(call, order)
     if before is not None:
-        await take_up(call.feed, before, call.host.by)
-        return await wait_for_run(call, before.row.id, given.wait_seconds, state=call.state)
+        before = await take_up(call.feed, before, call.host.by)
+        return await wait_for_run(call, before, given.wait_seconds, state=call.state)
     # A host that gives up in this moment must not leave half a run behind.
     starting = asyncio.create_task(call.feed.spawn(order, by=call.host.by, key=secrets.token_hex(16)))
     row, _ = await asyncio.shield(starting)
     if call.host.tasks:
         return create_task(row)
-    return await wait_for_run(call, row.id, given.wait_seconds, state=_STATE + row.id)
+    found = await look_at(call.feed, row.id)
+    return await wait_for_run(call, found, given.wait_seconds, state=_STATE + row.id)
 
 
 async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | None:
@@ -108,7 +109,7 @@ async def list_runs(call: HostCall, offer: Offer, given: params.ListRunsParams) 
 
 async def get_result(call: HostCall, offer: Offer, given: params.GetResultParams) -> ToolResult:
     found = await look_at(call.feed, given.run)
-    return await wait_for_run(call, found.row.id, given.wait_seconds, verbose=given.verbose)
+    return await wait_for_run(call, found, given.wait_seconds, verbose=given.verbose)
 
 
 async def steer(call: HostCall, offer: Offer, given: params.SteerParams) -> CallToolResult:
@@ -147,7 +148,7 @@ async def resume(call: HostCall, offer: Offer, given: params.ResumeParams) -> To
         found = await look_at(call.feed, run_id)
     if call.host.tasks:
         return create_task(found.row)
-    return await wait_for_run(call, run_id, given.wait_seconds, state=state)
+    return await wait_for_run(call, found, given.wait_seconds, state=state)
 
 
 TOOLS: tuple[HostTool, ...] = (

@@ -29,17 +29,19 @@ WaitResult = CallToolResult | InputRequiredResult
 
 
 async def wait_for_run(
-    call: HostCall, run_id: str, seconds: float | None, *, verbose: bool = False, state: str | None = None
+    call: HostCall, found: RunStanding, seconds: float | None, *, verbose: bool = False, state: str | None = None
 ) -> WaitResult:
-    """Return the run when it has ended, needs a person, or `seconds` are over. Without `seconds` a host that hears of
+    """Return a run when it has ended, needs a person, or `seconds` are over. Without `seconds` a host that hears of
     progress waits to the end, and others as long as most of them can. `state` comes back with the user's answers."""
-    limit = seconds
+    aside = await take_answers(call, found.waiting)
+    if not found.live:
+        return await run_result(call.feed, found, verbose=verbose)
+    run_id, limit = found.row.id, seconds
     if limit is None and not call.host.progress:
         limit = WAIT_SECONDS
     deadline = None if limit is None else time.monotonic() + limit
     async with RunWatch(call.feed, run_id, calls=call.host.progress) as watch, _Forms(call) as forms:
-        found = await look_at(call.feed, run_id)
-        forms.aside |= await take_answers(call, found.waiting)
+        forms.aside |= aside
         while True:
             found = await look_at(call.feed, run_id)
             if not found.live:
