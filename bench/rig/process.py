@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_CHUNK = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -24,14 +26,16 @@ class Cost:
 
 
 def measure(argv: Sequence[str], environment: Mapping[str, str], cwd: Path) -> Cost:
-    """Raises SystemExit with what the program said if it fails."""
+    """Raises SystemExit with what the program said if it fails. Of its output the last megabyte is kept."""
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
         assert process.stdout is not None
-        output = process.stdout.read().decode()
+        output = b""
+        while piece := process.stdout.read(_CHUNK):
+            output = (output + piece)[-_CHUNK:]
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
@@ -39,7 +43,12 @@ def measure(argv: Sequence[str], environment: Mapping[str, str], cwd: Path) -> C
             said = errors.read().decode(errors="replace")[-2000:]
             raise SystemExit(f"{' '.join(argv[:4])} … failed with {process.returncode}\n{said}")
     unit = 1024 if sys.platform != "darwin" else 1024 * 1024
-    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - begin, usage.ru_maxrss / unit, output)
+    return Cost(
+        usage.ru_utime + usage.ru_stime,
+        time.perf_counter() - begin,
+        usage.ru_maxrss / unit,
+        output.decode(errors="replace"),
+    )
 
 
 def median_cpu(costs: Sequence[Cost]) -> float:

@@ -218,6 +218,19 @@ def index_history(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX events_by_source ON events (source, level, id) WHERE source IS NOT NULL")
 
 
+RARE_TYPES = (
+    "type NOT IN ('turn.started', 'message.added', 'assistant.ended', 'tool.started', 'tool.ended', 'tools.ended', "
+    "'turn.ended')"
+)
+"""Events of which a run has few. A query for some of them must say so exactly in these words: only then SQLite uses
+the index."""
+
+
+def index_rare_events(connection: sqlite3.Connection) -> None:
+    """7: the few events of a long run that say how it stands are found without reading the others."""
+    connection.execute(f"CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES}")
+
+
 _APPEND_ONLY = """CREATE TRIGGER events_are_append_only BEFORE UPDATE ON events
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"""
 _LABEL_OLD_EVENTS = """UPDATE events SET
@@ -244,7 +257,15 @@ NAME_OF_RUN = "json_extract(body, '$.options.name')"
 """The name of a run, in its first event. A query must spell it exactly so: only then
 SQLite uses the index."""
 
-MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_schedules, index_names, index_history)
+MIGRATIONS: tuple[Migration, ...] = (
+    create_log,
+    add_commands,
+    add_inbox,
+    add_schedules,
+    index_names,
+    index_history,
+    index_rare_events,
+)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -10,6 +10,7 @@ from retinue.core.events import AssistantEnded, Body, Event, ToolEnded
 from retinue.core.messages import ToolResult
 from retinue.errors import StateError
 from retinue.log.encode import decode
+from retinue.log.migrations import RARE_TYPES
 from retinue.log.rows import RunPlace
 from retinue.log.tool_results import read_whole, refers
 
@@ -28,6 +29,7 @@ class RunEvents:
         self._select = select
         self._path = path
         self._place = place
+        self._keeps = True
         self._results: dict[int, ToolResult] = {}
         """Of the calls of the turn that is being read: its `tools.ended` refers to them."""
 
@@ -47,9 +49,13 @@ class RunEvents:
             conditions, order, after = "run_id=? AND seq<?", "seq DESC", _NEWEST
         if types:
             conditions += f" AND type IN ({', '.join('?' * len(types))})"
+            if not any(f"'{kind}'" in RARE_TYPES for kind in types):
+                conditions += f" AND {RARE_TYPES}"
         if condition:
             conditions += f" AND ({condition})"
         query = f"SELECT id, seq, at, body FROM events WHERE {conditions} ORDER BY {order} LIMIT ?"  # noqa: S608 - marks
+        # Without the answers in between, results would gather.
+        self._keeps = not types
         left = limit
         while left is None or left > 0:
             wanted = PAGE if left is None else min(PAGE, left)
@@ -77,7 +83,7 @@ class RunEvents:
                 f"Event {seq} of run {self._place.run_id} in {self._path} cannot be read ({error}).",
                 remedy="The other events are untouched: retinue runs show lists them up to there.",
             ) from error
-        if isinstance(body, ToolEnded):
+        if isinstance(body, ToolEnded) and self._keeps:
             self._results[seq] = body.result
         elif isinstance(body, AssistantEnded):
             self._results.clear()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.capabilities.audit.shadow import Shadow
     from retinue.capabilities.audit.undo import UndoneFile
+    from retinue.log.query import LogReader
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -203,7 +204,10 @@ class Audit:
             notes.append(await self._roll_back())
         if "_checkpoints" in self.__dict__:
             await asyncio.to_thread(self._checkpoints.close)
-        notes += self._tell()
+        earlier: list[ToolEffect] = []
+        if self._resumed:
+            earlier = await self._project.log.read(self._earlier)
+        notes += self._tell(earlier)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
     async def _roll_back(self) -> str:
@@ -231,7 +235,7 @@ class Audit:
             note += f" Not put back: {name_first(event.kept, 10)}."
         return note
 
-    def _tell(self) -> list[str]:
+    def _tell(self, earlier: Iterable[ToolEffect]) -> list[str]:
         """Return the line of record, and which files a parent that had read them must read again."""
         files = self._files()
         below = []
@@ -239,7 +243,7 @@ class Audit:
             outcome = node.handle.outcome
             below.append(len(outcome.evidence.commands) if outcome else 0)
         line = record_line(
-            [*self._earlier(), *self._effects.values()],
+            [*earlier, *self._effects.values()],
             self._shown(files),
             below=below,
             complete=self._project.part(CheckpointStore).enabled and not self._complained,
@@ -278,13 +282,10 @@ class Audit:
         root = str(self._roots[0]) if self._roots else ""
         return [relative(path, root) for path in paths]
 
-    def _earlier(self) -> list[ToolEffect]:
+    def _earlier(self, reader: LogReader) -> list[ToolEffect]:
         """Return what the run did before it was resumed."""
-        if not self._resumed:
-            return []
-        found = self._project.log.reader.ordered(self._node.id, ("tool.ended",))
         effects = []
-        for _, event in found:
+        for event in reader.stream(self._node.id, types=("tool.ended",)):
             body = event.body
             if isinstance(body, ToolEnded) and body.call_id not in self._effects:
                 effects.append(body.effect)

@@ -1,0 +1,235 @@
+"""What a long history costs those who look at a little of it, and what one long run costs.
+
+    python bench/history.py [--runs 1000 10000 50000] [--megabytes 200] [--rounds 5]
+
+Makes a project with so many ended runs (some twenty events each) and prints the CPU time of commands of the real
+program and of what the app, the page and a process do, with the ratio of the largest history to the smallest. Then the
+memory and the longest pause of the event loop when a run with that much output is shown and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rig.history import run_id, write_history, write_long_run
+from rig.process import line, measure
+from rig.project import Project
+from rig.server import Server, require_rig
+
+from retinue.core.events import RunCreated, TurnStarted
+from retinue.faces.feed.feed import take_snapshot
+from retinue.log.follow import follow_tree
+from retinue.log.query import LogReader
+from retinue.log.rows import RunPlace
+from retinue.log.store import Log
+from retinue.settings.places import state_folder
+
+GOAL = 1.3
+GOAL_MB = 150
+GOAL_PAUSE_MS = 100
+CREATED = RunCreated("bench-worker", "Watch me", {"name": "bench-worker"}, "h", "m", "/", 0)
+
+
+def commands(runs: int) -> dict[str, list[str]]:
+    some = run_id(runs - 10)
+    return {
+        "runs list": ["runs", "list"],
+        "runs list --state interrupted": ["runs", "list", "--state", "interrupted"],
+        "runs list --state running": ["runs", "list", "--state", "running"],
+        "runs list --agent main": ["runs", "list", "--agent", "main"],
+        "runs show": ["runs", "show", some],
+        "runs show @name": ["runs", "show", f"@helper{runs // 5 * 5 - 9}"],
+        "runs tail": ["runs", "tail", some],
+        "activity": ["activity"],
+        "logs": ["logs"],
+        "logs --level error (no match)": ["logs", "--level", "error"],
+        "run bench-worker": ["run", "bench-worker", "Say done."],
+        "runs resume": ["runs", "resume", run_id(runs - 15), "Go on."],
+        "worktrees list": ["worktrees", "list"],
+    }
+
+
+def cpu_of(work: Callable[[], object], times: int = 20) -> float:
+    """Milliseconds of CPU of one call, all threads."""
+    work()
+    begin = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - begin) / times * 1000
+
+
+def watch(folder: Path, commits: int = 40) -> float:
+    """Milliseconds of CPU that following a live tree costs for each commit of another."""
+    run = "ffffffff-watched"
+    argv = [sys.executable, __file__, "--write", str(folder), run, str(commits)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        begin = time.process_time()
+        asyncio.run(follow_events(folder, run, commits))
+        used = time.process_time() - begin
+    forget(folder, run)
+    return used / commits * 1000
+
+
+async def follow_events(folder: Path, run: str, events: int) -> None:
+    async for event in follow_tree(folder, run):
+        if event.seq > events:
+            return
+
+
+async def write(folder: Path, run: str, commits: int) -> None:
+    async with Log.open(folder) as log:
+        log.append(RunPlace(run), CREATED)
+        await log.flush()
+        print("ready", flush=True)
+        for turn in range(commits):
+            await asyncio.sleep(0.05)
+            log.append(RunPlace(run), TurnStarted(turn))
+            await log.flush()
+
+
+def forget(folder: Path, run: str) -> None:
+    """Let the next round begin with the same run."""
+    from retinue.log.database import connect
+
+    connection = connect(folder)
+    connection.execute("DELETE FROM events WHERE run_id=?", (run,))
+    connection.execute("DELETE FROM runs WHERE id=?", (run,))
+    connection.close()
+
+
+def come_and_go(folder: Path) -> None:
+    """A process that opens the log, writes a run and ends."""
+
+    async def work() -> None:
+        async with Log.open(folder) as log:
+            log.append(RunPlace("ffffffff-short"), CREATED)
+            await log.flush()
+
+    asyncio.run(work())
+    forget(folder, "ffffffff-short")
+
+
+def figures(project: Project, environment: Mapping[str, str], runs: int, rounds: int) -> dict[str, float]:
+    folder = state_folder(project.cwd, environment)
+    begin = time.perf_counter()
+    events = write_history(folder, project.cwd, runs)
+    size = (folder / "log.db").stat().st_size / 2**20
+    print(f"\n{runs} runs, {events} events, {size:.0f} MB, made in {time.perf_counter() - begin:.0f} s", flush=True)
+    found = {}
+    for name, words in commands(runs).items():
+        argv = [sys.executable, "-m", "retinue", *words]
+        costs = [measure(argv, environment, project.cwd).cpu for _ in range(rounds)]
+        found[name] = min(costs) * 1000
+    with LogReader.open(folder) as reader:
+        found["/sessions (log)"] = cpu_of(lambda: reader.conversations(limit=200))
+        found["/v1/runs snapshot (log)"] = cpu_of(lambda: take_snapshot(reader, limit=100))
+    found["start and end of a process (log)"] = cpu_of(lambda: come_and_go(folder))
+    found["attach, for each commit (log)"] = statistics.median(watch(folder) for _ in range(3))
+    for name, value in found.items():
+        print(f"  {name:<40} {value:10.2f} ms CPU", flush=True)
+    return found
+
+
+LONG = """
+import asyncio, json, resource, sys, time
+from pathlib import Path
+from retinue import Retinue
+
+async def main():
+    longest = 0.0
+    async def tick():
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.perf_counter() - before - 0.005)
+    async with Retinue(Path.cwd()) as retinue:
+        await asyncio.sleep(0.2)
+        ticking = asyncio.create_task(tick())
+        begin = time.perf_counter()
+        run = await retinue.resume(sys.argv[1], "Go on.")
+        outcome = await run.wait()
+        took = time.perf_counter() - begin
+        ticking.cancel()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"pause": longest * 1000, "peak": peak, "took": took, "ended": outcome.ended}))
+
+asyncio.run(main())
+"""
+
+
+def long_runs(project: Project, environment: Mapping[str, str], megabytes: int) -> bool:
+    """Print what it takes to show and to take up one long run. Return whether all goals are met."""
+    folder, good = state_folder(project.cwd, environment), True
+    for number, compacted in enumerate((True, False)):
+        kind = "compacted" if compacted else "never compacted"
+        for what in ("show", "show --json", "resume"):
+            run = f"eeeeeee{number}-{len(what):04}-4000"
+            # In a process of its own: what this one has used counts as the memory of those that it starts.
+            make = [sys.executable, __file__, "--long", str(folder), str(project.cwd), run, str(megabytes), kind]
+            subprocess.run(make, check=True)
+            if what == "resume":
+                cost = measure([sys.executable, "-c", LONG, run], environment, project.cwd)
+                said = json.loads(cost.output)
+                pause, peak = said["pause"], said["peak"]
+                fine = pause <= GOAL_PAUSE_MS
+                line(f"{kind}: longest pause of the loop", f"{pause:.0f} ms", f"{GOAL_PAUSE_MS} ms", fine)
+                good = good and fine
+            else:
+                argv = [sys.executable, "-m", "retinue", "runs", *what.split()[:1], run, *what.split()[1:]]
+                cost = measure(argv, environment, project.cwd)
+                peak = cost.peak_mb
+            fine = peak <= GOAL_MB
+            line(f"{kind}: {what} {megabytes} MB ({cost.wall:.1f} s)", f"{peak:.0f} MB", f"{GOAL_MB} MB", fine)
+            good = good and fine
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, nargs="*", default=[1_000, 10_000, 50_000])
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--long", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.long:
+        folder, cwd, run, megabytes, kind = options.long
+        write_long_run(Path(folder), Path(cwd), run, int(megabytes), compacted=kind == "compacted")
+        return 0
+    if options.write:
+        folder, run, commits = options.write
+        asyncio.run(write(Path(folder), run, int(commits)))
+        return 0
+    require_rig()
+    good, found = True, {}
+    with Server() as server:
+        for runs in options.runs:
+            with Project() as project:
+                found[runs] = figures(project, project.environment(server.url), runs, options.rounds)
+        if len(found) > 1:
+            small, large = min(found), max(found)
+            print(f"\n{large} runs to {small} runs")
+            for name, value in found[large].items():
+                ratio = value / found[small][name]
+                line(f"  {name}", f"{ratio:.2f}", f"{GOAL}", ratio <= GOAL)
+                good = good and ratio <= GOAL
+        if options.megabytes:
+            print()
+            with Project() as project:
+                good = long_runs(project, project.environment(server.url), options.megabytes) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
