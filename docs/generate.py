@@ -314,13 +314,28 @@ PAGES = {
 }
 
 
+def files() -> dict[str, str]:
+    """Return the files of the package that are made from the code, by their path in it."""
+    from docs.completion_table import completion_table
+    from docs.schemas import agent_schema, settings_schema
+
+    made = {
+        "builtin/schemas/settings.schema.json": settings_schema(),
+        "builtin/schemas/agent.schema.json": agent_schema(),
+    }
+    # argparse words its help differently in every version.
+    if sys.version_info[:2] == (3, 11):
+        made["faces/cli/completion.json"] = completion_table()
+    return made
+
+
 def update(path: Path, text: str, stale: list[str]) -> None:
     if path.exists() and path.read_text("utf-8") == text:
         return
     stale.append(path.name)
     if "--check" not in sys.argv:
         path.write_text(text, "utf-8")
-        print(f"wrote docs/{path.name}")
+        print(f"wrote {path.relative_to(HERE.parent)}")
 
 
 def main() -> int:
@@ -331,6 +346,8 @@ def main() -> int:
         path = HERE / f"{name}.md"
         text = NOTE + "\n" + make().rstrip() + "\n"
         update(path, text, stale)
+    for name, text in files().items():
+        update(HERE.parent / "src" / "retinue" / name, text, stale)
     tables = context()
     if tables is not None:
         update(HERE / "context.md", tables, stale)

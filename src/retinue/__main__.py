@@ -9,7 +9,8 @@ def main() -> int:
     from retinue.runs.heap import calm, leave
 
     calm()
-    if sys.argv[1:2] not in (["--help"], ["-h"], ["help"], ["--version"]):  # which start nothing, and quickly
+    # These start nothing, and quickly.
+    if sys.argv[1:2] not in (["--help"], ["-h"], ["help"], ["--version"], ["-V"], ["completion"]):
         from retinue.models.keys import take_keys
 
         take_keys()

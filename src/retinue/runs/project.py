@@ -27,7 +27,7 @@ from retinue.models.program_models import ProgramModels
 from retinue.runs.order import Capabilities
 from retinue.runs.person_prompt import PersonPrompt
 from retinue.settings.load import Signature, load_settings, settings_signature
-from retinue.settings.places import retinue_home, state_folder
+from retinue.settings.places import own_folders, retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
@@ -238,6 +238,11 @@ class Project:
     @cached_property
     def home(self) -> Path:
         return retinue_home(self.environment)
+
+    @cached_property
+    def own_folders(self) -> tuple[Path, ...]:
+        """The folders that hold keys, consent and logs: no program of an agent may see them."""
+        return own_folders(self.environment)
 
     def real(self, path: str) -> str:
         """Where `path` leads, links followed; the same for all who ask in one round."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retinue.errors import StateError, UsageError
-from retinue.settings.places import home_of_projects, repository_root, retinue_home
+from retinue.settings.places import home_of_projects, repository_root, retinue_home, retinue_state
 
 VARIABLE = "RETINUE_DATABASE"
 NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
@@ -112,7 +112,7 @@ def project_state(cwd: Path, environment: Mapping[str, str] | None = None) -> Pa
     if url is None:
         return None
     root = repository_root(cwd) or cwd
-    return database_folder(retinue_home(environment), ProjectDatabase(url, project_name(root, environment)))
+    return database_folder(retinue_state(environment), ProjectDatabase(url, project_name(root, environment)))
 
 
 def _from_user_file(environment: Mapping[str, str]) -> str | None:

@@ -21,9 +21,38 @@ def home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def retinue_home(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the user's folder of settings, agents, skills and keys: RETINUE_HOME, else ~/.retinue. Where there is no
+    ~/.retinue and XDG_CONFIG_HOME is set, `retinue` in there."""
+    return _own_folder("XDG_CONFIG_HOME", environment)
+
+
+def retinue_state(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of what Retinue keeps by itself, such as the logs of all projects: the same as `retinue_home`,
+    but for XDG_STATE_HOME."""
+    return _own_folder("XDG_STATE_HOME", environment)
+
+
+def own_folders(environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """Return the folders that hold anything of Retinue's, each once."""
+    return tuple(dict.fromkeys((retinue_home(environment), retinue_state(environment))))
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of what can be found again at any time."""
+    return retinue_state(environment) / "cache"
+
+
+def _own_folder(variable: str, environment: Mapping[str, str] | None) -> Path:
     env = os.environ if environment is None else environment
     chosen = env.get("RETINUE_HOME")
-    return Path(chosen).expanduser() if chosen else home(env) / ".retinue"
+    if chosen:
+        return Path(chosen).expanduser()
+    usual = home(env) / ".retinue"
+    # A relative path in such a variable is to be ignored, says the specification.
+    base = env.get(variable, "")
+    if not os.path.isabs(base) or os.path.isdir(usual):  # noqa: PTH112, PTH117 - at every start
+        return usual
+    return Path(base, "retinue")
 
 
 def pi_home(environment: Mapping[str, str] | None = None) -> Path:
@@ -79,7 +108,7 @@ def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Pat
     root = repository_root(cwd) or cwd
     word = encode_folder(str(root)) or "root"
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-    projects = home_of_projects(retinue_home(environment))
+    projects = home_of_projects(retinue_state(environment))
     folder = projects / f"{os.fsencode(word)[:_LONGEST].decode(errors='ignore')}-{digest}"
     if os.path.isdir(folder) or not os.path.isfile(projects / word / "log.db"):  # noqa: PTH112, PTH113
         return folder

@@ -306,7 +306,7 @@ def _confinement(project: Project) -> Confinement | None:
 
     if not can_sandbox(project.settings.settings):
         return None
-    hidden: tuple[Path, ...] = (project.home,)
+    hidden: tuple[Path, ...] = project.own_folders
     return Box(SandboxPolicy(hidden=hidden, network="off", home=home(project.environment)), "convert")
 
 

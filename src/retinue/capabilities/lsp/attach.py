@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import Text
 from retinue.core.tool import Tool, ToolContext, ToolOutput
-from retinue.settings.places import home, retinue_home
+from retinue.settings.places import home, own_folders
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
@@ -114,9 +114,7 @@ class Languages:
         from retinue.guard.sandbox.policy import SandboxPolicy
 
         environment = self._project.environment
-        policy = SandboxPolicy(
-            hidden=(retinue_home(environment),), shown=(root,), network="off", home=home(environment)
-        )
+        policy = SandboxPolicy(hidden=own_folders(environment), shown=(root,), network="off", home=home(environment))
         return Box(policy, f"lsp-{kind.name}")
 
 

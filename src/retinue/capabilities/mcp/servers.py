@@ -18,6 +18,7 @@ from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
+from retinue.settings.places import retinue_state
 from retinue.tools.processes import CannotStartError
 
 if TYPE_CHECKING:
@@ -110,12 +111,12 @@ def server_subjects(project: Project) -> list[TrustSubject]:
 
 
 def pool_options(project: Project) -> PoolOptions:
-    home, settings = project.home, project.settings.settings
+    state, settings = retinue_state(project.environment), project.settings.settings
     return PoolOptions(
         cwd=project.cwd,
         environment=project.environment,
-        logs=home / "logs" / "mcp",
-        memory=ListingMemory(home / "cache" / "mcp"),
+        logs=state / "logs" / "mcp",
+        memory=ListingMemory(state / "cache" / "mcp"),
         redact=project.redactor,
         start_seconds=max(_START_SECONDS, settings.mcp_start_timeout_seconds),
     )

@@ -17,7 +17,7 @@ from retinue.capabilities.plugins.discover import find_plugins
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.runs.project import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
-from retinue.settings.places import retinue_home
+from retinue.settings.places import cache_folder, retinue_home
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.tools import PluginLoader
@@ -217,7 +217,7 @@ class PluginExtensions(Extensions):
     def _roots(self, plugin: Plugin) -> dict[str, str]:
         """Return what programs of a plugin find in their environment. Python among them keeps its caches
         elsewhere: those in the folder are not part of what was consented to."""
-        caches = self._project.home / "cache" / "python"
+        caches = cache_folder(self._project.environment) / "python"
         return {**dict.fromkeys(ROOTS, str(plugin.path)), "PYTHONPYCACHEPREFIX": str(caches)}
 
     # Consent

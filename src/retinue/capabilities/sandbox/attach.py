@@ -70,7 +70,7 @@ def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> 
         more = (*isolation.writable, *isolation.shown)
     return SandboxPolicy(
         reach="system",
-        hidden=(project.home, *_paths(settings.sandbox_hidden, project)),
+        hidden=(*project.own_folders, *_paths(settings.sandbox_hidden, project)),
         shown=(context.outputs, *context.roots, *more, *_paths(settings.sandbox_shown, project)),
         network=_network(settings),
         limits=_limits(settings),
@@ -104,7 +104,7 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
         kept = (*kept, *_protected(launch, project, context))
     hidden = _paths(settings.sandbox_hidden, project)
     if clearance == "mode" or narrow:
-        hidden = (project.home, *hidden)
+        hidden = (*project.own_folders, *hidden)
     secret = clearance == "mode" or whole
     return SandboxPolicy(
         change="listed" if narrow else "all",

@@ -12,7 +12,7 @@ from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
 from retinue.faces.acp.tree import iso_time, task_title
 from retinue.log.query import LogReader, everywhere, find_run
 from retinue.log.rows import RunRow
-from retinue.settings.places import retinue_home, state_folder
+from retinue.settings.places import retinue_state, state_folder
 
 _PAGE = 50
 _MOST = 1_000
@@ -24,7 +24,7 @@ _HIDDEN = "acp-deleted"
 def find_conversation(session_id: str, cwd: Path | None) -> tuple[Path, RunRow]:
     """Return the state folder and the main run of that id. Raise UnknownRunError, also for a run below another one."""
     first = state_folder(cwd) if cwd is not None else None
-    folder, row = find_run(retinue_home(), session_id, first)
+    folder, row = find_run(retinue_state(), session_id, first)
     if row.id != session_id or row.parent_id is not None:
         raise UnknownRunError(f"There is no conversation '{session_id}'.", remedy="session/list has those there are.")
     return folder, row
@@ -35,7 +35,7 @@ def list_conversations(cwd: str | None, cursor: str | None) -> dict[str, Any]:
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
         raise RpcError(INVALID_PARAMS, "`cursor` must be one that session/list has returned.")
     if cwd is None:
-        found = [row for _, rows in everywhere(retinue_home(), _rows) for row in rows]
+        found = [row for _, rows in everywhere(retinue_state(), _rows) for row in rows]
     else:
         with LogReader.open(state_folder(Path(cwd))) as reader:
             found = [row for row in _rows(reader) if row.cwd == cwd]

@@ -18,7 +18,7 @@ from retinue.faces.text import INBOX_MARKS, clip, indent, optional, visible
 from retinue.log.inbox import InboxRow, how_closed, items
 from retinue.log.query import LogReader, everywhere
 from retinue.models.keys import environment as process_environment
-from retinue.settings.places import retinue_home
+from retinue.settings.places import retinue_state
 
 BY = "command line"
 _LINES = 60
@@ -128,7 +128,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
     found: list[InboxRow] = []
     if args.everywhere:
-        for _, some in everywhere(retinue_home(), read):
+        for _, some in everywhere(retinue_state(), read):
             found += some
     else:
         with LogReader.open(project(args)) as reader:
@@ -184,7 +184,7 @@ def execute_answer(args: argparse.Namespace) -> int:
     from retinue.guard.redact import Redactor
     from retinue.log.inbox import answer, locate
 
-    folder, item = locate(retinue_home(), args.item, project(args))
+    folder, item = locate(retinue_state(), args.item, project(args))
     redact, said = Redactor(process_environment()), " ".join(args.choice)
     given = InboxAnswer(redact(said), redact(args.message), BY)
     if given.choice is not said or given.message is not args.message:

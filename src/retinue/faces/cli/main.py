@@ -101,6 +101,7 @@ COMMANDS: dict[str, Command | Group] = {
             "lint": Command("problems with file, line, reason and remedy; --fix repairs", "agents_check:lint"),
             "convert": Command("write an agent in another dialect", "agents_check:convert"),
             "parse": Command("files to JSON lines, without discovery (for editors)", "agents_check:parse"),
+            "schema": Command("the JSON Schema of the frontmatter, for editors", "schemas:agents"),
             "new": Command("create an agent file", "agents_edit:new"),
             "eject": Command("copy a built-in agent into a file you can edit", "agents_edit:eject"),
             "enable": Command("switch an agent on again", "agents_edit:enable"),
@@ -145,6 +146,7 @@ COMMANDS: dict[str, Command | Group] = {
             "get": Command("one setting; --explain shows every layer that sets it", "settings:get"),
             "set": Command("change one setting in one file", "settings:set"),
             "unset": Command("remove one setting from one file", "settings:unset"),
+            "schema": Command("the JSON Schema of settings files, for editors", "schemas:settings"),
         },
     ),
     "worktrees": Group(
@@ -178,6 +180,7 @@ COMMANDS: dict[str, Command | Group] = {
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),
     "activity": Command("searches, pages, documents, language servers: counts, errors, speed", "reports:activity"),
     "logs": Command("warnings and errors of runs, newest last", "reports:logs"),
+    "completion": Command("print the script that completes commands in bash, zsh or fish", "completion"),
     "doctor": Command("what this host can enforce, what is missing, and what to do", "doctor"),
     "models": Group(
         "set up models, see which there are, and which one would be used",
@@ -252,6 +255,10 @@ def guarded_run(work: Callable[[], int]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     word = argv[0] if argv else ""
+    if argv[:2] == ["completion", "--answer"]:
+        from retinue.faces.cli.completion_answer import answer
+
+        return answer(argv[2:])
     if word in COMMANDS:
         return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
     if word == "help" and len(argv) > 1:

@@ -18,7 +18,7 @@ from retinue.faces.cli.output import escape_json
 from retinue.faces.text import harmless
 from retinue.log.query import LogReader, find_run
 from retinue.log.rows import RunRow
-from retinue.settings.places import retinue_home, state_folder
+from retinue.settings.places import retinue_state, state_folder
 
 # Options
 
@@ -131,7 +131,7 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     """Return the run that `args.run` names and the state folder it is in: by its id or the beginning of it, in this
     project or any other, or as @name in this one."""
     if not args.run.startswith("@"):
-        return find_run(retinue_home(), args.run, first=project(args))
+        return find_run(retinue_state(), args.run, first=project(args))
     from retinue.runs.resume import find_run as find_here
 
     with LogReader.open(project(args)) as reader:

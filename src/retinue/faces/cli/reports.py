@@ -20,7 +20,7 @@ from retinue.log import activity
 from retinue.log.activity import ActivityEntry, By, Spending, Totals
 from retinue.log.database import log_folders
 from retinue.log.troubles import LEVELS, SOURCES, Trouble, troubles
-from retinue.settings.places import retinue_home
+from retinue.settings.places import retinue_state
 
 Line = TypeVar("Line")
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
@@ -62,7 +62,7 @@ def _gather(args: argparse.Namespace, read: Callable[[Path], list[Line]]) -> tup
         return read(project(args)), []
     found: list[Line] = []
     problems: list[str] = []
-    for state in log_folders(retinue_home()):
+    for state in log_folders(retinue_state()):
         try:
             found += read(state)
         except StateError as error:

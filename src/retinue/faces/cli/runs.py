@@ -30,7 +30,7 @@ from retinue.log.rows import RunRow
 from retinue.runs.cleanup import living_commands
 from retinue.runs.record import Tag
 from retinue.runs.resume import stored_tag
-from retinue.settings.places import retinue_home
+from retinue.settings.places import retinue_state
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def execute_list(args: argparse.Namespace) -> int:
     living: dict[str, list[str]] = {}
     if args.all:
         everyone: list[RunRow] = []
-        for _, found in everywhere(retinue_home(), read):
+        for _, found in everywhere(retinue_state(), read):
             everyone += found
         rows = sorted(everyone, key=lambda row: row.created_at, reverse=True)[: args.limit or None]
     else:

@@ -100,9 +100,9 @@ def execute_open(args: argparse.Namespace) -> int:
     url = info.url
     if args.run is not None:
         from retinue.log.query import find_run
-        from retinue.settings.places import retinue_home, state_folder
+        from retinue.settings.places import retinue_state, state_folder
 
-        _, row = find_run(retinue_home(), args.run, first=state_folder(cwd))
+        _, row = find_run(retinue_state(), args.run, first=state_folder(cwd))
         url += f"&run={row.id}"
     print(url, flush=True)
     if not args.no_browser and sys.stdout.isatty():

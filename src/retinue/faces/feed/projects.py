@@ -15,7 +15,7 @@ from retinue.log.inbox import locate
 from retinue.log.overview import LogOverview, overview
 from retinue.log.query import LogReader, everywhere, find_run
 from retinue.log.rows import RunRow
-from retinue.settings.places import retinue_home
+from retinue.settings.places import retinue_state
 
 
 class UnknownProjectError(UsageError):
@@ -50,7 +50,7 @@ class Projects:
 
     def _views(self) -> list[ProjectView]:
         views = []
-        seen = dict(everywhere(retinue_home(), overview))
+        seen = dict(everywhere(retinue_state(), overview))
         seen.setdefault(self.current.folder, LogOverview(None, 0, 0, 0, None))
         for folder, found in seen.items():
             current = folder == self.current.folder
@@ -73,7 +73,7 @@ class Projects:
         """Return the feed of a project by its id; the served one without. Raise UnknownProjectError."""
         if project is None or project == self.current.folder.name:
             return self.current
-        for folder in await asyncio.to_thread(log_folders, retinue_home()):
+        for folder in await asyncio.to_thread(log_folders, retinue_state()):
             # Compared with what is there, never joined to a path.
             if folder.name == project:
                 return await self._feed_in(folder)
@@ -83,12 +83,12 @@ class Projects:
         """Return a run by its id, the beginning of it, or `@name` in the served project, and the feed it is in."""
         if run_id.startswith("@"):
             return self.current, await self.current.find(run_id)
-        folder, row = await asyncio.to_thread(find_run, retinue_home(), run_id, self.current.folder)
+        folder, row = await asyncio.to_thread(find_run, retinue_state(), run_id, self.current.folder)
         return await self._feed_in(folder), row
 
     async def of_item(self, item_id: str) -> tuple[Feed, InboxItem]:
         """Return an inbox item by its id or the beginning of it, and the feed it is in."""
-        folder, item = await asyncio.to_thread(locate, retinue_home(), item_id, self.current.folder)
+        folder, item = await asyncio.to_thread(locate, retinue_state(), item_id, self.current.folder)
         return await self._feed_in(folder), item
 
     async def close(self) -> int:
