@@ -38,6 +38,7 @@ def found(folder: Path, text: str) -> tuple[str, ...]:
         '[includeIf "onbranch:other"]\npath = "../evil" ; a comment\n',
         "[include]\npath = ../hop\n",
         "[filter.x]\nsmudge = ./evil\n",
+        '[hook "x"]\n\tevent = post-index-change\n\tcommand = ./evil\n',
     ],
 )
 def test_what_starts_programs_is_found(tmp_path: Path, text: str) -> None:

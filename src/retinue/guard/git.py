@@ -2,7 +2,7 @@
 
 No git of ours starts a program that a repository names. What does so under a fixed name is always
 off, by `ALWAYS` and `VARIABLES`. What has a name of the repository's choice (filters, remotes, merge
-drivers: `core/gitsettings.py`) is found by asking git which settings the files of the repository
+drivers, hooks in settings: `gitconfig.py`) is found by asking git which settings the files of the repository
 make, wherever they are (`commondir`, `config.worktree`, includes), and each is set to what the
 user's own files say, or to nothing. `consented` leaves those in effect; hooks and monitors stay off.
 
@@ -205,13 +205,15 @@ class Git(Struct, frozen=True):
     def _overrides(self) -> dict[str, str]:
         """Return what the repository names, set to what the user's own files say, or to nothing."""
         # A repository of our own has only settings that we made.
-        if self.git_dir is not None or self.consented:
+        if self.git_dir is not None:
             return {}
+        over = self._hooks_off()
+        if self.consented:
+            return over
         own = {said.name: said.value for said in self.settings() if said.scope not in _OF_THE_REPOSITORY}
-        over: dict[str, str] = {}
         for said in self.settings():
             row = said.starts
-            if row is None or row.kind == "elsewhere":
+            if row is None or row.kind == "elsewhere" or said.name in over:
                 continue
             section, _, rest = said.name.partition(".")
             # Helpers add up, and only an empty one ends the list of those before it.
@@ -222,6 +224,17 @@ class Git(Struct, frozen=True):
             if section == "lfs":
                 over |= dict.fromkeys(("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process"), "")
                 over["filter.lfs.required"] = "false"
+        return over
+
+    def _hooks_off(self) -> dict[str, str]:
+        """Return what switches off the hooks that stand in settings, the user's own too, as `core.hooksPath` does
+        with those in files."""
+        over: dict[str, str] = {}
+        for said in self.settings():
+            section, _, rest = said.name.partition(".")
+            hook, _, key = rest.rpartition(".")
+            if section == "hook" and key == "command":
+                over |= {f"hook.{hook}.enabled": "false", said.name: "true"}
         return over
 
     def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:

@@ -50,6 +50,7 @@ class GitSetting(Struct, frozen=True):
 
 SETTINGS = (
     GitSetting(r"core\.fsmonitor", "read", "false", "a monitor is started to ask what changed"),
+    GitSetting(r"hook\..+\.command", "read", "true", "a hook by settings (git 2.54), also while git status runs"),
     GitSetting(r"core\.alternaterefscommand", "read", "true", "it lists the refs of borrowed repositories"),
     GitSetting(r"diff\.external", "read", "false", "it shows differences"),
     GitSetting(r"diff\..+\.command", "read", "false", "it shows differences of some files"),

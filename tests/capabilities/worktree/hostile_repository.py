@@ -106,6 +106,13 @@ def _hooks_elsewhere(trap: Trap) -> None:
     trap.touch()
 
 
+def _named_hooks(trap: Trap) -> None:
+    """Hooks that stand in the settings, whatever core.hooksPath says."""
+    for name in ("post-index-change", "post-checkout", "reference-transaction"):
+        trap.config(f'[hook "my {name}"]\n\tevent = {name}\n\tcommand = PROGRAM\n')
+    trap.touch()
+
+
 def _promisor(how: str) -> Callable[[Trap], None]:
     def plant(trap: Trap) -> None:
         blob = trap.repository.git("rev-parse", "HEAD:a.txt")
@@ -163,6 +170,7 @@ TRAPS: dict[str, tuple[Callable[[Trap], None], str]] = {
     "a process filter": (_filter("process"), "git status"),
     "hooks": (_hooks, "git add a.txt"),
     "hooks elsewhere": (_hooks_elsewhere, "git add a.txt"),
+    "hooks in the settings": (_named_hooks, "git add a.txt"),
     "a promisor's upload-pack": (_promisor("\turl = .\n\tuploadpack = PROGRAM\n"), "git log -p"),
     "a promisor over ssh": (_promisor("\turl = ssh://a.invalid/b\n[core]\n\tsshCommand = PROGRAM\n"), "git log -p"),
     "signatures": (_signing, "git commit -am x"),

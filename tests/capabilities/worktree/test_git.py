@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,15 @@ from retinue.testing.fixtures import Repository, temporary_repository
 @pytest.fixture
 def trapped(request: pytest.FixtureRequest, scene: Scene) -> Trap:
     trap, command = plant(request.param, scene.repository)
+    if request.param == "hooks in the settings" and git_version() < (2, 54):
+        pytest.skip("this git knows no hooks in settings")
     assert trap.plain_git(command), "the trap does not even catch the user's own git"
     return trap
+
+
+def git_version() -> tuple[int, ...]:
+    said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(map(int, said.split()[2].split(".")[:2]))
 
 
 def look_around(scene: Scene) -> None:
@@ -87,6 +95,16 @@ def test_consent_is_asked_for_every_one_of_them(trapped: Trap, scene: Scene) -> 
     found = git_programs(scene.path, checkout=True)
     shown = " ".join(found.what) if found is not None else ""
     assert str(trapped.program) in shown or "protocol.ext.allow" in shown
+
+
+def test_hooks_in_settings_stay_off_with_consent_and_for_any_git(scene: Scene) -> None:
+    """A git before 2.54 does not know them: here what it would be told is looked at."""
+    with (scene.path / ".git/config").open("a") as file:
+        file.write('[hook "a.b c"]\n\tevent = post-checkout\n\tcommand = ./evil\n')
+    for consented in (False, True):
+        git = Git(scene.path, scene.environment, consented=consented)
+        assert git.text("config", "hook.a.b c.enabled") == "false"
+        assert git.text("config", "hook.a.b c.command") == "true"
 
 
 FILTERED = ["a clean filter", "a smudge filter", "a process filter", "config.worktree", "an include",
