@@ -311,25 +311,3 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 def paths(listed: bytes) -> list[str]:
     """Return file names as git lists them with -z."""
     return list(map(os.fsdecode, filter(None, listed.split(b"\0"))))
-
-
-def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the folder of a repository's objects if one of its commits or its index holds one of
-    these files, or where that cannot be told; nothing if none does."""
-    top = repository_root(folder)
-    if top is None:
-        return ()
-    inside = [os.path.relpath(path, top) for path in paths if path.startswith(f"{top}{os.sep}")]
-    if not inside:
-        return ()
-    git = Git(top, environment)
-    try:
-        objects = Path(git.text("rev-parse", "--path-format=absolute", "--git-path", "objects"))
-        indexed = git("--literal-pathspecs", "ls-files", "-z", "--", *inside)
-        committed = indexed or git("--literal-pathspecs", "rev-list", "--all", "-n", "1", "--", *inside, seconds=10.0)
-    except GitError:
-        objects = Path(top, ".git", "objects")
-        committed = b"?"
-    if committed:
-        return (objects,)
-    return ()

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from retinue.core.permission import Clearance
 from retinue.guard.permissions.locations import RunFolders, anchor_pattern, compile_pattern
 from retinue.guard.permissions.rule import Rule, is_about_files
+from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
     from retinue.core.tool import Confinement
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _GIT_BLIND = r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)"
+_GIT_OUTSIDE = r"fatal: (?:not a git repository|gitfile does not point to a valid repository)"
 
 ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 """Where a repository keeps its copies of hidden files, if it has any: they would show them."""
@@ -101,7 +103,11 @@ class FileMasks(Struct):
                 else:
                     wanted.append(_Wanted(base, compile_pattern(pattern), target is hidden))
         if wanted:
-            for folder in self._search(folders.real_roots, wanted):
+            roots = list(folders.real_roots)
+            # Programs in a worktree can also read the checkout that it is a copy of.
+            if folders.copied is not None:
+                roots.append(folders.copied[1])
+            for folder in self._search(roots, wanted):
                 hidden += folder.hidden
                 kept += folder.kept
         return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(kept)))
@@ -131,14 +137,17 @@ class FileMasks(Struct):
 
 
 def _starts(rule: Rule, folders: RunFolders) -> Iterator[tuple[str, str]]:
-    """Yield the folder that a rule's pattern starts from, links followed, and the same folder of
-    the worktree that is a copy of it."""
+    """Yield the folder that a rule's pattern starts from, links followed; for a worktree and the checkout that it is
+    a copy of, the same folder of the other as well."""
     base, pattern = anchor_pattern(rule, folders)
     for form in dict.fromkeys((base, os.path.realpath(base))):
         yield form, pattern
-        copied = folders.copied
-        if copied is not None and (form == copied[1] or form.startswith(f"{copied[1]}/")):
-            yield copied[0] + form[len(copied[1]) :], pattern
+        if folders.copied is None:
+            continue
+        worktree, checkout = folders.copied
+        for one, other in ((checkout, worktree), (worktree, checkout)):
+            if form == one or form.startswith(f"{one}/"):
+                yield other + form[len(one) :], pattern
 
 
 def _fixed_path(base: str, pattern: str) -> str | None:
@@ -190,6 +199,7 @@ class MaskedBox:
         self._masks = masks
         self._objects = objects
         self._blind = False
+        self._cwd = Path("/")
         from retinue.guard.sandbox.box import Box
 
         self._box = Box(policy, run_id)
@@ -203,6 +213,12 @@ class MaskedBox:
         if code and self._blind and re.search(_GIT_BLIND, shown):
             why = "the repository holds files that a rule denies, so its objects are hidden"
             return f"stopped by the walls around this shell: {why}"
+        if code and self._policy.reach == "system" and re.search(_GIT_OUTSIDE, shown):
+            # Outside of the walls it can be seen.
+            top = repository_root(self._cwd)
+            if top is not None:
+                why = f"the repository {top} begins outside of the working directories, so git cannot see it"
+                return f"stopped by the walls around this shell: {why} (sandbox.shown can show it)"
         return self._box.explain(shown, code)
 
     @property
@@ -211,6 +227,7 @@ class MaskedBox:
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         """Look up what rules hide now, then start inside. May take a while in a large workspace."""
+        self._cwd = cwd
         found = self._masks.now()
         policy = self._policy
         if found.hidden or found.kept:
@@ -218,8 +235,13 @@ class MaskedBox:
             if self._objects is not None and found.hidden:
                 objects = self._objects(found.hidden)
             self._blind = bool(objects)
-            hidden = (*policy.hidden, *map(Path, found.hidden), *objects)
-            policy = replace(policy, hidden=hidden, readonly=(*policy.readonly, *map(Path, found.kept)))
+            policy = replace(
+                policy,
+                hidden=(*policy.hidden, *map(Path, found.hidden), *objects),
+                readonly=(*policy.readonly, *map(Path, found.kept)),
+                # What is shown would not be hidden: a worktree is shown the objects that it borrows.
+                shown=tuple(path for path in policy.shown if path not in objects),
+            )
         self._box.update(policy)
         return self._box.wrap(argv, cwd)
 

@@ -210,7 +210,7 @@ class Isolation(Struct, frozen=True):
     asked_in: Path
     own: bool = True
     shown: tuple[Path, ...] = ()
-    """Repositories of worktrees above it, whose objects its own borrows."""
+    """Repositories of worktrees above it and the objects of the user's, which its own borrows."""
 
     @property
     def writable(self) -> tuple[Path, ...]:

@@ -128,19 +128,23 @@ def _protected(launch: Launch, project: Project, context: ToolContext) -> tuple[
 
 
 def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path, ...]]:
-    """Find the objects of the repository, if it holds a copy of one of these files."""
+    """Find the objects of the repository, if it holds a copy of one of these files; for a worktree, also those of the
+    checkout that it is a copy of."""
     # Not the context itself, which holds the walls that hold this: the circle would keep all three.
-    root, environment = context.root, context.environment
+    folders, environment = [context.root], context.environment
+    if context.instead is not None:
+        folders.append(context.instead[0])
     found: dict[tuple[str, ...], tuple[Path, ...]] = {}
 
-    def objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
+    def find_objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
         if hidden not in found:
-            from retinue.guard.git import tracked_objects
+            from retinue.guard.gitobjects import tracked_objects
 
-            found[hidden] = tracked_objects(root, hidden, environment)
+            objects = [path for folder in folders for path in tracked_objects(folder, hidden, environment)]
+            found[hidden] = tuple(dict.fromkeys(objects))
         return found[hidden]
 
-    return objects
+    return find_objects
 
 
 async def remove_walls(context: ToolContext) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
 from retinue.guard.git import Git, GitError, paths
+from retinue.guard.sandbox.environment import repository_of
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
 
@@ -66,9 +67,18 @@ def source_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
 
 
 def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
-    """Return the repositories of ours that this one borrows objects from, nearest first."""
+    """Return what this repository borrows objects from: repositories of ours, nearest first, then the objects of
+    the user's."""
     above = above_of(record)
-    return (above.git, *borrowed_from(above)) if above is not None else ()
+    if above is not None:
+        return (above.git, *borrowed_from(above))
+    top = os.path.realpath(record.repository)
+    common = os.path.realpath(record.common)
+    objects = Path(common, "objects")
+    # A file of the project could name another repository, which programs of the run must not see.
+    if common.startswith(f"{top}{os.sep}") or common in repository_of(top):
+        return (objects,)
+    return ()
 
 
 @contextlib.contextmanager

@@ -79,17 +79,26 @@ def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
 
 
 def repository_of(root: str) -> list[str]:
-    """Return the repository of a linked worktree. Its `.git` is a file, which anyone may have
-    written, so it counts only if the repository names this worktree itself."""
+    """Return the repository of a linked worktree or a submodule. Its `.git` is a file, which anyone may
+    have written, so it counts only if the repository names this folder itself."""
     line = next(iter(_lines(f"{root}/.git")), "")
-    if not line.startswith("gitdir: /"):
+    if not line.startswith("gitdir: "):
         return []
-    own = os.path.realpath(line.removeprefix("gitdir: ").strip())
+    own = os.path.realpath(os.path.join(root, line.removeprefix("gitdir: ").strip()))  # noqa: PTH118 - quick
     named = next(iter(_lines(f"{own}/gitdir")), "")
     common, _, rest = own.rpartition("/worktrees/")
-    if not common or "/" in rest or os.path.realpath(named) != os.path.realpath(f"{root}/.git"):
-        return []
-    return [common]
+    if common and "/" not in rest and named and _is_same(own, named, f"{root}/.git"):
+        return [common]
+    for line in _lines(f"{own}/config"):
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "worktree" and _is_same(own, value.strip().strip('"'), root):
+            return [own]
+    return []
+
+
+def _is_same(base: str, given: str, path: str) -> bool:
+    """Return whether a path, as a file in `base` gives it, is this one."""
+    return os.path.realpath(os.path.join(base, given)) == os.path.realpath(path)  # noqa: PTH118 - quick
 
 
 def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
