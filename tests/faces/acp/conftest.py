@@ -85,6 +85,8 @@ class Editor:
         self.answers: dict[str, Callable[[dict[str, Any]], Any]] = {}
         """Answers requests of the agent by method, with a result; None leaves it open."""
         self.unstable = False
+        self.lenient = False
+        """Answers to requests that were not sent with `begin` are not checked."""
         self.problems: list[str] = []
         self._methods: dict[Any, str] = {}
         self._responses: dict[Any, queue.Queue[dict[str, Any]]] = {}
@@ -98,7 +100,8 @@ class Editor:
         for line in self.process.stdout:
             try:
                 frame = json.loads(line)
-                check(frame, self._methods, self.unstable)
+                if not self.lenient or "method" in frame or frame["id"] in self._methods:
+                    check(frame, self._methods, self.unstable)
             except Exception as error:
                 self.problems.append(f"{type(error).__name__}: {error}: {line[:2000]!r}")
                 continue
