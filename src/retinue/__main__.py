@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> int:
+    _complete_surroundings()
     from retinue.runs.heap import calm, leave
 
     calm()
@@ -22,6 +24,27 @@ def main() -> int:
         return run(sys.argv[1:])
     finally:
         leave()
+
+
+_first_streams: list[object] = []
+"""Others are put around their buffers, which would be closed with them."""
+
+
+def _complete_surroundings() -> None:
+    """Give the program the three streams and the home that it counts on, where a container or a service lacks them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # It gets the lowest free number: otherwise the next file would, and output would go there.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    _first_streams.extend((sys.stdout, sys.stderr))
+    if os.path.expanduser("~") == "~":  # noqa: PTH111
+        # A user whom the system does not know, and no HOME. Container engines set this one.
+        os.environ["HOME"] = "/"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ _LONGEST = 200
 def home(environment: Mapping[str, str] | None = None) -> Path:
     """Return the user's home, overridable through HOME as everywhere."""
     env = os.environ if environment is None else environment
-    return Path(env["HOME"]) if env.get("HOME") else Path.home()
+    if env.get("HOME"):
+        return Path(env["HOME"])
+    own = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises where the system does not know the user
+    return Path("/" if own == "~" else own)
 
 
 def retinue_home(environment: Mapping[str, str] | None = None) -> Path:

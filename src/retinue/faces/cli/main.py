@@ -238,7 +238,9 @@ def run(argv: Sequence[str]) -> int:
 def guarded_run(work: Callable[[], int]) -> int:
     """Run a part of the program in the same way."""
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except RetinueError as error:
         print(f"retinue: {error.message}", file=sys.stderr)
         if error.remedy:
@@ -251,6 +253,13 @@ def guarded_run(work: Callable[[], int]) -> int:
         # The reader went away (`retinue … | head`): nothing is wrong, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # Files of ours have a name in such an error: this is standard output, on a disk that is full, for example.
+        if error.filename is not None or error.errno is None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"retinue: The output could not be written: {error.strerror}.", file=sys.stderr)
+        return 1
 
 
 def _run(argv: Sequence[str]) -> int:

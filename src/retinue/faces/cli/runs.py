@@ -183,7 +183,7 @@ def execute_show(args: argparse.Namespace) -> int:
             from retinue.log.export import export_document
 
             for piece in export_document(reader, row.id):
-                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.write(escape_json(piece))
             sys.stdout.buffer.write(b"\n")
             return 0
         outcome = reader.outcome(row.id)
