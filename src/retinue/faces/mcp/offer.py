@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from mcp_types import Tool as ToolListing
 from mcp_types import ToolAnnotations
@@ -36,20 +37,39 @@ class Offer(Struct, frozen=True):
         """Return the agents that hosts are told of, by name."""
         catalog = await self.catalog(feed)
         if self.names:
-            wanted = {name.casefold() for name in self.names}
-            found = [entry for entry in catalog.agents if entry.name.casefold() in wanted]
+            found = [entry for entry in self._limited(catalog) if entry.startable]
         else:
             found = [entry for entry in catalog.offered("claude") if not _is_extra(entry)]
         return sorted(found, key=lambda entry: entry.name.casefold())
 
+    def _limited(self, catalog: Catalog) -> list[LoadedAgent]:
+        found = []
+        for name in self.names:
+            # A name that means nothing now may mean something later: files come and go.
+            with suppress(UnknownAgentError):
+                found.append(catalog.find(name))
+        return found
+
     async def find(self, feed: Feed, name: str) -> LoadedAgent:
         """Return an agent that may be started. Raise UnknownAgentError for one that is not offered."""
-        entry = (await self.catalog(feed)).find(name)
-        if self.names and entry.name.casefold() not in {each.casefold() for each in self.names}:
+        catalog = await self.catalog(feed)
+        entry = catalog.find(name)
+        if self.names and entry not in self._limited(catalog):
             raise UnknownAgentError(
                 f"The agent '{entry.name}' is not offered here.", remedy=f"Available agents: {', '.join(self.names)}."
             )
         return entry
+
+    async def unknown(self, feed: Feed) -> list[str]:
+        """Return what is wrong with each name that means no agent that can be started."""
+        catalog, said = await self.catalog(feed), []
+        for name in self.names:
+            try:
+                if not catalog.find(name).startable:
+                    said.append(f"The agent '{name}' cannot be started: retinue agents show {name}")
+            except UnknownAgentError as error:
+                said.append(str(error))
+        return said
 
     async def tools(self, feed: Feed) -> dict[str, LoadedAgent]:
         """Return the agents that are tools of their own, by the name of the tool."""

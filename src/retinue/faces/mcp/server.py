@@ -24,6 +24,7 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    ServerCapabilities,
 )
 from mcp_types import Tool as ToolListing
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -85,6 +86,13 @@ class McpServer(Server[Any]):
         """Return what older hosts are told: that lists change, and nothing of extensions that they do not have."""
         changes = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
         return super().create_initialization_options(changes, experimental_capabilities, extensions or {})
+
+    def get_capabilities(self, *given: Any, **options: Any) -> ServerCapabilities:
+        """Return what the server can do. The SDK would promise news of single resources, and there are none."""
+        made = super().get_capabilities(*given, **options)
+        if made.resources is not None:
+            made.resources.subscribe = False
+        return made
 
     # Tools
 

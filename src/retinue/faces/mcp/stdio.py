@@ -54,11 +54,13 @@ async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer) -> int:
     ending = asyncio.Event()
     _on_signals(ending)
     serving = asyncio.create_task(_serve(streams, feed, offer))
+    checking = asyncio.create_task(_check_names(feed, offer))
     asked_to_end = asyncio.create_task(ending.wait())
     await asyncio.wait({serving, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         going_on = asyncio.create_task(_wait_for_runs(feed))
         await asyncio.wait({going_on, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
+    checking.cancel()
     await feed.close()
     sys.stderr.flush()
     if not serving.done():
@@ -84,6 +86,13 @@ async def _serve(streams: WireStreams, feed: Feed, offer: Offer) -> None:
     except* (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
         # The host is gone in the middle of a message.
         pass
+
+
+async def _check_names(feed: Feed, offer: Offer) -> None:
+    """Say which of the names of `--agents` mean nothing. The others are offered all the same."""
+    if offer.names:
+        for problem in await offer.unknown(feed):
+            sys.stderr.write(f"retinue mcp: {problem}\n")
 
 
 async def _wait_for_runs(feed: Feed) -> None:

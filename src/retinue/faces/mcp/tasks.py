@@ -38,7 +38,7 @@ class TaskUpdate(TaskQuery):
 
 def create_task(row: RunRow) -> dict[str, Any]:
     """Return the result of a call that goes on as a task."""
-    return {"resultType": "task", **_task(row, "working")}
+    return {"resultType": "task", **_task(row, "working", f"{row.agent} works on it.")}
 
 
 def _task(row: RunRow, state: str, message: str = "") -> dict[str, Any]:
