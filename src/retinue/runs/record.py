@@ -180,7 +180,7 @@ def request_of(
         root_id=row.root_id,
         depth=first.depth,
         isolation=options.get("isolation"),
-        ceiling=NO_CEILING if row.parent_id is None else _ceiling(past, options),
+        ceiling=_recorded_ceiling(row, past, options),
     )
 
 
@@ -219,6 +219,13 @@ def changed_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
         if isinstance(event.body, Warned) and event.body.code in _MODE_CHANGES:
             found = next((mode for mode in get_args(PermissionMode) if f" {mode} now." in event.body.text), found)
     return found
+
+
+def _recorded_ceiling(row: RunRow, past: Conversation, options: Mapping[str, Any]) -> Ceiling:
+    """Return what the runs above a run kept it from having. The fork of such a run has no parent, and its ceiling."""
+    if row.parent_id is None and "ceiling" not in options:
+        return NO_CEILING
+    return _ceiling(past, options)
 
 
 def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:

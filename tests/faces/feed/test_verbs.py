@@ -16,7 +16,7 @@ from tests.program.model_server import Reply, Request
 
 from retinue.core.delegation import LIVE
 from retinue.errors import AnsweredError, UnknownAgentError, UnknownItemError, UnknownRunError, UsageError
-from retinue.faces.feed.feed import ConflictError, Feed, SpawnOrder
+from retinue.faces.feed.feed import ConflictError, Feed, ForkOrder, SpawnOrder
 from retinue.faces.feed.projects import Projects, UnknownProjectError
 
 
@@ -279,3 +279,19 @@ async def test_settings_of_a_feed_hold_for_its_runs_alone(
         await wider.close()
     told = [json.dumps(request.results) for request in server.requests if request.turn == 1]
     assert ["from outside" in each for each in told] == [False, True]
+
+
+async def test_a_fork_says_who_asked_for_it_and_leaves_the_old_run(project: Project, serve: Any, feed: Any) -> None:
+    serve(lambda request: Reply(text=f"Heard {len(request.body['messages'])} messages."))
+    here = feed()
+    row, _ = await here.spawn(SpawnOrder(agent="Explore", task="Look"), by="web")
+    old = await ended(here, row.id)
+    forked = await here.fork(row.id, ForkOrder(at=1000, edit="And now?"), by="page")
+    new = await ended(here, forked.id)
+    assert new.id != old.id and new.ended == "completed" and (await here.find(old.id)).turns == old.turns
+    created = await here.read(lambda reader: reader.conversation(new.id).created)
+    assert created.options["asked"] == {"by": "page"} and created.options["fork"]["run"] == old.id
+    outcome = await here.read(lambda reader: reader.outcome(new.id))
+    assert outcome.text == "Heard 3 messages."
+    with pytest.raises(UsageError, match="had not begun"):
+        await here.fork(row.id, ForkOrder(at=1), by="page")

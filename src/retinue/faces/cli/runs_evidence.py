@@ -1,4 +1,4 @@
-"""`retinue runs export`, `runs diff` and `runs fork`: past runs as files, side by side, and taken up from a moment."""
+"""`retinue runs export` and `runs diff`: past runs as files that can be played again, and side by side."""
 
 from __future__ import annotations
 

@@ -55,6 +55,15 @@ class SpawnOrder(Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
+class ForkOrder(Struct, frozen=True, kw_only=True):
+    """A fork that someone wants: from which event on, what is said there, and whether files stay as they are."""
+
+    at: int
+    edit: str | None = None
+    model: str | None = None
+    keep_files: bool = False
+
+
 class Snapshot(Struct, frozen=True):
     """Runs as they stood at one moment. Events above `cursor` tell what happened since."""
 
@@ -201,6 +210,19 @@ class Feed:
         retinue = await self.retinue()
         run = await retinue.resume(row.id, prompt, model=model)
         return await self.find(run.id)
+
+    async def fork(self, run_id: str, order: ForkOrder, *, by: str) -> RunRow:
+        """Go on from a moment of a run as a new run, in this process. Raise UsageError for a moment before anything
+        was said, and StateError where files would have to go back under a run that is at work."""
+        from retinue.evidence.fork import fork_run
+
+        row = await self.find(run_id)
+        retinue = await self.retinue()
+        project = retinue.supervisor.project
+        edit = None if order.edit is None else self.redact(order.edit)
+        fork = await fork_run(project, row.id, order.at, edit=edit, keep_files=order.keep_files, by=by)
+        await retinue.resume(fork.run_id, fork.prompt, model=order.model)
+        return await self.find(fork.run_id)
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str) -> InboxItem:
         """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from retinue.errors import RetinueError
 from retinue.faces.feed import details, history, views
-from retinue.faces.feed.feed import Feed, SpawnOrder
+from retinue.faces.feed.feed import Feed, ForkOrder, SpawnOrder
 from retinue.faces.feed.projects import Projects
 from retinue.faces.server import ag_ui, chat, params
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
@@ -164,6 +164,13 @@ async def post_stop(call: ApiCall) -> views.CommandView:
 async def post_resume(call: ApiCall) -> views.RunView:
     feed, row = await call.projects.of_run(call.params.id)
     return await _view(feed, await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model))
+
+
+async def post_fork(call: ApiCall) -> views.RunView:
+    feed, row = await call.projects.of_run(call.params.id)
+    body: params.ForkBody = call.body
+    order = ForkOrder(at=body.at, edit=body.edit, model=body.model, keep_files=body.keep_files)
+    return await _view(feed, await feed.fork(row.id, order, by=call.by))
 
 
 async def post_background(call: ApiCall) -> views.CommandView:

@@ -131,6 +131,16 @@ class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
     model: Word | None = None
 
 
+class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a run is forked: `at` is the number of the last event that counts. `edit` is said there instead, or next.
+    Files go back to that moment unless `keep_files`."""
+
+    at: Annotated[int, Meta(ge=1, le=2**31)]
+    edit: Text | None = None
+    model: Word | None = None
+    keep_files: bool = False
+
+
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing: an empty object."""
 

@@ -216,6 +216,17 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="POST",
+        path="/v1/runs/{id}/fork",
+        handler="post_fork",
+        help="Go on from a moment of a run as a new run, in the process of the server.",
+        result=views.RunView,
+        params=params.OfRun,
+        body=params.ForkBody,
+        status=201,
+        errors=(404, 409),
+    ),
+    Route(
+        method="POST",
         path="/v1/runs/{id}/background",
         handler="post_background",
         help="Let the run that waits for this one go on without it.",

@@ -1,0 +1,186 @@
+"""Forks: a new run that begins with the past of another one, up to a chosen moment.
+
+The events up to there are copied under a new id, so that both runs live on by themselves: the old one can be pruned,
+and the new one resumed, exported and forked like any other. What the old run has used is not counted again. Files go
+back to that moment where checkpoints have them and nobody else has changed them since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.capabilities.audit.attach import undone_event
+from retinue.capabilities.audit.ledger_store import Who
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.core.delegation import LIVE, new_run_id
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    Event,
+    InboxClosed,
+    InboxOpened,
+    MessageAdded,
+    ResultRead,
+    Retrying,
+    Rewound,
+    RunCreated,
+    RunEnded,
+    RunStarted,
+    TurnEnded,
+    Undone,
+    Warned,
+)
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
+from retinue.errors import StateError, UsageError
+from retinue.log.commands import annotate
+from retinue.log.replay import current_branch, replay
+from retinue.log.rows import RunPlace, RunRow
+from retinue.log.transcript_file import transcript_path
+from retinue.runs.record import slug
+from retinue.runs.system_prompt import restored
+
+if TYPE_CHECKING:
+    from retinue.log.query import LogReader
+    from retinue.runs.project import Project
+
+_LEFT_BEHIND = (InboxOpened, InboxClosed, ResultRead, Retrying, Undone, Rewound)
+"""Events about the inbox, agents and files of the old run, which the new one does not have."""
+
+
+class Fork(Struct, frozen=True):
+    """A new run that nobody has taken up yet. `at` is the last event of the old run that it knows; `prompt` is what it
+    goes on with, if something was said."""
+
+    run_id: str
+    source: str
+    at: int
+    turn: int
+    prompt: str | None = None
+    files: tuple[UndoneFile, ...] = ()
+
+
+async def fork_run(
+    project: Project, run_id: str, at: int, *, edit: str | None = None, keep_files: bool = False, by: str = ""
+) -> Fork:
+    """Make a new run of the past of `run_id` up to its event `at`, or to the end of the turn or message before it.
+    `edit` is said next; at a message of a person it takes the place of that message. `by` is who asked.
+
+    Raise UsageError for a moment at which nothing was said yet, and StateError while the old run or an agent of it is
+    at work, whose files cannot go back."""
+    log = project.log
+    await log.flush()
+    reader = log.reader
+    row = reader.run(run_id)
+    past = current_branch([event for event in reader.events(row.id) if event.seq <= at])
+    cut = _last_moment(past)
+    spoken = past[cut].body if cut >= 0 else None
+    if isinstance(spoken, MessageAdded) and edit is not None:
+        # The words are replaced: the past ends before them.
+        cut -= 1
+    if cut < 1 or not any(isinstance(event.body, RunStarted) for event in past[: cut + 1]):
+        raise UsageError(
+            f"Run {row.id} had not begun at event {at}.", remedy="Name a later event: retinue runs show ID --json"
+        )
+    kept = past[: cut + 1]
+    conversation = replay(kept)
+    turn = conversation.turn
+    # Without any message the words are the task itself.
+    task = edit if edit is not None and not conversation.messages else None
+    files: list[UndoneFile] = []
+    if not keep_files:
+        files = await _put_back_files(project, row, turn + 1, kept[-1].at)
+    new_id = new_run_id()
+    place = RunPlace(new_id)
+    for body in _copied(kept, row, reader, new_id, project.state):
+        if isinstance(body, RunCreated):
+            asked = {"asked": {"by": by}} if by else {}
+            body = replace(body, task=task or body.task, options={**body.options, **asked})
+        log.append(place, body)
+    note = f"Forked from run {row.id} at event {kept[-1].seq}."
+    log.append(place, RunEnded(Outcome("stopped", notes=(note,), stopped_by="program")))
+    await log.flush()
+    return Fork(new_id, row.id, kept[-1].seq, turn, edit, tuple(files))
+
+
+def _last_moment(past: Sequence[Event]) -> int:
+    """Return the place of the last event after which a conversation can go on: not in the middle of a turn, of which
+    some calls have run and others have not. -1 when there is none."""
+    for number in range(len(past) - 1, -1, -1):
+        body = past[number].body
+        if isinstance(body, (MessageAdded, TurnEnded, Compacted, RunEnded)):
+            return number
+    return -1
+
+
+def _copied(past: Sequence[Event], row: RunRow, reader: LogReader, new_id: str, state: Path) -> list[Body]:
+    """Return the events of the new run."""
+    transcript = transcript_path(state, new_id)
+    bodies: list[Body] = []
+    for event in past:
+        body = event.body
+        match body:
+            case RunCreated():
+                bodies.append(_created(body, row, reader, new_id, transcript, past[-1].seq))
+            case RunStarted():
+                bodies.append(replace(body, transcript=transcript if body.transcript else None))
+                if not any(isinstance(each, Warned) and each.code == "fork" for each in bodies):
+                    bodies.append(Warned("fork", f"This run was forked from {row.id} at event {past[-1].seq}."))
+            case AssistantEnded():
+                bodies.append(replace(body, message=replace(body.message, usage=Usage())))
+            case TurnEnded():
+                bodies.append(replace(body, usage=Usage(), total=Usage()))
+            case RunEnded(outcome):
+                bodies.append(RunEnded(replace(outcome, usage=Usage(), tree_usage=None)))
+            case _ if not isinstance(body, _LEFT_BEHIND):
+                bodies.append(body)
+    # A run that has ended twice in a row would be no run: the fork has an ending of its own.
+    while isinstance(bodies[-1], RunEnded):
+        bodies.pop()
+    return bodies
+
+
+def _created(first: RunCreated, row: RunRow, reader: LogReader, new_id: str, transcript: str, at: int) -> RunCreated:
+    options = dict(first.options)
+    system = restored(reader, first, row.parent_id)
+    if system is not None:
+        options["system"] = {"inherits": 0, "text": system}
+    options["name"] = f"{slug(str(options.get('name') or first.agent))}-{new_id[:4]}"
+    options["fork"] = {"run": row.id, "at": at}
+    options["call_id"] = None
+    if options.get("transcript"):
+        options["transcript"] = transcript
+    return replace(first, options=options)
+
+
+async def _put_back_files(project: Project, row: RunRow, turn: int, since: float) -> list[UndoneFile]:
+    """Put back what the run and its agents have changed from `turn` on, and return the fate of each file that is not
+    as it was already."""
+    if not (project.state / "checkpoints" / "ledger.db").is_file():
+        return []
+    tree = [row]
+    for each in tree:
+        tree += project.log.reader.list_runs(parent_id=each.id)
+        if each.state in LIVE:
+            raise StateError(
+                f"{each.agent} ({each.id[:8]}) is still at work, so files cannot go back.",
+                remedy="Stop it first, or fork with --keep-files.",
+            )
+    scope = UndoScope(Who(row.id, row.agent), turn, tuple(each.id for each in tree[1:]), since)
+
+    def work() -> list[UndoneFile]:
+        with closing(Undo(project.state)) as undo:
+            done = [each for each in undo.run(scope) if each.fate != "unchanged"]
+        if done:
+            annotate(project.state, row.id, undone_event(done, by="person", turn=turn), project.redactor)
+        return done
+
+    return await asyncio.to_thread(work)
