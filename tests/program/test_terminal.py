@@ -31,7 +31,7 @@ def at_a_terminal(project, *arguments: str) -> tuple[int, str]:
     process = subprocess.Popen(
         [*project.program, *arguments],
         cwd=project.cwd,
-        env=project.environment | {"COLUMNS": "200", "TERM": "xterm"},
+        env=project.environment | {"COLUMNS": "200", "TERM": "xterm", "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,

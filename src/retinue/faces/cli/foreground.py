@@ -21,6 +21,7 @@ from retinue.core.events import TRANSIENT, AssistantEnded, Event, RunEnded, Thin
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
+from retinue.faces.cli.markdown_stream import can_style, write_markdown
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.project import printed_answer, say
@@ -64,8 +65,15 @@ async def _print_result(retinue: Retinue, run: RunHandle, output: Output, quiet:
     outcome = await _show(retinue, run, progress)
     text = printed_answer(outcome)
     if text and not progress.has_shown(outcome.text):
-        print(text, flush=True)
+        _print_answer(text)
     return outcome
+
+
+def _print_answer(text: str) -> None:
+    if can_style(sys.stdout):
+        write_markdown(text, sys.stdout)
+    else:
+        print(text, flush=True)
 
 
 async def _show(retinue: Retinue, run: RunHandle, progress: Progress) -> Outcome:

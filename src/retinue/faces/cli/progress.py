@@ -13,8 +13,11 @@ from typing import Any, TextIO
 from retinue.core import events
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF, RECORD
+from retinue.faces.cli.markdown_stream import MarkdownStream, can_style, has_colour
 from retinue.faces.text import harmless, one_line, optional, plural, visible
 
+_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "▸": "36"}
+"""By the mark a line begins with; other lines that are indented are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
 
@@ -40,6 +43,11 @@ class Progress:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self._open_line = False
+        self._styled = can_style(self.stream)
+        self._coloured = has_colour(self.stream)
+        self._markdown: MarkdownStream | None = None
+        if answers and self._styled:
+            self._markdown = MarkdownStream(self.stream)
         self._answers = answers
         self._streamed: list[str] = []
         # The newest answer ended at the output limit: the next one may be the rest of it.
@@ -65,7 +73,17 @@ class Progress:
             line = self._line(event.body)
         if line:
             self._close_line()
-            print(visible(line), file=self.stream, flush=True)
+            print(self._colour(visible(line)), file=self.stream, flush=True)
+
+    def _colour(self, text: str) -> str:
+        """Return lines in the colours of their marks, where colours are wanted."""
+        if not self._coloured:
+            return text
+        lines = []
+        for line in text.split("\n"):
+            code = _COLOURS.get(line.lstrip()[:1], "2" if line.startswith("  ") else "")
+            lines.append(f"\x1b[{code}m{line}\x1b[0m" if code else line)
+        return "\n".join(lines)
 
     def _child_line(self, event: events.Event) -> str | None:
         """Return that a run below this one started, what goes wrong there, or how it ended."""
@@ -163,17 +181,25 @@ class Progress:
         if not self.live:
             return
         self._streamed.append(text)
+        if self._markdown is not None:
+            self._markdown.write(text)
+            self._open_line = True
+            return
         shown = harmless(text)
-        if not self._answers:
+        if not self._answers and self._styled:
             # Dimmed, for the answer is printed once more on stdout.
             shown = f"\x1b[2m{shown}\x1b[0m"
         print(shown, end="", file=self.stream, flush=True)
         self._open_line = not text.endswith("\n")
 
     def _close_line(self) -> None:
-        if self._open_line:
+        if not self._open_line:
+            return
+        self._open_line = False
+        if self._markdown is not None:
+            self._markdown.close()
+        else:
             print(file=self.stream)
-            self._open_line = False
 
 
 def _tools(names: Sequence[str]) -> str:

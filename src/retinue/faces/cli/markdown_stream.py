@@ -1,0 +1,110 @@
+"""An answer as Markdown on a terminal, while it is written: each block is drawn as soon as it is whole.
+
+A block ends with a blank line outside of a fence that is followed by a line without indentation, so that the items of
+a list stay together. `NO_COLOR` leaves bold and italics; a terminal that calls itself dumb gets the text as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_MOST_COLUMNS = 120
+"""Wider lines of prose are hard to read."""
+
+
+def can_style(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether a person sees `stream` on a terminal that understands bold and the like."""
+    env = os.environ if environment is None else environment
+    return stream.isatty() and env.get("TERM", "") not in ("", "dumb")
+
+
+def has_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether colours are wanted there as well (no-color.org)."""
+    env = os.environ if environment is None else environment
+    return can_style(stream, env) and not env.get("NO_COLOR")
+
+
+class MarkdownStream:
+    """Takes pieces of text as they come, and draws whole blocks."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._text = ""
+        self._drawn = False
+        self._console: Console | None = None
+
+    def write(self, piece: str) -> None:
+        self._text += piece
+        # Most pieces are a few letters: only a line break can end a block.
+        if "\n" in piece:
+            end = _end_of_blocks(self._text)
+            if end:
+                self._draw(self._text[:end])
+                self._text = self._text[end:]
+
+    def close(self) -> None:
+        """Draw what is left. The next piece begins another text."""
+        self._draw(self._text)
+        self._text, self._drawn = "", False
+
+    def _draw(self, text: str) -> None:
+        from retinue.faces.text import harmless
+        from retinue.faces.tui.board.markdown import markdown_lines
+
+        if not text.strip():
+            return
+        if self._drawn:
+            self._stream.write("\n")
+        self._drawn = True
+        width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+        for line in markdown_lines(harmless(text).expandtabs(4), width):
+            self._write_line(line)
+        self._stream.flush()
+
+    def _write_line(self, line: object) -> None:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(
+                file=self._stream, force_terminal=True, highlight=False, no_color=not has_colour(self._stream)
+            )
+        self._console.print(line, soft_wrap=True)
+
+
+def _end_of_blocks(text: str) -> int:
+    """Return where the last whole block ends; 0 where none does."""
+    end = place = 0
+    fence: str | None = None
+    blank = False
+    lines = text.split("\n")
+    for line in lines[:-1]:
+        mark = _FENCE.match(line)
+        if fence is None and blank and line.strip() and not line[0].isspace():
+            end = place
+        if mark is not None:
+            if fence is None:
+                fence = mark[1]
+            elif fence == mark[1]:
+                fence = None
+        blank = fence is None and not line.strip()
+        place += len(line) + 1
+    # The line that is being written also ends what is before it, once it shows where it begins.
+    last = lines[-1]
+    if fence is None and blank and last and not last[0].isspace():
+        end = place
+    return end
+
+
+def write_markdown(text: str, stream: TextIO) -> None:
+    """Draw a whole text."""
+    drawn = MarkdownStream(stream)
+    drawn.write(text)
+    drawn.close()
