@@ -11,13 +11,13 @@ def names(method: str, order: str = "plan") -> list[str]:
 
 
 def test_a_plan_is_restricted_offered_equipped_and_briefed_in_this_order() -> None:
-    assert names("restrict") == ["trust", "permissions", "hooks", "worktree"]
+    assert names("restrict") == ["trust", "permissions", "hooks", "worktree", "telemetry"]
     assert names("offer") == ["permissions", "skills", "plugins", "mcp"]
     assert names("equip") == ["skills", "memory", "mcp", "worktree"]
     assert names("brief") == ["skills", "memory", "worktree"]
     assert names("admit") == ["hooks", "worktree"]
     assert names("open") == ["memory", "mcp", "hooks", "audit", "questions"]
-    assert names("context") == ["worktree", "sandbox", "audit", "convert", "web", "questions"]
+    assert names("context") == ["worktree", "sandbox", "audit", "convert", "web", "questions", "telemetry"]
 
 
 def test_a_prompt_is_expanded_by_skills_then_commands_then_the_files_they_name() -> None:
@@ -29,7 +29,7 @@ def test_tools_are_wrapped_from_the_inside_out_in_this_order() -> None:
 
 
 def test_a_run_is_finished_and_closed_in_this_order() -> None:
-    assert names("finish", "finish") == ["questions", "permissions", "hooks", "audit", "worktree"]
+    assert names("finish", "finish") == ["questions", "permissions", "hooks", "audit", "worktree", "telemetry"]
     assert names("close", "finish") == ["questions", "permissions", "hooks", "mcp"]
 
 

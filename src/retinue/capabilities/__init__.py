@@ -21,6 +21,7 @@ from retinue.capabilities.questions import QuestionsCapability
 from retinue.capabilities.sandbox import SandboxCapability
 from retinue.capabilities.schedule import ScheduleCapability
 from retinue.capabilities.skills import SkillsCapability
+from retinue.capabilities.telemetry import TelemetryCapability
 from retinue.capabilities.trust import TrustCapability
 from retinue.capabilities.web import WebCapability
 from retinue.capabilities.worktree import WorktreeCapability
@@ -45,11 +46,12 @@ PLAN: tuple[type[Capability], ...] = (
     WebCapability,
     QuestionsCapability,
     ScheduleCapability,
+    TelemetryCapability,
 )
 WRAP = ("audit", "lsp", "permissions", "worktree")
 """From the inside out: a checkpoint is no part of the time that a person takes to answer, and a path that leads out
 of the worktree is refused before anybody is asked."""
-FINISH = ("questions", "permissions", "hooks", "audit", "worktree", "mcp")
+FINISH = ("questions", "permissions", "hooks", "audit", "worktree", "mcp", "telemetry")
 """Hooks hear of the end before files are put back; the worktree is saved when nothing changes it any more."""
 
 

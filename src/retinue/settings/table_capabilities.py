@@ -291,4 +291,14 @@ class SandboxSettings(Values):
         doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. A sandboxed command that writes more is "
         "stopped; later ones can only remove files until there is room.",
     )
+
+
+class TelemetrySettings(Values):
+    telemetry: Literal["off", "on", "content"] = setting(
+        "off", Choice("off", "on", "content", also={False: "off", True: "on"}), section="telemetry",
+        applies="next session", personal_when=lambda value: value != "off",
+        doc="Send traces and metrics by OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says. on: names, times, tokens and "
+        "cost; content: also tasks, answers, arguments and results, redacted. More than `off` counts only in your own "
+        "settings.",
+    )
 # fmt: on

@@ -1,0 +1,129 @@
+"""What spans say: the attributes of agents, requests and tool calls, in the names of the conventions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from retinue.capabilities.telemetry import conventions as names
+from retinue.core import events
+from retinue.core.messages import AssistantMessage, ToolCall
+from retinue.core.outcome import SUCCESS, Outcome
+from retinue.core.usage import Usage
+
+
+def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, content: bool) -> dict[str, Any]:
+    """Return what is known of an agent when it starts."""
+    found: dict[str, Any] = {
+        names.PROVIDER: names.provider_of(created.model),
+        names.REQUEST_MODEL: plain_model(created.model),
+        names.AGENT_NAME: created.agent,
+        names.AGENT_ID: run_id,
+        names.AGENT_DESCRIPTION: shorten(str(created.spec.get("description") or "")),
+        names.AGENT_VERSION: created.spec_hash,
+        names.DEPTH: created.depth,
+        names.ATTEMPT: attempt,
+        names.SPAN_KIND: "AGENT",
+    }
+    if content:
+        found |= {names.INPUT_MESSAGES: _message("user", created.task), names.INPUT_VALUE: _cut(created.task)}
+    return found
+
+
+def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
+    """Return how a run ended and what it used."""
+    found: dict[str, Any] = {
+        names.ENDED: outcome.ended,
+        names.FILES_WRITTEN: len(outcome.evidence.files_written),
+        names.DENIALS: len(outcome.evidence.denials),
+        **_describe_usage(outcome.usage),
+    }
+    if outcome.limit is not None:
+        found[names.LIMIT] = outcome.limit
+    if content:
+        found |= {names.OUTPUT_MESSAGES: _message("assistant", outcome.text), names.OUTPUT_VALUE: _cut(outcome.text)}
+    return found
+
+
+def error_of(outcome: Outcome[Any]) -> str | None:
+    """Return the error type of a run that did not end well."""
+    if outcome.ended in SUCCESS:
+        return None
+    if outcome.failure is not None:
+        return outcome.failure.kind
+    return outcome.ended
+
+
+def describe_request(model: str, message: AssistantMessage, *, content: bool) -> dict[str, Any]:
+    """Return what is known of one request to a model and its answer."""
+    found: dict[str, Any] = {
+        names.PROVIDER: names.provider_of(model),
+        names.REQUEST_MODEL: plain_model(model),
+        names.RESPONSE_MODEL: plain_model(message.model or model),
+        names.FINISH_REASONS: (message.stop,),
+        names.SPAN_KIND: "LLM",
+        **_describe_usage(message.usage),
+    }
+    if content:
+        found |= {names.OUTPUT_MESSAGES: _message("assistant", message.text), names.OUTPUT_VALUE: _cut(message.text)}
+    return found
+
+
+def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[str, Any]:
+    """Return what is known of a tool call; `result` is None where it never ended."""
+    kind = "function"
+    if call.name.startswith("mcp__"):
+        kind = "extension"
+    found: dict[str, Any] = {
+        names.TOOL_NAME: call.name,
+        names.TOOL_CALL_ID: call.id,
+        names.TOOL_TYPE: kind,
+        names.SPAN_KIND: "TOOL",
+    }
+    if content:
+        given = _cut(msgspec.json.encode(call.arguments).decode())
+        found |= {names.TOOL_ARGUMENTS: given, names.INPUT_VALUE: given}
+        if result is not None:
+            found |= {names.TOOL_RESULT: _cut(result), names.OUTPUT_VALUE: _cut(result)}
+    return found
+
+
+def describe_retry(body: events.Retrying) -> dict[str, Any]:
+    """Return what is known of a request that is made again."""
+    return {
+        "retinue.retry.attempt": body.attempt,
+        "retinue.retry.delay": body.delay,
+        names.ERROR_TYPE: body.failure.kind,
+    }
+
+
+def plain_model(model: str) -> str:
+    """Return the model of `provider/model` without its provider."""
+    return model.partition("/")[2] or model
+
+
+def shorten(text: str) -> str:
+    return text[:200]
+
+
+def _describe_usage(usage: Usage) -> dict[str, Any]:
+    # By the conventions, input includes what came from the cache or went into it.
+    found: dict[str, Any] = {
+        names.INPUT_TOKENS: usage.input + usage.cache_read + usage.cache_write,
+        names.OUTPUT_TOKENS: usage.output,
+        names.CACHE_READ: usage.cache_read,
+        names.CACHE_CREATION: usage.cache_write,
+    }
+    if usage.cost_usd is not None:
+        found[names.COST] = usage.cost_usd
+    return found
+
+
+def _message(role: str, text: str) -> str:
+    parts = [{"type": "text", "content": _cut(text)}]
+    return msgspec.json.encode([{"role": role, "parts": parts}]).decode()
+
+
+def _cut(text: str) -> str:
+    return text[: names.MOST_CONTENT]

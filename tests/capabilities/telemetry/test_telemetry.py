@@ -1,0 +1,128 @@
+"""Traces and metrics of the real program, sent to a collector on loopback."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.capabilities.telemetry.sink import Collector, attributes, tree
+from tests.program.conftest import Project, project, serve
+from tests.program.model_server import Reply, Request
+
+__all__ = ["project", "serve"]
+KEY = "sk-ant-api03-" + "a1B2" * 20
+
+
+@pytest.fixture
+def collector() -> Any:
+    with Collector() as found:
+        yield found
+
+
+def first_words(request: Request) -> str:
+    content = request.body["messages"][0]["content"]
+    return content if isinstance(content, str) else str(content)
+
+
+def delegate(request: Request) -> Reply:
+    """A main agent that reads a file, starts one agent and waits for it, and one in the background."""
+    words = first_words(request)
+    if "Look" in words and "Start" not in words:
+        if request.turn == 0:
+            return Reply("", [("read", {"path": "f0.txt"})])
+        return Reply("Seen.")
+    if request.turn:
+        return Reply("Done.")
+    call = {"subagent_type": "Explore", "prompt": "Look at it."}
+    return Reply(
+        "",
+        [
+            ("Agent", {**call, "description": "Wait for it", "run_in_background": False}),
+            ("Agent", {**call, "description": "Go on", "run_in_background": True}),
+        ],
+    )
+
+
+def test_a_tree_of_runs_is_one_trace_of_nested_spans(project: Project, serve: Any, collector: Collector) -> None:
+    serve(delegate)
+    done = project.retinue("-p", "Start agents", env=collector.environment)
+    assert done.returncode == 0, done.stderr
+    spans = collector.spans()
+    assert {span.trace_id for span in spans} == {spans[0].trace_id}
+    lines = tree(spans)
+    assert lines[0] == "invoke_agent main"
+    assert "  execute_tool Agent" in lines and "    invoke_agent Explore" in lines, "the one that is waited for"
+    assert "  invoke_agent Explore" in lines, "the one in the background is below the agent that started it"
+    assert "      execute_tool read" in lines and any(line.startswith("      chat ") for line in lines)
+    background = next(span for span in spans if span.name == "invoke_agent Explore" and span.links)
+    assert background.links[0].span_id in {span.span_id for span in spans if span.name == "execute_tool Agent"}
+    main = attributes(spans[0])
+    assert main["gen_ai.operation.name"] == "invoke_agent" and main["gen_ai.provider.name"] == "anthropic"
+    assert main["retinue.ended"] == "completed" and main["gen_ai.usage.output_tokens"] > 0
+    assert main["session.id"] == main["gen_ai.conversation.id"] == main["retinue.run.id"]
+    names = collector.metric_names()
+    assert {"gen_ai.client.operation.duration", "gen_ai.client.token.usage", "retinue.run.count"} <= names
+    assert not any(b"Look at it" in body or b"Seen." in body for body in collector.bodies), "no content by default"
+
+
+def test_content_is_sent_on_request_without_secrets(project: Project, serve: Any, collector: Collector) -> None:
+    serve(lambda request: Reply(f"The key is {KEY}."))
+    done = project.retinue("-p", f"Keep {KEY}", env={**collector.environment, "RETINUE_TELEMETRY": "content"})
+    assert done.returncode == 0, done.stderr
+    whole = b"".join(collector.bodies)
+    assert b"The key is" in whole and KEY.encode() not in whole
+
+
+def test_a_run_that_was_killed_continues_its_trace(project: Project, serve: Any, collector: Collector) -> None:
+    server = serve(lambda request: Reply("", [("read", {"path": "f0.txt"})]) if not request.turn else Reply(hang=True))
+    process = project.start("run", "Explore", "Look", env=collector.environment)
+    deadline = time.monotonic() + 60
+    while len(server.requests) < 2:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.answer = lambda request: Reply("Here.")
+    run_id = project.json("runs", "list", "--json")["runs"][0]["id"]
+    done = project.retinue("runs", "resume", run_id, "Go on", env=collector.environment)
+    assert done.returncode == 0, done.stderr
+    agents = [span for span in collector.spans() if span.name == "invoke_agent Explore"]
+    assert [attributes(span)["retinue.ended"] for span in agents] == ["interrupted", "completed"]
+    assert [attributes(span)["retinue.attempt"] for span in agents] == [1, 2]
+    assert agents[0].trace_id == agents[1].trace_id
+
+
+def test_a_trace_of_someone_else_is_continued_and_passed_on(
+    project: Project, serve: Any, collector: Collector
+) -> None:
+    serve(lambda request: Reply("", [("bash", {"command": "echo $TRACEPARENT"})]) if not request.turn else Reply("ok"))
+    given = {"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    done = project.retinue("-p", "Say it", env={**collector.environment, **given})
+    assert done.returncode == 0, done.stderr
+    top = next(span for span in collector.spans() if span.name == "invoke_agent main")
+    assert top.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c" and top.parent_span_id.hex() == "b7ad6b7169203331"
+    said = str(project.server.requests[-1].results)
+    assert f"00-0af7651916cd43dd8448eb211c80319c-{top.span_id.hex()}-01" in said
+
+
+@pytest.mark.parametrize("status", [400, 0])
+def test_a_collector_that_fails_changes_no_run(project: Project, serve: Any, status: int) -> None:
+    serve(lambda request: Reply("Fine."))
+    with Collector(status or 200) as collector:
+        environment = dict(collector.environment)
+    if status:
+        with Collector(status) as refusing:
+            done = project.retinue("-p", "Go", env=refusing.environment)
+    else:
+        done = project.retinue("-p", "Go", env=environment)
+    assert (done.returncode, done.stdout.strip()) == (0, "Fine.")
+    assert done.stderr.count("Traces could not be sent to") == 1 and "Traceback" not in done.stderr
+
+
+def test_nothing_is_loaded_while_it_is_off(project: Project, serve: Any, collector: Collector) -> None:
+    serve(lambda request: Reply("Fine."))
+    done = project.retinue("-p", "Go", env={**collector.environment, "RETINUE_TELEMETRY": "off"})
+    assert done.returncode == 0 and not collector.bodies
