@@ -183,7 +183,7 @@ def help_of(*words: str) -> str:
 def api() -> str:
     from retinue.faces.server.openapi import parameter_help
     from retinue.faces.server.params import NoParams
-    from retinue.faces.server.table import ROUTES, StreamResult
+    from retinue.faces.server.table import ROUTES, StreamResult, TextResult
 
     pages = [
         "# HTTP API reference",
@@ -208,7 +208,7 @@ def api() -> str:
         if rows:
             lines.append(table(("name", "in", "meaning"), rows))
         result = "Server-sent events."
-        if route.result is not StreamResult:
+        if route.result not in (StreamResult, TextResult):
             fields = ", ".join(f"`{name}`" for name in route.result.__struct_fields__)
             about = " ".join((route.result.__doc__ or "").split())
             result = f"{about} Fields: {fields}."

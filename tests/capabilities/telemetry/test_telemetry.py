@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from typing import Any
@@ -95,9 +96,7 @@ def test_a_run_that_was_killed_continues_its_trace(project: Project, serve: Any,
     assert agents[0].trace_id == agents[1].trace_id
 
 
-def test_a_trace_of_someone_else_is_continued_and_passed_on(
-    project: Project, serve: Any, collector: Collector
-) -> None:
+def test_a_trace_of_someone_else_is_continued_and_passed_on(project: Project, serve: Any, collector: Collector) -> None:
     serve(lambda request: Reply("", [("bash", {"command": "echo $TRACEPARENT"})]) if not request.turn else Reply("ok"))
     given = {"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     done = project.retinue("-p", "Say it", env={**collector.environment, **given})
@@ -126,3 +125,21 @@ def test_nothing_is_loaded_while_it_is_off(project: Project, serve: Any, collect
     serve(lambda request: Reply("Fine."))
     done = project.retinue("-p", "Go", env={**collector.environment, "RETINUE_TELEMETRY": "off"})
     assert done.returncode == 0 and not collector.bodies
+
+
+def test_a_past_run_is_sent_with_the_spans_it_had_while_it_worked(
+    project: Project, serve: Any, collector: Collector
+) -> None:
+    serve(delegate)
+    done = project.retinue("-p", "Start agents", env=collector.environment)
+    assert done.returncode == 0, done.stderr
+    main = next(run for run in project.json("runs", "list", "--json")["runs"] if run["agent"] == "main")
+    live = {(span.trace_id, span.span_id, span.parent_span_id, span.name) for span in collector.spans()}
+    with Collector() as other:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": other.url}
+        sent = project.retinue("runs", "export", main["id"], "--otel", "--json", env=environment)
+        assert sent.returncode == 0, sent.stderr
+        past = {(span.trace_id, span.span_id, span.parent_span_id, span.name) for span in other.spans()}
+    assert past == live and json.loads(sent.stdout)["spans"] == len(live)
+    gone = project.retinue("runs", "export", main["id"], "--otel", env=environment)
+    assert gone.returncode != 0 and "OTEL_EXPORTER_OTLP_ENDPOINT" in gone.stderr and "Traceback" not in gone.stderr

@@ -276,3 +276,21 @@ def test_starlette_and_uvicorn_are_loaded_by_serve_alone() -> None:
         check=True,
     )
     assert not {"starlette", "uvicorn"} & set(json.loads(done.stdout))
+
+
+def test_prometheus_gets_sums_and_never_an_id(project: Project, serve: Any, serving: Serving) -> None:
+    serve(lambda request: Reply(text="It is here."))
+    server = serving()
+    assert project.retinue("run", "Explore", "Where is it?").returncode == 0
+    status, headers, _ = server.request("GET", "/metrics")
+    assert status == 200 and headers["content-type"].startswith("text/plain; version=0.0.4")
+    said = server.raw(
+        f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+        "Connection: close\r\n\r\n".encode()
+    ).decode()
+    assert '\nretinue_runs_total{agent="Explore"} 1\n' in said and "\nretinue_inbox_waiting 0\n" in said
+    assert 'retinue_tokens_total{model="anthropic/claude-sonnet-4-5",type="output"}' in said
+    (run,) = server.get("/v1/runs")["runs"]
+    assert run["id"] not in said
+    refused = server.raw(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    assert refused.startswith(b"HTTP/1.1 401")

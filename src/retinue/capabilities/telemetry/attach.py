@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.telemetry.spans import TraceParent, agent_span, read_traceparent, trace_of
+from retinue.capabilities.telemetry.collector import Collector
+from retinue.capabilities.telemetry.metrics import SpanMetrics
+from retinue.capabilities.telemetry.spans import TraceParent, TraceSpan, agent_span, read_traceparent, trace_of
 from retinue.capabilities.telemetry.translate import HANDLED, SpanTranslator
-from retinue.core.events import Event, RunCreated
-from retinue.errors import MissingExtraError
+from retinue.core.events import RunCreated
 
 if TYPE_CHECKING:
-    from retinue.capabilities.telemetry.metrics import SpanMetrics
     from retinue.core.tool import ToolContext
     from retinue.log.follow import Subscription
     from retinue.runs.launch import LaunchPlan
@@ -24,57 +24,79 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 VARIABLE = "TRACEPARENT"
+BATCH = 256
+MOST_WAITING = 8_192
+SEND_EVERY_SECONDS = 5.0
 
 
 class Tracing:
-    """Spans and metrics of every run that this process writes to the log. Use from one event loop."""
+    """Spans and metrics of every run that this process writes to the log. Use from one event loop. Runs never wait for
+    the collector: while it is slow, spans wait here, and above `MOST_WAITING` they are dropped."""
 
     def __init__(self, project: Project) -> None:
-        from retinue.capabilities.telemetry.export import SpanSender, open_meter
-        from retinue.capabilities.telemetry.metrics import SpanMetrics
-
-        self._project = project
         content = project.settings.settings.telemetry == "content"
-        self._translator = SpanTranslator(self._recall, content=content)
-        self._sender = SpanSender(project.environment)
-        meter, self._meters = open_meter(project.environment)
-        self._metrics: SpanMetrics = SpanMetrics(meter)
-        self._subscription: Subscription = project.log.subscribe()
-        self._task = asyncio.create_task(self._follow(), name="telemetry")
+        self._translator = SpanTranslator(project.log.reader.stream, content=content)
+        self._collector = Collector(project.environment, project.transport)
+        self._metrics = SpanMetrics()
+        self._waiting: list[TraceSpan] = []
+        self._dropped = 0
         self._said = False
-
-    def _recall(self, run_id: str) -> Iterable[Event]:
-        return self._project.log.reader.stream(run_id)
+        self._over = asyncio.Event()
+        self._subscription: Subscription = project.log.subscribe()
+        self._following = asyncio.create_task(self._follow(), name="telemetry")
+        self._sending = asyncio.create_task(self._send(), name="telemetry sender")
 
     async def _follow(self) -> None:
         async for event in self._subscription:
             if not isinstance(event.body, HANDLED):
                 continue
             for span in self._translator.take(event):
-                self._sender.send(span)
                 self._metrics.count(span)
+                if len(self._waiting) < MOST_WAITING:
+                    self._waiting.append(span)
+                else:
+                    self._dropped += 1
+
+    async def _send(self) -> None:
+        """Send what waits every few seconds."""
+        while not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), SEND_EVERY_SECONDS)
+            await self._send_waiting()
+
+    async def _send_waiting(self) -> None:
+        batches, sent = 0, self._collector.sent
+        while self._waiting:
+            batch = self._waiting[:BATCH]
+            del self._waiting[:BATCH]
+            await self._collector.send_spans(batch)
+            batches += 1
+            if self._over.is_set() and self._collector.sent == sent:
+                # It takes nothing: each further batch would only hold up the end of the program.
+                self._dropped += len(self._waiting)
+                self._waiting.clear()
+            sent = self._collector.sent
+        if batches:
+            await self._collector.send_metrics(self._metrics)
 
     def take_failure(self) -> str:
-        """Return why spans could not be sent, once; empty while all is well."""
-        failure = self._sender.collector.failure
-        if not failure or self._said:
+        """Return why spans were lost, once; empty while all is well."""
+        if self._said or not (self._collector.failure or self._dropped):
             return ""
         self._said = True
-        return f"Traces could not be sent to {self._sender.collector.endpoint}: {failure}."
+        why = self._collector.failure or "it is too slow"
+        return f"Traces could not be sent to {self._collector.endpoint}: {why.rstrip('.')}."
 
     async def close(self) -> None:
         """Send what is left, for a few seconds at most."""
         self._subscription.close()
-        await asyncio.wait({self._task})
-        await asyncio.to_thread(self._shut_down)
+        await asyncio.wait({self._following})
+        self._over.set()
+        await asyncio.wait({self._sending})
         failure = self.take_failure()
         if failure:
             # The runs have ended before the collector refused: there are no notes left to say it in.
             logging.getLogger("retinue").warning(failure)
-
-    def _shut_down(self) -> None:
-        self._sender.close()
-        self._meters.shutdown(timeout_millis=2_000)
 
 
 class TracePlace(Struct, frozen=True):
@@ -85,13 +107,9 @@ class TracePlace(Struct, frozen=True):
 
 def start_tracing(plan: LaunchPlan) -> None:
     """Follow the log from the first run on. A run that belongs to a trace of someone else continues that trace."""
-    try:
-        plan.project.part(Tracing)
-    except MissingExtraError as error:
-        plan.note(f"{error.message} {error.remedy}")
-        return
     if plan.preview or not plan.run_id:
         return
+    plan.project.part(Tracing)
     request = plan.request
     above = plan.parent.get(TracePlace) if plan.parent is not None else None
     trace_id = trace_of(plan.run_id)
@@ -110,7 +128,7 @@ def start_tracing(plan: LaunchPlan) -> None:
 def _continue(plan: LaunchPlan) -> tuple[int, int]:
     """Return the trace of a run that goes on, and the number of the attempt that begins."""
     reader = plan.project.log.reader
-    attempt = 2 + len(reader.ordered(plan.run_id, ["run.resumed"]))
+    attempt = 2 + sum(1 for _ in reader.ordered(plan.run_id, ["run.resumed"]))
     root_id = reader.run(plan.run_id).root_id
     for first in reader.stream(root_id, types=["run.created"], limit=1):
         if isinstance(first.body, RunCreated):

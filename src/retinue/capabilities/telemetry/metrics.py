@@ -1,69 +1,121 @@
 """Metrics of finished spans: how long, how many tokens, how much money, how they ended.
 
-Attributes are few and have few values (agent, model, tool, ending), never an id or a path.
+Attributes are few and have few values (agent, model, tool, ending), never an id or a path. Sums grow from the start of
+the process on, as OTLP's cumulative metrics do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import struct
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.capabilities.telemetry import conventions as names
+from retinue.capabilities.telemetry.otlp import CUMULATIVE, attributes, block, fixed, moment, real, text, whole
 from retinue.capabilities.telemetry.spans import TraceSpan
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import Histogram, Meter
-
-_SECONDS = tuple(0.01 * 2**power for power in range(14))
-_TOKENS = tuple(float(4**power) for power in range(14))
+SECONDS = tuple(0.01 * 2**power for power in range(14))
+TOKENS = tuple(float(4**power) for power in range(14))
 _DURATIONS = {
-    "chat": ("gen_ai.client.operation.duration", (names.PROVIDER, names.REQUEST_MODEL, names.ERROR_TYPE)),
-    "invoke_agent": ("gen_ai.invoke_agent.duration", (names.AGENT_NAME, names.REQUEST_MODEL, names.ERROR_TYPE)),
-    "execute_tool": ("gen_ai.execute_tool.duration", (names.TOOL_NAME, names.ERROR_TYPE)),
+    "chat": ("gen_ai.client.operation.duration", (names.OPERATION, names.PROVIDER, names.REQUEST_MODEL)),
+    "invoke_agent": ("gen_ai.invoke_agent.duration", (names.OPERATION, names.AGENT_NAME, names.REQUEST_MODEL)),
+    "execute_tool": ("gen_ai.execute_tool.duration", (names.OPERATION, names.TOOL_NAME)),
 }
 _WAITS = {"person": "retinue.inbox.wait", "slot": "retinue.queue.wait"}
+_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
+_TOKEN_USAGE = "gen_ai.client.token.usage"  # noqa: S105 - the name of a metric
+_UNITS = {_TOKEN_USAGE: "{token}", "retinue.run.count": "{run}", "retinue.cost.usd": "USD"}
+
+Labels = tuple[tuple[str, str], ...]
 
 
-class SpanMetrics:
-    """Counts each span that ends."""
+class Spread(Struct):
+    """How often values fell between bounds, and their sum."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._durations = {operation: self._seconds(meter, name) for operation, (name, _) in _DURATIONS.items()}
-        self._waits = {reason: self._seconds(meter, name) for reason, name in _WAITS.items()}
-        self._first_chunk = self._seconds(meter, "gen_ai.client.operation.time_to_first_chunk")
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=_TOKENS
-        )
-        self._runs = meter.create_counter("retinue.run.count", "{run}")
-        self._cost = meter.create_counter("retinue.cost.usd", "USD")
+    buckets: list[int]
+    count: int = 0
+    sum: float = 0.0
 
-    def _seconds(self, meter: Meter, name: str) -> Histogram:
-        return meter.create_histogram(name, "s", explicit_bucket_boundaries_advisory=_SECONDS)
+
+class SpanMetrics(Struct):
+    """Counts each span that ends. `began` is when counting began, in Unix seconds."""
+
+    began: float = field(default_factory=time.time)
+    spreads: dict[tuple[str, Labels], Spread] = field(default_factory=dict)
+    sums: dict[tuple[str, Labels], float] = field(default_factory=dict)
 
     def count(self, span: TraceSpan) -> None:
-        """Add one span to the sums."""
-        reason = span.attributes.get(names.WAIT_FOR)
+        """Add one span."""
+        found = span.attributes
+        reason = found.get(names.WAIT_FOR)
         if reason is not None:
-            self._waits[reason].record(span.seconds)
+            self._record(_WAITS[reason], (), span.seconds, SECONDS)
             return
-        _, kept = _DURATIONS[span.operation]
-        common = {names.OPERATION: span.operation, **_only(span.attributes, kept)}
-        self._durations[span.operation].record(span.seconds, common)
+        name, kept = _DURATIONS[span.operation]
+        labels = _labels(found, kept)
+        failed: Labels = ()
+        if span.error is not None:
+            failed = ((names.ERROR_TYPE, span.error),)
+        self._record(name, labels + failed, span.seconds, SECONDS)
         if span.operation == "chat":
-            self._count_request(span, common)
+            self._count_request(found, labels)
         elif span.operation == "invoke_agent":
-            ended = _only(span.attributes, (names.AGENT_NAME, names.ENDED))
-            self._runs.add(1, ended)
+            self._add("retinue.run.count", _labels(found, (names.AGENT_NAME, names.ENDED)), 1)
 
-    def _count_request(self, span: TraceSpan, common: dict[str, Any]) -> None:
+    def _count_request(self, found: Mapping[str, Any], labels: Labels) -> None:
         for kind, name in (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)):
-            self._tokens.record(span.attributes.get(name, 0), {**common, names.TOKEN_TYPE: kind})
-        if names.FIRST_CHUNK in span.attributes:
-            self._first_chunk.record(span.attributes[names.FIRST_CHUNK], common)
-        cost = span.attributes.get(names.COST)
+            self._record(_TOKEN_USAGE, (*labels, (names.TOKEN_TYPE, kind)), found[name], TOKENS)
+        first = found.get(names.FIRST_CHUNK)
+        if first is not None:
+            self._record(_FIRST_CHUNK, labels, first, SECONDS)
+        cost = found.get(names.COST)
         if cost:
-            self._cost.add(cost, _only(span.attributes, (names.PROVIDER, names.REQUEST_MODEL)))
+            self._add("retinue.cost.usd", labels[1:], cost)
+
+    def _record(self, name: str, labels: Labels, value: float, bounds: tuple[float, ...]) -> None:
+        spread = self.spreads.get((name, labels))
+        if spread is None:
+            spread = self.spreads[name, labels] = Spread([0] * (len(bounds) + 1))
+        spread.buckets[bisect_left(bounds, value)] += 1
+        spread.count += 1
+        spread.sum += value
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        self.sums[name, labels] = self.sums.get((name, labels), 0.0) + value
+
+    # As OTLP
+
+    def encode(self) -> Iterator[bytes]:
+        """Yield each metric as an OTLP message."""
+        now = time.time()
+        points: dict[str, bytes] = {}
+        for (name, labels), spread in self.spreads.items():
+            points[name] = points.get(name, b"") + block(1, self._spread(name, labels, spread, now))
+        for name, data in points.items():
+            yield _head(name) + block(9, data + whole(2, CUMULATIVE))
+        sums: dict[str, bytes] = {}
+        for (name, labels), value in self.sums.items():
+            point = attributes(7, dict(labels)) + moment(2, self.began) + moment(3, now) + real(4, value)
+            sums[name] = sums.get(name, b"") + block(1, point)
+        for name, data in sums.items():
+            yield _head(name) + block(7, data + whole(2, CUMULATIVE) + whole(3, 1))
+
+    def _spread(self, name: str, labels: Labels, spread: Spread, now: float) -> bytes:
+        bounds = TOKENS if name == _TOKEN_USAGE else SECONDS
+        counts = struct.pack(f"<{len(spread.buckets)}Q", *spread.buckets)
+        edges = struct.pack(f"<{len(bounds)}d", *bounds)
+        times = moment(2, self.began) + moment(3, now)
+        totals = fixed(4, spread.count) + real(5, spread.sum)
+        return attributes(9, dict(labels)) + times + totals + block(6, counts) + block(7, edges)
 
 
-def _only(attributes: Mapping[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:
-    return {name: attributes[name] for name in kept if name in attributes}
+def _head(name: str) -> bytes:
+    return text(1, name) + text(3, _UNITS.get(name, "s"))
+
+
+def _labels(found: Mapping[str, Any], kept: tuple[str, ...]) -> Labels:
+    return tuple([(name, found[name]) for name in kept if name in found])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from pathlib import Path
+
+import msgspec
 
 from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
@@ -12,27 +15,43 @@ from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_c
 from retinue.evidence.compare import compare
 from retinue.faces.cli.comparison_report import comparison_document, comparison_lines
 from retinue.faces.cli.project import add_cwd, add_run, add_where, locate, say, write_json
+from retinue.faces.feed.feed import take_tree
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
+from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
 from retinue.settings.places import home
 
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument(
-        "--cassette", metavar="FILE", required=True, help="write the run and its whole tree to this file; - for stdout"
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument(
+        "--cassette", metavar="FILE", help="write the run and its whole tree to this file; - for stdout"
     )
+    target.add_argument(
+        "--otel", action="store_true", help="send its spans to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names"
+    )
+    parser.add_argument(
+        "--content", action="store_true", help="with --otel: also tasks, answers, arguments and results"
+    )
+    parser.add_argument("--json", action="store_true", help="with --otel: print one JSON document")
     add_cwd(parser)
 
 
 def execute_export(args: argparse.Namespace) -> int:
     """Write a past run, with every run below it, to a cassette: one event a line, without secrets, with `$CWD` in
-    place of the folder it worked in. `retinue test` and `retinue replay` play it.
+    place of the folder it worked in. `retinue test` and `retinue replay` play it. Or send it as an OpenTelemetry
+    trace: sending it again, or after it was sent while it worked, names the same spans.
 
     retinue runs export 3f2a9c1d --cassette review.cassette.jsonl
+    OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 retinue runs export 3f2a9c1d --otel
     """
     folder, row = locate(args)
+    if args.otel:
+        return _send_trace(args, folder, row)
+    if args.content or args.json:
+        raise UsageError("--content and --json go with --otel.", remedy="Leave them out for a cassette.")
     with LogReader.open(folder) as reader:
         if row.state in LIVE:
             raise StateError(f"Run {row.id} is still at work.", remedy="Export it when it has ended.")
@@ -80,3 +99,21 @@ def _recording(args: argparse.Namespace, name: str) -> Cassette:
     with LogReader.open(folder) as reader:
         data = export_cassette(reader, row, home(), Redactor(process_environment()))
     return parse_cassette(data, name)
+
+
+def _send_trace(args: argparse.Namespace, folder: Path, row: RunRow) -> int:
+    from retinue.capabilities.telemetry.past import send_past
+
+    with LogReader.open(folder) as reader:
+        runs = [each.id for each in take_tree(reader, row.id).runs]
+        sent = asyncio.run(send_past(reader, runs, process_environment(), content=args.content))
+    if sent.failure:
+        raise StateError(
+            f"The trace could not be sent to {sent.endpoint}: {sent.failure}.",
+            remedy="Start the collector, or name another one with OTEL_EXPORTER_OTLP_ENDPOINT.",
+        )
+    if args.json:
+        write_json(msgspec.to_builtins(sent))
+    else:
+        say(f"{sent.spans} spans of {len(runs)} runs went to {sent.endpoint} as trace {sent.trace_id}.")
+    return 0

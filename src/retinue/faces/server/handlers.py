@@ -13,7 +13,7 @@ from retinue.errors import RetinueError
 from retinue.faces.feed import details, history, views
 from retinue.faces.feed.feed import Feed, ForkOrder, SpawnOrder
 from retinue.faces.feed.projects import Projects
-from retinue.faces.server import ag_ui, chat, params
+from retinue.faces.server import ag_ui, chat, metrics, params
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.sse import ByteStream, EventStream
 from retinue.log.encode import dump
@@ -200,6 +200,11 @@ async def get_cost(call: ApiCall) -> views.CostList:
 
 async def get_search(call: ApiCall) -> views.SearchList:
     return await details.search_log(await call.projects.feed(call.params.project), call.params.q, call.params.limit)
+
+
+async def get_metrics(call: ApiCall) -> Response:
+    feed = await call.projects.feed(call.params.project)
+    return Response(await metrics.metrics_text(feed), media_type=metrics.MEDIA_TYPE)
 
 
 async def get_doctor(call: ApiCall) -> views.DoctorReport:

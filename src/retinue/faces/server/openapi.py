@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.version import __version__
 from retinue.faces.server.params import NoParams
 from retinue.faces.server.problem import TITLES, TYPE, ProblemDetails
-from retinue.faces.server.table import ROUTES, Route, StreamResult
+from retinue.faces.server.table import ROUTES, Route, StreamResult, TextResult
 
 _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 422, 429)
@@ -27,7 +27,7 @@ def openapi_document() -> dict[str, Any]:
     """Return the whole document."""
     types: list[Any] = [ProblemDetails]
     for route in ROUTES:
-        types += [each for each in (route.body, route.result) if each is not None and each is not StreamResult]
+        types += [each for each in (route.body, route.result) if each not in (None, StreamResult, TextResult)]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -68,6 +68,8 @@ def _success(route: Route) -> dict[str, Any]:
     if route.result is StreamResult:
         text = "Server-sent events. `id` is the number of an event, `data` the event as one JSON object."
         return {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    if route.result is TextResult:
+        return {"description": route.help, "content": {"text/plain": {"schema": {"type": "string"}}}}
     schema = {"$ref": _REF.format(name=route.result.__name__)}
     about = " ".join((route.result.__doc__ or "").split())
     return {"description": about, "content": {"application/json": {"schema": schema}}}

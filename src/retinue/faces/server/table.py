@@ -19,6 +19,10 @@ class StreamResult:
     """Marks a route that answers with server-sent events instead of one document."""
 
 
+class TextResult:
+    """Marks a route that answers with plain text."""
+
+
 class Route(Struct, frozen=True, kw_only=True):
     """`handler` is the function of that name in `handlers`. `errors` are statuses beside those that every route may
     answer with (400, 401, 403, 422, 429)."""
@@ -287,6 +291,15 @@ ROUTES: tuple[Route, ...] = (
         handler="get_doctor",
         help="What this installation can enforce, what is missing, and what to do.",
         result=views.DoctorReport,
+        params=params.InProject,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        handler="get_metrics",
+        help="Sums and counts of the project for Prometheus, which sends the token as its `authorization`.",
+        result=TextResult,
         params=params.InProject,
         errors=(404, 409),
     ),
