@@ -305,3 +305,37 @@ def test_agents_that_only_look_see_a_change_with_git_and_cannot_make_one(project
     diff, history, wrote, copied = [_text(result) for result in server.requests[-1].results]
     assert "+a new line" in diff and "first" in history and "made in the copy" in copied
     assert "Read-only file system" in wrote and not (project.cwd / "made").exists()
+
+
+SOURCE = "from typing import Final\n\nWORD: Final = 'hunter2'\n\n\ndef tell() -> None:\n    '''Say hunter2.'''\n"
+
+
+@pytest.mark.parametrize("tools", ["lsp, bash", "lsp"])
+def test_a_language_server_does_not_tell_what_a_rule_hides(project: Project, serve, tools: str) -> None:  # type: ignore[no-untyped-def]
+    agent = project.cwd / ".claude/agents/asker.md"
+    agent.parent.mkdir(parents=True)
+    agent.write_text(f"---\nname: asker\ndescription: asks\ntools: {tools}\n---\nAsk.\n")
+    (project.cwd / "secret.py").write_text(SOURCE)
+    (project.cwd / "plain.py").write_text("def helper() -> int:\n    return 1\n")
+    (project.cwd / "main.py").write_text(
+        "from plain import helper\nfrom secret import WORD, tell\n\nWORD\ntell()\nhelper()\n"
+    )
+    at = [("hover", 4), ("hover", 5), ("definition", 4), ("references", 4), ("definition", 6)]
+    questions = [{"action": action, "file": "main.py", "line": line, "column": 1} for action, line in at]
+    questions.append({"action": "symbols", "query": "WORD"})
+
+    def answer(request: Request) -> Reply:
+        if request.turn < len(questions):
+            return Reply(calls=[("lsp", questions[request.turn])])
+        return Reply(text="done")
+
+    settings = project.home / ".retinue/settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"permissions": {"deny": ["Read(./secret.py)"]}}))
+    server = serve(answer)
+    assert project.retinue("run", "asker", "go").returncode == 0
+    told = [_text(result) for result in server.requests[-1].results]
+    if "no language server" in told[0] or "not installed" in told[0]:
+        pytest.skip("ty is not installed: pip install 'retinue[lsp]'")
+    assert not [text for text in told if "hunter2" in text]
+    assert "plain.py:1:5" in told[4], "the rest goes on"

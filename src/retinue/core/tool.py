@@ -163,6 +163,10 @@ class Walls(Protocol):
         """Whether a confinement was made, so that there may be scratch folders."""
         ...
 
+    def hidden(self) -> tuple[str, ...]:
+        """Return the paths whose content rules keep from the run at this moment. Raise OSError."""
+        ...
+
     def close(self) -> None:
         """Remove the scratch folders, when no program of the run lives any more."""
         ...

@@ -270,6 +270,7 @@ class RunWalls:
         self._objects = objects
         self._boxes: dict[Clearance, Confinement | None] = {}
         self._earlier: list[Confinement | None] = []
+        self._masks: FileMasks | None = None
 
     def __call__(self, clearance: Clearance) -> Confinement | None:
         if clearance not in self._boxes:
@@ -279,6 +280,12 @@ class RunWalls:
     @property
     def in_use(self) -> bool:
         return bool(self._boxes)
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return what rules hide now from programs that nobody was asked about. Raise `TooManyFilesError`."""
+        if self._masks is None:
+            self._masks = FileMasks(self._permissions(), asking=True)
+        return self._masks.now().hidden
 
     def _make_box(self, clearance: Clearance) -> Confinement | None:
         policy = self._make_policy(clearance)
@@ -294,6 +301,7 @@ class RunWalls:
         # A command in the background may still run in one of them.
         self._earlier += self._boxes.values()
         self._boxes.clear()
+        self._masks = None
 
     def close(self) -> None:
         """Remove the scratch folders, when no program of the run lives any more."""

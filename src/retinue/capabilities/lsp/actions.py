@@ -27,7 +27,7 @@ from retinue.capabilities.lsp.show import (
     read_source,
     shorten,
 )
-from retinue.capabilities.lsp.status import slot_for, slots_in
+from retinue.capabilities.lsp.status import hidden_from, slot_for, slots_in
 from retinue.capabilities.lsp.symbols import find_mention, match_symbols, outline, search
 from retinue.capabilities.lsp.tool import LspQuestion, workspace_of
 from retinue.core.tool import ToolContext
@@ -115,7 +115,7 @@ class Asking(Struct):
                     return await diagnose_workspace(self)
                 case "codeAction":
                     source = await self.source()
-                    return await self.slot(source.path).use(lambda session: self._actions_at(session, source))
+                    return await (await self.slot(source.path)).use(lambda session: self._actions_at(session, source))
                 case _:
                     return await self._at_position()
         except UnsupportedError as error:
@@ -133,14 +133,16 @@ class Asking(Struct):
         self.reads[str(confined.path)] = None
         return found
 
-    def slot(self, path: Path) -> Slot:
+    async def slot(self, path: Path) -> Slot:
         workspace = workspace_of(confine(str(path), self.context), self.context)
-        found = slot_for(self.pool, path, workspace, self.question.server)
+        hidden = await in_thread(lambda: hidden_from(self.context))
+        found = slot_for(self.pool, path, workspace, self.question.server, hidden)
         self.provider = self.provider or found.kind.name
         return found
 
     async def workspace_slots(self) -> list[Slot]:
-        found = await in_thread(lambda: slots_in(self.pool, self.context.root, self.question.server))
+        hidden = await in_thread(lambda: hidden_from(self.context))
+        found = await in_thread(lambda: slots_in(self.pool, self.context.root, self.question.server, hidden))
         self.provider = self.provider or found[0].kind.name
         return found
 
@@ -153,7 +155,7 @@ class Asking(Struct):
         if question.file is None:
             return await self._by_name_alone()
         source = await self.source()
-        return await self.slot(source.path).use(lambda session: self._ask_session(session, source))
+        return await (await self.slot(source.path)).use(lambda session: self._ask_session(session, source))
 
     async def _by_name_alone(self) -> str:
         """Answer a question about a symbol without a file, which the servers of the workspace find."""
@@ -260,7 +262,7 @@ class Asking(Struct):
         question = self.question
         if question.file is not None:
             source = await self.source()
-            return await self.slot(source.path).use(lambda session: self._outline(session, source))
+            return await (await self.slot(source.path)).use(lambda session: self._outline(session, source))
         if not question.query:
             raise bad_input('symbols needs "file", or "query" to search the workspace.')
         found = await search(self, question.query, exact=False)

@@ -1,7 +1,8 @@
 """Language servers as a part of runs: how they are started and confined, and diagnostics after an edit.
 
 A server is a program that reads a project, and some servers run parts of it. So it is started in a sandbox of its own,
-where it can change nothing and reach nobody. The runs of a process share it, and it never outlives the process.
+where it can change nothing, reach nobody, and read no file that rules hide from the run. The runs of a process from
+which the same files are hidden share it, and it never outlives the process.
 """
 
 from __future__ import annotations
@@ -90,14 +91,16 @@ class Languages:
 
         return not self._trusting and can_sandbox(self._project.settings.settings)
 
-    async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
+    async def _spawn(
+        self, kind: ServerKind, argv: tuple[str, ...], root: Path, hidden: tuple[str, ...]
+    ) -> WatchedServer:
         from retinue.capabilities.lsp.protocol import ServerFailedError
         from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
         project = self._project
         log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
         environment = {**project.tool_environment, **kind.environment}
-        box = self._box(kind, root) if self._confines else None
+        box = self._box(kind, root, hidden) if self._confines else None
         command = list(argv)
         if box is not None:
             command, environment = await asyncio.to_thread(lambda: (box.wrap(argv, root), box.environment(environment)))
@@ -109,12 +112,17 @@ class Languages:
             raise ServerFailedError(str(error)) from None
         return WatchedServer(process, log, box)
 
-    def _box(self, kind: ServerKind, root: Path) -> Confinement:
+    def _box(self, kind: ServerKind, root: Path, hidden: tuple[str, ...]) -> Confinement:
         from retinue.guard.sandbox.box import Box
         from retinue.guard.sandbox.policy import SandboxPolicy
 
         environment = self._project.environment
-        policy = SandboxPolicy(hidden=own_folders(environment), shown=(root,), network="off", home=home(environment))
+        policy = SandboxPolicy(
+            hidden=(*own_folders(environment), *map(Path, hidden)),
+            shown=(root,),
+            network="off",
+            home=home(environment),
+        )
         return Box(policy, f"lsp-{kind.name}")
 
 

@@ -13,7 +13,7 @@ from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.protocol import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, format_list, problems, read_source, summary
-from retinue.capabilities.lsp.status import slot_for
+from retinue.capabilities.lsp.status import hidden_from, slot_for
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine
@@ -51,7 +51,7 @@ async def diagnose_files(asking: Asking) -> str:
 async def _diagnose_one(asking: Asking, file: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
     try:
         source = await asking.source(str(file.path))
-        return await asking.slot(source.path).use(partial(_of_file, asking, source))
+        return await (await asking.slot(source.path)).use(partial(_of_file, asking, source))
     except ToolError as error:
         if not several:
             raise
@@ -178,7 +178,8 @@ async def _diagnose_edited(
 
     try:
         confined = confine(str(path), context)
-        slot = slot_for(pool, confined.path, confined.root, None)
+        hidden = await in_thread(lambda: hidden_from(context))
+        slot = slot_for(pool, confined.path, confined.root, None, hidden)
         source = await in_thread(lambda: read_source(confined))
         # A start of its own, which goes on when the timeout of this look cancels the use below.
         slot.begin()

@@ -1,4 +1,4 @@
-"""One process per server and root, shared by every run of this process.
+"""One process per server and root, shared by every run of this process from which rules hide the same files.
 
 Questions that come while a server starts wait for the same start. A server that cannot be started stays broken until
 it is restarted by hand; a server that crashes at work is started again by the next question, after longer and longer
@@ -46,11 +46,12 @@ class LanguagePoolOptions(Struct, frozen=True):
 
 
 class Slot:
-    """One server for one root, whether it runs or not."""
+    """One server for one root, whether it runs or not. `hidden` paths look empty to it."""
 
-    def __init__(self, kind: ServerKind, root: Path, habits: LanguagePoolOptions) -> None:
+    def __init__(self, kind: ServerKind, root: Path, habits: LanguagePoolOptions, hidden: tuple[str, ...] = ()) -> None:
         self.kind = kind
         self.root = root
+        self.hidden = hidden
         self._habits = habits
         self._session: LspSession | None = None
         self._starting: asyncio.Task[LspSession] | None = None
@@ -145,7 +146,7 @@ class Slot:
         await load_library()
         self.starts += 1
         try:
-            running = await habits.spawn(kind, (program, *kind.argv[1:]), self.root)
+            running = await habits.spawn(kind, (program, *kind.argv[1:]), self.root, self.hidden)
             session = await LspSession.start(kind, self.root, running, habits.start_seconds)
         except LspError as error:
             self.broken = str(error).partition(": ")[2]
@@ -195,14 +196,15 @@ class LanguageServerPool:
 
     def __init__(self, habits: LanguagePoolOptions) -> None:
         self.habits = habits
-        self.slots: dict[tuple[str, Path], Slot] = {}
+        self.slots: dict[tuple[str, Path, tuple[str, ...]], Slot] = {}
 
-    def slot(self, kind: ServerKind, root: Path) -> Slot:
-        found = self.slots.get((kind.name, root))
+    def slot(self, kind: ServerKind, root: Path, hidden: tuple[str, ...] = ()) -> Slot:
+        """Return the server of a root for runs from which rules hide these paths."""
+        found = self.slots.get((kind.name, root, hidden))
         if found is None:
             # Worktrees come and go: forget the slots of folders that are gone.
             self.slots = {key: slot for key, slot in self.slots.items() if slot.ready or key[1].is_dir()}
-            found = self.slots[kind.name, root] = Slot(kind, root, self.habits)
+            found = self.slots[kind.name, root, hidden] = Slot(kind, root, self.habits, hidden)
         return found
 
     def why_not(self, kind: ServerKind) -> str | None:

@@ -327,8 +327,8 @@ def _encoding(said: Any) -> Encoding:
     return said if said in ("utf-8", "utf-32") else "utf-16"
 
 
-Spawn = Callable[[ServerKind, tuple[str, ...], Path], Awaitable[Program]]
-"""Starts a server's program in a root. Raises ServerFailedError."""
+Spawn = Callable[[ServerKind, tuple[str, ...], Path, tuple[str, ...]], Awaitable[Program]]
+"""Starts a server's program in a root, where some paths look empty to it. Raises ServerFailedError."""
 
 
 def path_of(uri: str) -> Path | None:

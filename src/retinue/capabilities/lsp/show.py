@@ -62,23 +62,29 @@ class Location(Struct, frozen=True):
 
 
 class AnswerFiles:
-    """The files that an answer is about, each read once. Files outside of the workspace are not read."""
+    """The files that an answer is about, each read once. Files outside of the workspace, and those that rules keep
+    from the run, are not read."""
 
     def __init__(self, context: ToolContext, encoding: Encoding) -> None:
         self._context = context
         self.encoding = encoding
         self._documents: dict[Path, TextDocument | None] = {}
+        self._withheld = context.withheld()
 
     def document(self, path: Path | None) -> TextDocument | None:
         if path is None:
             return None
         if path not in self._documents:
-            try:
-                confined = confine(str(path), self._context)
-                self._documents[path] = TextDocument(read_source(confined).text)
-            except (ToolError, OSError):
-                self._documents[path] = None
+            self._documents[path] = self._read(path)
         return self._documents[path]
+
+    def _read(self, path: Path) -> TextDocument | None:
+        if self._withheld is not None and self._withheld(str(path)):
+            return None
+        try:
+            return TextDocument(read_source(confine(str(path), self._context)).text)
+        except (ToolError, OSError):
+            return None
 
     def is_inside(self, path: Path | None) -> bool:
         """Return whether a file is in the workspace, where the run may look."""
@@ -98,7 +104,7 @@ class AnswerFiles:
         text = f"{self.name(location.path, location.uri)}:{self.spot(location)}"
         document = self.document(location.path)
         if document is None:
-            return f"{text}  (outside the workspace)"
+            return f"{text}  (it cannot be read from here)"
         line = document.line(location.line).strip()
         if not with_line or not line:
             return text

@@ -15,8 +15,11 @@ from retinue.tools.paths import shown
 from retinue.tools.processes import in_thread
 
 
-def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str | None) -> Slot:
-    """Return the server of a file: the named one, or the first that is installed and works."""
+def slot_for(
+    pool: LanguageServerPool, path: Path, workspace: Path, server: str | None, hidden: tuple[str, ...]
+) -> Slot:
+    """Return the server of a file: the named one, or the first that is installed and works. It does not see the
+    `hidden` paths."""
     kinds = for_file(pool.habits.kinds, path)
     if server is not None:
         kinds = [_find_kind(pool.habits.kinds, server)]
@@ -27,7 +30,8 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
             f"no language server is known for {ending} files. Read the file instead; "
             "one can be added in the setting lsp.servers.",
         )
-    usable = [pool.slot(kind, root_of(kind, path, workspace)) for kind in kinds if pool.why_not(kind) is None]
+    working = [kind for kind in kinds if pool.why_not(kind) is None]
+    usable = [pool.slot(kind, root_of(kind, path, workspace), hidden) for kind in working]
     for slot in usable:
         if slot.broken is None:
             return slot
@@ -38,13 +42,14 @@ def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str 
     raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for {what} can be used. {_reasons(pool, kinds)}")
 
 
-def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> list[Slot]:
-    """Return the servers for the files of a workspace, one for each language and project."""
+def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None, hidden: tuple[str, ...]) -> list[Slot]:
+    """Return the servers for the files of a workspace, one for each language and project. They do not see the
+    `hidden` paths."""
     kinds = pool.habits.kinds
     if server is not None:
         kinds = (_find_kind(kinds, server),)
     usable = [kind for kind in kinds if pool.why_not(kind) is None]
-    slots = [pool.slot(kind, root) for kind, root in find_projects(_one_each(usable), workspace)]
+    slots = [pool.slot(kind, root, hidden) for kind, root in find_projects(_one_each(usable), workspace)]
     if slots:
         return slots
     missing = [kind for kind, _ in find_projects(_one_each(kinds), workspace)]
@@ -54,6 +59,17 @@ def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> l
     raise LspError(
         "LSP_SERVER_NOT_FOUND", f"there are no files here for which a language server is known. For Python: {EXTRA}"
     )
+
+
+def hidden_from(context: ToolContext) -> tuple[str, ...]:
+    """Return the paths that rules keep from a run, which no server may tell it about. Raise LspError. It may take a
+    while in a large workspace."""
+    if context.confine is None:
+        return ()
+    try:
+        return context.confine.hidden()
+    except OSError as error:
+        raise LspError("LSP_SERVER_NOT_FOUND", f"no language server can be used. {error}") from None
 
 
 def _reasons(pool: LanguageServerPool, kinds: Sequence[ServerKind]) -> str:
@@ -110,7 +126,7 @@ async def restart(pool: LanguageServerPool, question: LspQuestion, context: Tool
         if named and (question.file is None or slot.kind.handles(question.file.path)):
             slots.append(slot)
     if not slots:
-        slots = await in_thread(lambda: slots_in(pool, context.root, question.server))
+        slots = await in_thread(lambda: slots_in(pool, context.root, question.server, hidden_from(context)))
     said = []
     for slot in slots:
         try:

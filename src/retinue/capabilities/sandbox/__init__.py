@@ -15,7 +15,8 @@ class SandboxCapability(Capability):
     """The walls of a run that has tools which start programs."""
 
     def context(self, node: RunNode, context: ToolContext) -> ToolContext:
-        if any(tool.spec.confinable for tool in node.handle.launch.tools):
+        # Language servers have a sandbox of their own, in which the walls of the run say what is hidden.
+        if any(tool.spec.confinable or tool.spec.name == "lsp" for tool in node.handle.launch.tools):
             from retinue.capabilities.sandbox.attach import put_up_walls
 
             put_up_walls(node, context)
