@@ -309,7 +309,7 @@ DIALECTS = [
     *(".opencode/agent/x.md", ".opencode/agents/x.md", ".opencode/plugin/x.js", ".codingcode/agents/x.md"),
     *(".codingcode/hooks.yaml", ".github/agents/x.agent.md", ".agents/skills/x/SKILL.md", ".agents/x.md"),
     *(".gemini/settings.json", ".cursor/rules/x.mdc", ".pi/agents/x.md", ".retinue/agents/x.md", ".claude/agents/x.md"),
-    *(".kimi/x.yaml", ".devkit/x.md", ".codex/config.toml", "sub/.opencode/agent/x.md"),
+    *(".kimi/x.yaml", ".devkit/x.md", ".codex/config.toml", "sub/.opencode/agent/x.md", ".qwen/agents/x.md"),
 ]
 
 

@@ -120,7 +120,7 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
 
 
 def _protected(launch: Launch, project: Project, context: ToolContext) -> tuple[Path, ...]:
-    from retinue.guard.permissions.coverage import protected_paths
+    from retinue.guard.permissions.protected import protected_paths
 
     rules = project.part(RunGuards)[context.run_id].permissions.allowing
     named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]

@@ -25,7 +25,6 @@ from retinue.guard.permissions.coverage import (
     Covering,
     critical,
     mentions_deletion,
-    protected_name,
     protected_write,
     stopped_by_walls,
 )
@@ -33,6 +32,7 @@ from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.match import allowed_form, allows, restricts, starts_others
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
+from retinue.guard.permissions.protected import protected_name
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell_commands import operands
 from retinue.guard.permissions.shell_step import INTERPRETERS, SHELLS, Script, Step
