@@ -112,3 +112,36 @@ def test_nothing_is_thrown_away_while_a_run_is_at_work(project, serve):
     process.communicate(timeout=60)
     project.json("runs", "prune", "--json")
     assert not Path(state(project) / "checkpoints" / "uncollected").exists()
+
+
+def events(project, run_id: str) -> list[str]:
+    document = json.loads(project.retinue("runs", "show", run_id, "--json").stdout)
+    return [event["type"] for event in document["events"]]
+
+
+def test_prune_removes_events_when_told_and_keeps_the_sums(project, serve):
+    old, new = change(project, serve, "old"), change(project, serve, "new")
+    age(project, old, 100)
+    cost = project.json("cost", "--json")
+    whole = events(project, new)
+    would = project.json("runs", "prune", "--older-than", "90", "--events", "--dry-run", "--json")
+    assert would["eventsOf"] == 1 and events(project, old) == whole
+    done = project.json("runs", "prune", "--older-than", "90", "--events", "--json")
+    assert (done["eventsOf"], done["logBusy"]) == (1, False) and done["events"] == len(whole) - 2
+    assert events(project, old) == ["run.created", "run.ended", "run.pruned"] and events(project, new) == whole
+    assert project.json("cost", "--json") == cost
+    assert "removed to save space" in project.retinue("runs", "show", old).stdout
+    assert "removed to save space" in project.retinue("runs", "effects", old).stderr
+    refused = project.retinue("runs", "resume", old, "more")
+    assert refused.returncode == 1 and "cannot go on" in refused.stderr
+    assert project.json("runs", "prune", "--older-than", "90", "--events", "--json")["eventsOf"] == 0
+
+
+def test_events_go_by_themselves_after_the_days_of_the_setting(project, serve):
+    old = change(project, serve, "old")
+    age(project, old, 8)
+    change(project, serve, "unset")
+    assert "run.pruned" not in events(project, old)
+    (project.home / ".retinue" / "settings.json").write_text(json.dumps({"log": {"keepDays": 7}}))
+    new = change(project, serve, "new")
+    assert events(project, old)[-1] == "run.pruned" and "run.pruned" not in events(project, new)

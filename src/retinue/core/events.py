@@ -243,6 +243,13 @@ class RunEnded(Tagged, frozen=True, tag="run.ended"):
     outcome: Outcome
 
 
+class RunPruned(Tagged, frozen=True, tag="run.pruned"):
+    """The last event of a run of long ago: so many of its `events` were removed to save space, and it cannot go on.
+    What it was asked, how it ended and what it used are still there."""
+
+    events: int
+
+
 Body = (
     RunCreated
     | RunStarted
@@ -268,6 +275,7 @@ Body = (
     | Undone
     | Rewound
     | RunEnded
+    | RunPruned
 )
 
 TRANSIENT = (TextDelta, ThinkingDelta, ToolProgress)

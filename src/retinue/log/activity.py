@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.messages import ToolResult
 from retinue.log.database import LIVE_STATES, connect_to_read, log_file, trouble
 
 if TYPE_CHECKING:
@@ -333,5 +334,14 @@ def _data(body: str) -> dict[str, Any]:
 def text_of(result: dict[str, Any]) -> str:
     """The beginning of what a result says, on one line."""
     parts = [part.get("text", "") for part in result.get("content") or () if isinstance(part, dict)]
-    text = " ".join(" ".join(parts).split())
+    return _beginning(" ".join(parts))
+
+
+def text_of_result(result: ToolResult) -> str:
+    """The same of a result that is not JSON."""
+    return _beginning(result.text)
+
+
+def _beginning(said: str) -> str:
+    text = " ".join(said.split())
     return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"

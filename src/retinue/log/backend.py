@@ -71,6 +71,13 @@ class LogConnection(Protocol):
     def owners(self) -> dict[str, Owner]:
         """Return who runs something. Their heartbeats are in the time of this machine."""
 
+    def size(self) -> int:
+        """Return how many bytes the log takes on the disk."""
+
+    def shrink(self) -> bool:
+        """Give back the space of removed rows, or leave it to new rows where others keep it from that. Return whether
+        it was given back."""
+
     def reopen(self) -> None:
         """Connect again after a LostDatabaseError. Raise it again when that is not possible."""
 

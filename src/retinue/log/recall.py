@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.core.events import Rewound
+from retinue.errors import StateError
 from retinue.log.replay import Conversation, Rebuilding
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class _Needed(Struct, frozen=True):
 def read_conversation(reader: LogReader, run_id: str) -> Conversation:
     """Return the run as it can be taken up again."""
     kinds = _kinds(reader, run_id)
+    if any(kind == "run.pruned" for _, kind in kinds[-1:]):
+        raise StateError(
+            f"Run {run_id} cannot go on: its events were removed to save space.",
+            remedy=f"Start a new run. How it ended and what it used: retinue runs show {run_id}",
+        )
     branch = _branch(reader, run_id, kinds)
     needed = _needed(kinds, branch)
     rebuilding = Rebuilding(OUTPUT_KEPT)

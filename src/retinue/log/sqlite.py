@@ -71,6 +71,20 @@ class SqliteConnection(sqlite3.Connection):
         rows = self.execute("SELECT id, pid, started, host, boot, space, heartbeat FROM owners")
         return {row[0]: Owner(*row) for row in rows}
 
+    def size(self) -> int:
+        pages = self.execute("PRAGMA page_count").fetchone()[0]
+        return int(pages * self.execute("PRAGMA page_size").fetchone()[0])
+
+    def shrink(self) -> bool:
+        try:
+            self.execute("VACUUM")
+            busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if not _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
+            return False
+        return not busy
+
     def reopen(self) -> None:
         """Do nothing: a file is never lost."""
 

@@ -353,6 +353,10 @@ class Project:
     async def close(self) -> None:
         for close in self.capabilities.each("close_project"):
             await close(self)
+        if self.settings.settings.log_keep_days is not None and "log" in self.__dict__:
+            from retinue.runs.retention import tidy_log
+
+            await tidy_log(self)
         for name in ("transport", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:

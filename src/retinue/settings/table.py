@@ -330,6 +330,11 @@ class Settings(
         doc="Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
         "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
     )
+    log_keep_days: int | None = setting(
+        None, Whole(0, 36_500, zero_is_none=True), name="log.keepDays", section="output", applies="next session",
+        doc="How many days the log keeps the events of a run after its end. Older ones are removed when a process "
+        "ends, once a day; what a run cost and how it ended stays. 0 keeps all for ever.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

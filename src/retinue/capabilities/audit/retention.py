@@ -8,7 +8,7 @@ asked for within the last day stays in any case: a run that starts meanwhile los
 
 When a process that made checkpoints ends, at most once a day, it drops those of trees of runs in which nothing has
 happened for `checkpoints.keepDays`. A tree goes as a whole, and never while one of its runs is at work or has a
-worktree that is not saved yet. Nothing is ever removed from the log.
+worktree that is not saved yet (`runs/retention.py`).
 
 All functions but `tidy` block: call them in a thread.
 """
@@ -28,11 +28,11 @@ from retinue.capabilities.audit.ledger_store import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
 from retinue.core.process import lock_file
+from retinue.runs.retention import DAY, find_expired, is_due_today, open_runs_of
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
-    from retinue.log.rows import RunRow
     from retinue.runs.project import Project
 
 
@@ -122,7 +122,6 @@ def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     shadow.commit(_KEPT, RootSnapshot("", tree), "what no checkpoint has and undo may need", time.time())
 
 
-DAY = 24 * 3600.0
 _AT_THE_END_SECONDS = 20.0
 """The longest that the end of a process may be held up by it."""
 
@@ -135,21 +134,7 @@ async def tidy(project: Project) -> None:
     from retinue.errors import RetinueError
 
     with suppress(CheckpointError, RetinueError, OSError):
-        open_runs: set[str] = set()
-        for open_runs_of in project.capabilities.each("open_runs"):
-            open_runs.update(open_runs_of(project.state))
-        await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs)
-
-
-def find_expired(rows: Iterable[RunRow], open_runs: Collection[str], before: float) -> list[RunRow]:
-    """Return the runs of trees in which nothing has happened since `before`. `open_runs` are those whose work is
-    not saved yet: their trees are kept."""
-    every = list(rows)
-    fresh: set[str] = set()
-    for row in every:
-        if row.state in LIVE or row.updated_at >= before or row.id in open_runs:
-            fresh.add(row.root_id)
-    return [row for row in every if row.root_id not in fresh]
+        await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs_of(project))
 
 
 def drop_checkpoints(
@@ -200,8 +185,7 @@ def _drop(
 
 def _daily(reader: LogReader, state: Path, days: int, open_runs: Collection[str]) -> None:
     mark = state / "checkpoints" / "looked"
-    now = time.time()
-    if mark.exists() and now - mark.stat().st_mtime < DAY:
+    if not is_due_today(mark):
         return
     mark.touch()
-    drop_checkpoints(reader, state, now - days * DAY, open_runs=open_runs, seconds=_AT_THE_END_SECONDS)
+    drop_checkpoints(reader, state, time.time() - days * DAY, open_runs=open_runs, seconds=_AT_THE_END_SECONDS)

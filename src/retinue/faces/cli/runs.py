@@ -217,6 +217,7 @@ _TOLD = (
     "limit.reached",
     "run.compacted",
     "run.warned",
+    "run.pruned",
 )
 """What the story of a run is made of. Of ends of calls only those that failed are told, and so read."""
 
@@ -235,17 +236,26 @@ def _story(reader: LogReader, row: RunRow) -> list[str]:
                         lines.append(f"[{turn}] → {part.name} {summary(part.arguments)}")
             case events.ToolEnded() if event.body.result.is_error:
                 lines.append(f"    ✗ {event.body.name}: {one_line(event.body.result.text, 160)}")
-            case events.Retrying(attempt, _, failure):
-                lines.append(f"    … attempt {attempt}: {failure.message}")
-            case events.LimitReached(_, _, detail):
-                lines.append(f"    ! {detail}")
-            case events.Compacted():
-                lines.append(f"    ⇊ compacted: {event.body.tokens_before} → {event.body.tokens_after} tokens")
-            case events.Warned(_, text):
-                lines.append(f"    ! {text}")
-            case _:
-                pass
+            case body:
+                lines += indent(_remark(body, event.at), "    ")
     return lines
+
+
+def _remark(body: events.Body, at: float) -> list[str]:
+    """Return the line about something that happened between answers."""
+    match body:
+        case events.Retrying(attempt, _, failure):
+            return [f"… attempt {attempt}: {failure.message}"]
+        case events.LimitReached(_, _, detail):
+            return [f"! {detail}"]
+        case events.Compacted():
+            return [f"⇊ compacted: {body.tokens_before} → {body.tokens_after} tokens"]
+        case events.Warned(_, text):
+            return [f"! {text}"]
+        case events.RunPruned(removed):
+            return [f"… {plural(removed, 'event')} removed to save space on {local_time(at)}"]
+        case _:
+            return []
 
 
 def _todos(reader: LogReader, row: RunRow) -> list[str]:

@@ -9,6 +9,7 @@ import shutil
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
@@ -30,6 +31,9 @@ from retinue.faces.text import (
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
+
+if TYPE_CHECKING:
+    from retinue.log.prune import PrunedEvents
 
 _SECONDS = 3600.0
 _DAY = "%Y-%m-%d"
@@ -60,6 +64,9 @@ def execute_effects(args: argparse.Namespace) -> int:
     with LogReader.open(folder) as reader:
         rows = with_descendants(reader, row) if args.tree else [row]
         found = [(each, run_effects(reader, folder, each)) for each in rows]
+        pruned = [each.id for each in rows if any(reader.ordered(each.id, ("run.pruned",)))]
+    for run_id in pruned:
+        say(f"The events of run {run_id} were removed to save space: not all that it did is known.")
     if args.json:
         write_values({"runs": [effects for _, effects in found]})
         return 0
@@ -235,6 +242,7 @@ def _report_undo(row: RunRow, done: list[UndoneFile], args: argparse.Namespace) 
 
 def configure_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
+    parser.add_argument("--events", action="store_true", help="also what the runs said and read: they cannot go on")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     add_where(parser)
 
@@ -246,12 +254,17 @@ def execute_prune(args: argparse.Namespace) -> int:
     and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
     shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
 
+    With --events the log shrinks, too: of these runs it keeps what they were asked, how they ended, and what they used
+    in sum. The setting `log.keepDays` does the same once a day, and leaves the space to new runs.
+
         retinue runs prune --dry-run
         retinue runs prune --older-than 90
+        retinue runs prune --older-than 90 --events
     """
-    from retinue.capabilities.audit.retention import DAY, drop_checkpoints, find_expired
+    from retinue.capabilities.audit.retention import drop_checkpoints
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.capabilities.worktree.home import load_records
+    from retinue.runs.retention import DAY, find_expired, prune_log
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")
@@ -275,7 +288,8 @@ def execute_prune(args: argparse.Namespace) -> int:
             _remove(path)
     # Git packs the checkpoints: only the size of the folder says what was freed.
     taken += max(size - _size(state / "checkpoints"), 0)
-    _report_prune(args, len(rows), len(undoable), len(files), taken)
+    pruned = prune_log(state, before, open_runs, dry_run=args.dry_run) if args.events else None
+    _report_prune(args, len(rows), len(undoable), len(files), taken, pruned)
     return 0
 
 
@@ -286,16 +300,31 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _report_prune(args: argparse.Namespace, runs: int, undoable: int, files: int, taken: int) -> None:
+def _report_prune(
+    args: argparse.Namespace, runs: int, undoable: int, files: int, taken: int, pruned: PrunedEvents | None
+) -> None:
     if args.json:
         said = {"runs": runs, "checkpointsOf": undoable, "files": files, "bytes": taken, "dryRun": args.dry_run}
+        if pruned is not None:
+            said |= {"eventsOf": pruned.runs, "events": pruned.events, "logBytes": pruned.bytes, "logBusy": pruned.busy}
         print(json.dumps(said))
         return
-    if not undoable and not files:
+    if not undoable and not files and (pruned is None or not pruned.runs):
         print(f"Nothing to remove: {runs} runs are older than {args.older_than} days.")
         return
     verb = "would be removed" if args.dry_run else "removed"
     print(f"{verb}: checkpoints of {undoable} runs, {files} outputs and transcripts ({taken / 2**20:.1f} MB)")
+    if pruned is not None and pruned.runs:
+        _report_events(pruned, verb, dry_run=args.dry_run)
+
+
+def _report_events(pruned: PrunedEvents, verb: str, *, dry_run: bool) -> None:
+    if dry_run:
+        print(f"{verb}: the events of {pruned.runs} runs")
+        return
+    print(f"{verb}: {pruned.events} events of {pruned.runs} runs; the log is {pruned.bytes / 2**20:.1f} MB smaller")
+    if pruned.busy:
+        say("The log could not give all space back to the disk: another process uses it. New runs use the space.")
 
 
 def _size(path: Path) -> int:

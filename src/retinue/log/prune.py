@@ -1,0 +1,133 @@
+"""Old runs without their events: what they cost and did in sum stays, what they said and read goes.
+
+Of a run there stay its row (how it ended, turns, calls, tokens, cost), what it was asked, its last answer, and the
+troubles and calls that `retinue logs` and `retinue activity` count, each without the output. Its last event,
+`run.pruned`, tells how many others were removed. Such a run cannot go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.events import Body, RunCreated, RunPruned, ToolEnded
+from retinue.core.messages import Text
+from retinue.errors import StateError
+from retinue.log.activity import text_of_result
+from retinue.log.backend import LogConnection
+from retinue.log.database import connect, log_file, trouble
+from retinue.log.encode import decode, encode
+from retinue.log.migrations import RARE_TYPES
+from retinue.log.query import LogReader
+
+_AT_ONCE = 100
+"""Runs of one transaction: other processes write in between."""
+_KEPT = "(seq=1 OR type IN ('run.ended', 'run.pruned') OR source IS NOT NULL)"
+_LONG = 2_000
+"""Characters of an event above which it is kept in a shorter form."""
+_SPEC = ("name", "display_name", "description", "background")
+
+
+class PrunedEvents(Struct, frozen=True):
+    """What was removed, and by how much the file became smaller. `busy`: the space could not be given back,
+    and new runs use it: another process uses the log, or a server keeps it."""
+
+    runs: int
+    events: int
+    bytes: int = 0
+    busy: bool = False
+
+
+def prunable(reader: LogReader, run_ids: Sequence[str]) -> list[str]:
+    """Return those of the runs whose events have not been removed yet."""
+    rows = reader.select(f"SELECT run_id FROM events WHERE type='run.pruned' AND {RARE_TYPES}")  # noqa: S608
+    gone = {row[0] for row in rows}
+    return [run_id for run_id in run_ids if run_id not in gone]
+
+
+def prune_events(folder: Path, run_ids: Sequence[str], *, shrink: bool = True) -> PrunedEvents:
+    """Remove the events of runs that are over, and with `shrink` give the space back. Raise StateError."""
+    import sqlite3
+
+    removed, busy = 0, False
+    try:
+        connection = connect(folder)
+        try:
+            before = connection.size()
+            for start in range(0, len(run_ids), _AT_ONCE):
+                removed += _remove(connection, run_ids[start : start + _AT_ONCE])
+            if shrink:
+                busy = not connection.shrink()
+            freed = max(before - connection.size(), 0)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise trouble(error, log_file(folder)) from error
+    return PrunedEvents(len(run_ids), removed, freed, busy)
+
+
+def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
+    marks = ", ".join("?" * len(run_ids))
+    some = tuple(run_ids)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        live = connection.execute(
+            f"SELECT id FROM runs WHERE id IN ({marks}) AND state NOT IN ('ended', 'interrupted')",  # noqa: S608
+            some,
+        ).fetchone()
+        if live is not None:
+            raise StateError(f"Run {live[0]} is at work again.", remedy="Try again when it has ended.")
+        last = connection.execute(
+            f"SELECT run_id, max(seq) FROM events WHERE run_id IN ({marks}) GROUP BY run_id",  # noqa: S608
+            some,
+        ).fetchall()
+        counts = _count(connection, marks, some)
+        connection.execute(f"DELETE FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT}", some)  # noqa: S608
+        connection.execute(f"DELETE FROM partials WHERE run_id IN ({marks})", some)  # noqa: S608
+        _shorten(connection, marks, some)
+        now = time.time()
+        rows: list[tuple[object, ...]] = []
+        for run_id, seq in last:
+            body = RunPruned(counts.get(run_id, 0))
+            rows.append((run_id, seq + 1, now, body.type, encode(body)[1].decode()))
+        connection.insert("events", ("run_id", "seq", "at", "type", "body"), rows)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return sum(counts.values())
+
+
+def _count(connection: LogConnection, marks: str, some: tuple[str, ...]) -> dict[str, int]:
+    query = f"SELECT run_id, count(*) FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT} GROUP BY run_id"  # noqa: S608
+    return dict(connection.execute(query, some).fetchall())
+
+
+def _shorten(connection: LogConnection, marks: str, some: tuple[str, ...]) -> None:
+    """Put shorter events into the place of long ones. A row of `events` is never changed: it goes, and another comes
+    under its number."""
+    columns = ("id", "run_id", "seq", "at", "type", "body", "level", "source")
+    query = f"SELECT {', '.join(columns)} FROM events WHERE run_id IN ({marks}) AND length(body) > {_LONG}"  # noqa: S608
+    rows = []
+    for number, run_id, seq, at, kind, body, *labels in connection.execute(query, some).fetchall():
+        short = _shorter(decode(body))
+        if short is not None:
+            rows.append((number, run_id, seq, at, kind, encode(short)[1].decode(), *labels))
+    connection.executemany("DELETE FROM events WHERE id=?", [row[:1] for row in rows])
+    connection.insert("events", columns, rows)
+
+
+def _shorter(body: Body) -> Body | None:
+    match body:
+        case RunCreated():
+            spec = {name: value for name, value in body.spec.items() if name in _SPEC}
+            options = {name: value for name, value in body.options.items() if name != "system"}
+            return replace(body, spec=spec, options=options)
+        case ToolEnded():
+            return replace(body, result=replace(body.result, content=(Text(text_of_result(body.result)),)))
+        case _:
+            return None
