@@ -21,6 +21,7 @@ from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
 from retinue.log.postgres_listener import listener_of
+from retinue.log.postgres_rows import NoRows, read_rows
 from retinue.log.postgres_schema import STEPS, count_steps, migrate
 from retinue.settings.database import ProjectDatabase
 
@@ -38,43 +39,6 @@ _OWNERS = """SELECT id, pid, started, host, boot, space,
     extract(epoch FROM clock_timestamp())::float8
     - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8) FROM owners"""
 """How long each has been silent. While the server was away, nobody could be heard."""
-
-
-class PostgresRow(tuple[Any, ...]):
-    """A row of the server: by place and by name."""
-
-    names: dict[str, int]
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            return tuple.__getitem__(self, self.names[key])
-        return tuple.__getitem__(self, key)
-
-
-@lru_cache(maxsize=512)
-def _row_class(names: tuple[str, ...]) -> type[PostgresRow]:
-    places = {name: place for place, name in enumerate(names)}
-    return type("PostgresRow", (PostgresRow,), {"names": places})
-
-
-def _rows(cursor: Any) -> Any:
-    columns = cursor.description or ()
-    return _row_class(tuple(column.name for column in columns))
-
-
-class _NoRows:
-    """The cursor of a statement that finds nothing."""
-
-    rowcount = 0
-
-    def fetchone(self) -> None:
-        return None
-
-    def fetchall(self) -> list[Any]:
-        return []
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +81,7 @@ class PostgresConnection:
             self._inside = False
             with self._explained(unsure=sql == "COMMIT"):
                 self._raw.execute(sql)
-            return _NoRows()
+            return NoRows()
         statement = translate(sql)
         given = _without_nul(values)
         try:
@@ -179,7 +143,7 @@ class PostgresConnection:
     def close(self) -> None:
         self._backend.keep(self._raw)
 
-    def _again(self, sql: str) -> _NoRows:
+    def _again(self, sql: str) -> NoRows:
         """Begin a transaction. Nothing has happened before it, so it may be tried on a new connection."""
         try:
             with self._explained():
@@ -189,7 +153,7 @@ class PostgresConnection:
             with self._explained():
                 self._raw.execute(sql)
         self._inside = True
-        return _NoRows()
+        return NoRows()
 
     def _wait_for_server(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -331,7 +295,9 @@ def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
         raise MissingExtraError("cluster", "A log in PostgreSQL") from error
 
     try:
-        raw = psycopg.connect(url, autocommit=True, connect_timeout=10, row_factory=_rows, application_name="retinue")
+        raw = psycopg.connect(
+            url, autocommit=True, connect_timeout=10, row_factory=read_rows, application_name="retinue"
+        )
         raw.adapters.register_loader("numeric", _number_loader())
         raw.execute(_SESSION.format(schema=f'"{schema}"', idle=_IDLE_MS, zone=_zone()))
     except psycopg.Error as error:
