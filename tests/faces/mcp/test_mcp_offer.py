@@ -48,7 +48,7 @@ async def test_a_run_of_an_agent_that_is_not_offered_is_not_resumed(
 
 
 async def test_each_agent_is_a_tool_with_its_schema_and_hints(project: Project, serve: Any, host: Connect) -> None:
-    write_agent(project, "counter", f"tools: Read, Grep\noutputSchema: {json.dumps(SCHEMA)}\n")
+    write_agent(project, "counter", f"tools: Read, Grep\noutput_schema: {json.dumps(SCHEMA)}\n")
     write_agent(project, "builder", "tools: Read, Bash\n")
     write_agent(project, "surfer", "tools: WebSearch\n")
 
@@ -67,9 +67,8 @@ async def test_each_agent_is_a_tool_with_its_schema_and_hints(project: Project, 
         result = await client.call_tool("agent_counter", {"task": "Count"})
         unknown = await client.call_tool("agent_nobody", {"task": "Count"})
     assert not result.is_error, result
-    value = counter.output_schema["properties"]["results"]["items"]["properties"].get("value")
-    if value is not None:
-        assert result.structured_content["results"][0]["value"] == {"lines": 3}
+    assert counter.output_schema["properties"]["results"]["items"]["properties"]["value"] == SCHEMA
+    assert result.structured_content["results"][0]["value"] == {"lines": 3}
     assert unknown.is_error
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 from tests.faces.mcp.conftest import TaskHost, ask_task, stdio, until
+from tests.faces.mcp.test_mcp_hosts import edits_a_file
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
@@ -163,11 +164,9 @@ def test_a_task_that_was_cancelled_is_not_taken_up_again(serve: Any, raw: Any) -
 
 
 def test_stdout_carries_the_protocol_and_nothing_else(project: Project, serve: Any, raw: Any) -> None:
-    noisy = "import os, sys, warnings\nprint('printed')\nos.write(1, b'raw')\nwarnings.warn('warned')\n"
     hook = {"hooks": {"SubagentStart": [{"hooks": [{"type": "command", "command": "echo from a hook"}]}]}}
     (project.home / ".retinue").mkdir()
     (project.home / ".retinue" / "settings.json").write_text(json.dumps(hook))
-    (project.cwd / "sitecustomize_noise.py").write_text(noisy)
     serve(lambda request: Reply(text="Done."))
     host = raw()
     made = host.ask("tools/call", **RUN)["result"]
@@ -235,6 +234,39 @@ async def test_changed_agent_files_are_announced(project: Project) -> None:
         assert tools["agent_poet"].annotations.read_only_hint is True
         assert "Writes verse" in tools["agent_poet"].description
     assert "notifications/resources/list_changed" in heard
+
+
+async def test_newer_hosts_that_listen_hear_of_changed_agent_files(project: Project) -> None:
+    folder = project.cwd / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    async with Client(stdio(project)) as client:
+        await client.list_tools()
+        async with client.listen(tools_list_changed=True, resources_list_changed=True) as changes:
+            (folder / "poet.md").write_text("---\nname: poet\ndescription: Writes verse\n---\nWrite verse.\n")
+            async with asyncio.timeout(60):
+                heard = [type(await anext(changes)).__name__, type(await anext(changes)).__name__]
+        assert sorted(heard) == ["ResourcesListChanged", "ToolsListChanged"]
+        (tool,) = [each for each in (await client.list_tools()).tools if each.name == "run_agent"]
+    assert "- poet: Writes verse" in tool.description
+
+
+def test_without_anyone_to_ask_the_headless_policy_decides(project: Project, serve: Any, raw: Any) -> None:
+    project.mode = "default"
+    serve(edits_a_file)
+    host = raw("--unattended")
+    write = {"name": "run_agent", "arguments": {"agent": "general-purpose", "task": "Write a file"}}
+    task = host.finish(host.ask("tools/call", **write)["result"]["taskId"])
+    assert task["status"] == "completed"
+    assert task["result"]["structuredContent"]["record"]["denials"]
+    assert not (project.cwd / "new.txt").exists()
+
+
+def test_names_that_mean_no_agent_are_reported_on_stderr(raw: Any) -> None:
+    host = raw("--agents", "Explore,nobdy")
+    host.ask("tools/list")
+    _, error = host.end()
+    assert "There is no agent 'nobdy'" in error
+    assert "Explore" not in error.splitlines()[0].split("Available")[0]
 
 
 def test_the_program_does_not_outlive_its_host_without_runs(raw: Any) -> None:

@@ -21,6 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tools", choices=("shared", "per-agent"), default="shared", help="per-agent: also one tool for each agent"
     )
     parser.add_argument("--agents", metavar="A,B", default="", help="offer only these agents")
+    parser.add_argument(
+        "--unattended", action="store_true", help="ask nobody: permissions.headless decides what needs a person"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -37,4 +40,5 @@ def execute(args: argparse.Namespace) -> int:
     from retinue.faces.mcp.offer import Offer
     from retinue.faces.mcp.stdio import serve_stdio
 
-    return asyncio.run(serve_stdio(streams, cwd, Offer(names, args.tools == "per-agent")))
+    offer = Offer(names, args.tools == "per-agent")
+    return asyncio.run(serve_stdio(streams, cwd, offer, attended=not args.unattended))

@@ -77,11 +77,20 @@ class Snapshot(Struct, frozen=True):
 class Feed:
     """Use from one event loop. `close` stops the runs that were started here, and no others."""
 
-    def __init__(self, cwd: Path, folder: Path | None = None, *, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        cwd: Path,
+        folder: Path | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        attended: bool = True,
+    ) -> None:
         """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
-        name that hold for the runs that are started here, before any file; a list is added to what files say."""
+        name that hold for the runs that are started here, before any file; a list is added to what files say. Not
+        `attended`: nobody answers what these runs ask, and the headless policy decides."""
         self.cwd = cwd
         self._settings = settings or {}
+        self._attended = attended
         self.folder = folder or state_folder(cwd)
         self._retinue: Retinue | None = None
         self._opening = asyncio.Lock()
@@ -263,8 +272,9 @@ class Feed:
                 if self._settings:
                     self._apply_settings(retinue)
                 await retinue.__aenter__()
-                # Someone can answer: runs that ask wait instead of being denied.
-                retinue.supervisor.project.inbox_service.attended += 1
+                if self._attended:
+                    # Someone can answer: runs that ask wait instead of being denied.
+                    retinue.supervisor.project.inbox_service.attended += 1
                 self._retinue = retinue
             return self._retinue
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 
+from retinue.errors import UsageError
+
 if TYPE_CHECKING:
     from retinue.faces.feed.feed import Feed
     from retinue.faces.mcp.offer import Offer
@@ -33,9 +35,15 @@ class WireStreams(Struct, frozen=True):
 
 
 def claim_streams() -> WireStreams:
-    """Take stdin and stdout for the protocol."""
-    sys.stdout.flush()
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Take stdin and stdout for the protocol. Raise UsageError where one of them is closed."""
+    try:
+        source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    except OSError:
+        raise UsageError(
+            "Stdin or stdout is closed.", remedy="A host starts this program: retinue mcp install"
+        ) from None
+    if source.isatty():
+        sys.stderr.write("Waiting for a host on stdin. What to write into its configuration: retinue mcp install\n")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     try:
@@ -46,11 +54,12 @@ def claim_streams() -> WireStreams:
     return WireStreams(source, sink)
 
 
-async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer) -> int:
-    """Serve until the host goes away and the runs that were started here have ended. Return the exit code."""
+async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended: bool = True) -> int:
+    """Serve until the host goes away and the runs that were started here have ended. Return the exit code. Not
+    `attended`: runs that ask a person are answered by the headless policy."""
     from retinue.faces.feed.feed import Feed
 
-    feed = Feed(cwd)
+    feed = Feed(cwd, attended=attended)
     ending = asyncio.Event()
     _on_signals(ending)
     serving = asyncio.create_task(_serve(streams, feed, offer))
