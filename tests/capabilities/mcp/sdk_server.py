@@ -42,6 +42,13 @@ def environment(name: str) -> str:
 
 
 @server.tool()
+def trace(context: Context) -> str:
+    """The place in a trace that the call belongs to."""
+    meta = context.request_context.meta or {}
+    return str(meta.get("traceparent", "(none)"))
+
+
+@server.tool()
 def flood(size: int) -> str:
     """A text of that many characters."""
     return "x" * size

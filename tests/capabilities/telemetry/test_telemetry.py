@@ -12,6 +12,7 @@ import pytest
 from tests.capabilities.telemetry.sink import Collector, attributes, tree
 from tests.program.conftest import Project, project, serve
 from tests.program.model_server import Reply, Request
+from tests.program.test_mcp import configure, sdk
 
 __all__ = ["project", "serve"]
 KEY = "sk-ant-api03-" + "a1B2" * 20
@@ -105,6 +106,16 @@ def test_a_trace_of_someone_else_is_continued_and_passed_on(project: Project, se
     assert top.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c" and top.parent_span_id.hex() == "b7ad6b7169203331"
     said = str(project.server.requests[-1].results)
     assert f"00-0af7651916cd43dd8448eb211c80319c-{top.span_id.hex()}-01" in said
+
+
+def test_a_server_for_tools_is_told_the_place_in_the_trace(project: Project, serve: Any, collector: Collector) -> None:
+    serve(lambda request: Reply("", [("mcp__sdk__trace", {})]) if not request.turn else Reply("ok"))
+    configure(project, {"sdk": sdk()})
+    done = project.retinue("-p", "Ask the server", env=collector.environment)
+    assert done.returncode == 0, done.stderr
+    top = next(span for span in collector.spans() if span.name == "invoke_agent main")
+    said = str(project.server.requests[-1].results)
+    assert f"00-{top.trace_id.hex()}-{top.span_id.hex()}-01" in said
 
 
 @pytest.mark.parametrize("status", [400, 0])

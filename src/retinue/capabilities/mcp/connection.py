@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -22,7 +22,14 @@ from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client import ClientRequestContext, IncomingMessage
-    from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult
+    from mcp_types import (
+        CallToolResult,
+        ElicitRequestParams,
+        ElicitResult,
+        ErrorData,
+        ListRootsResult,
+        RequestParamsMeta,
+    )
 
 
 class Patience:
@@ -152,7 +159,9 @@ class McpConnection:
         if self._process is not None:
             self._process.cut()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress) -> CallToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress, traceparent: str = ""
+    ) -> CallToolResult:
         """Return the result. Raise ServerGoneError, ServerError or TimeoutError. Cancelling tells the server."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
@@ -167,9 +176,13 @@ class McpConnection:
             share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             tell(f"{share} {message or ''}".strip() + "\n")
 
+        meta: RequestParamsMeta | None = None
+        if traceparent:
+            # The type has only some of the keys that the protocol reserves.
+            meta = cast("RequestParamsMeta", {"traceparent": traceparent})
         try:
             async with patience:
-                return await client.call_tool(name, dict(arguments), progress_callback=on_progress)
+                return await client.call_tool(name, dict(arguments), progress_callback=on_progress, meta=meta)
         except TimeoutError:
             # Must not reach the clause for OSError below, of which it is a kind.
             raise

@@ -42,6 +42,8 @@ class Caller(Struct, eq=False):
     roots: tuple[Path, ...]
     seconds: float | None = None
     elicit: Callable[[ElicitRequestParams], Coroutine[Any, Any, ElicitResult]] | None = None
+    traceparent: str = ""
+    """The place in a trace that the call belongs to, where there is one."""
     patience: Patience | None = None
     questions: set[asyncio.Task[ElicitResult]] = field(default_factory=set)
 
@@ -247,7 +249,7 @@ class Server:
             connection = await self.ready()
             caller.patience = Patience(limit)
             try:
-                return await connection.call(name, arguments, caller.patience, tell)
+                return await connection.call(name, arguments, caller.patience, tell, caller.traceparent)
             except ServerGoneError as gone:
                 if gone.sent or last:
                     raise

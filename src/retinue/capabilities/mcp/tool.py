@@ -167,7 +167,7 @@ class ServedTool(Struct, frozen=True):
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         elicit = None if self.ask is None else partial(self._elicit, call_id)
-        caller = Caller(context.roots, self.seconds, elicit)
+        caller = Caller(context.roots, self.seconds, elicit, context.environment.get("TRACEPARENT", ""))
         hosts: tuple[str, ...] = ()
         if self.server.config.url:
             hosts = (urlsplit(self.server.config.url).hostname or "",)
