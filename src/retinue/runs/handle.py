@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from heapq import merge
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Event, RunEnded
 from retinue.core.outcome import Outcome, Value
+from retinue.log.run_events import PAGE
 from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
@@ -126,10 +128,13 @@ class RunHandle(Run[Any]):
         await self._log.flush()
         seen: dict[str, int] = {}
         ours = {self.id}
-        for event in self._written(tree):
+        for number, event in enumerate(self._written(tree)):
             seen[event.run_id] = event.seq
             if _is_of(ours, event):
                 yield event
+            if number % PAGE == PAGE - 1:
+                # The past of a run may be long, and others are at work.
+                await asyncio.sleep(0)
         if self._ended.done():
             subscription.close()
             return
@@ -147,19 +152,26 @@ class RunHandle(Run[Any]):
         """Whether it happened since the run was started or taken up by this process."""
         return event.at >= self._made_at
 
-    def _written(self, tree: bool) -> list[Event]:
-        if not tree:
-            return self.recorded()
-        reader = self._log.reader
-        runs = [row.id for row in reader.list_runs(root_id=self.place.root_id)]
-        return sorted((event for run in runs for event in reader.events(run)), key=lambda event: event.at)
+    def _written(
+        self, tree: bool, after: Mapping[str, int] | None = None, types: Collection[str] = ()
+    ) -> Iterator[Event]:
+        """The events in the log, a few at a time, ordered by time and each run's in order."""
+        reader, known = self._log.reader, after or {}
+        runs = {self.id: None}
+        if tree:
+            # Oldest first: a run comes after the one that started it.
+            for row in reversed(reader.list_runs(root_id=self.place.root_id)):
+                if row.parent_id in runs:
+                    runs[row.id] = None
+        streams = [reader.stream(run, after=known.get(run, 0), types=types) for run in runs]
+        return merge(*streams, key=lambda event: event.at)
 
-    def recorded(self, *, tree: bool = False) -> list[Event]:
-        """The durable events in the log so far; with `tree` those of all runs below it, too."""
-        if not tree:
-            return self._log.reader.events(self.id)
-        ours = {self.id}
-        return [event for event in self._written(tree) if _is_of(ours, event)]
+    def recorded(
+        self, *, tree: bool = False, after: Mapping[str, int] | None = None, types: Collection[str] = ()
+    ) -> list[Event]:
+        """The durable events in the log so far; with `tree` those of all runs below it, too. `after` are the numbers
+        of events that are known, by the ids of their runs; with `types` only those are read."""
+        return list(self._written(tree, after, types))
 
     async def steer(self, text: str) -> bool:
         """Say something to the agent after its current tool calls. False once it has ended."""

@@ -124,9 +124,8 @@ async def _whole(retinue: Retinue, run: RunHandle) -> AsyncIterator[Event]:
         yield event
     await _end_below(retinue, run)
     # Runs that were stopped just now have written their last events after the stream had ended.
-    for event in run.recorded(tree=True):
-        if event.seq > seen.get(event.run_id, 0):
-            yield event
+    for event in run.recorded(tree=True, after=seen):
+        yield event
 
 
 async def _ended(retinue: Retinue, run: RunHandle) -> Outcome:
@@ -213,7 +212,8 @@ def result_document(run: RunHandle, outcome: Outcome) -> str:
     from retinue.loop.result import RunReport, display_items, result_object
 
     redactor = Redactor(process_environment())
-    messages = [event.body.message for event in run.recorded() if isinstance(event.body, AssistantEnded)]
+    types = ("assistant.ended",)
+    messages = [event.body.message for event in run.recorded(types=types) if isinstance(event.body, AssistantEnded)]
     report = RunReport(
         agent=run.agent,
         task=run.launch.request.task,
