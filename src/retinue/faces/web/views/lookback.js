@@ -7,6 +7,7 @@ import { useKeys } from "../app/keys.js";
 import { Entries } from "../parts/conversation.js";
 import { Loading, Status } from "../parts/status.js";
 import { apply, run } from "../app/runs.js";
+import { Fork } from "./fork.js";
 
 const MOST = 20000;
 
@@ -56,6 +57,8 @@ export function LookBack({ row }) {
     for (let number = 0; number < at; number++) if (events[number].run_id === chosen) found.take(events[number]);
     return found;
   }, [events, at, chosen]);
+  // The number of the last event of the chosen run up to here: numbers count within a run.
+  const reached = useMemo(() => events.slice(0, at).reduce((seq, each) => (each.run_id === chosen ? each.seq : seq), 0), [events, at, chosen]);
   if (!events.length) return html`<${Loading} problem=${problem} />`;
   const event = events[at - 1];
   const spoke = run(event.run_id) || { agent: event.run_id };
@@ -81,5 +84,6 @@ export function LookBack({ row }) {
       </ul>
       <div class="past column" aria-label="Conversation at that moment"><${Entries} entries=${talk.entries} started=${new Map()} /></div>
     </div>
+    <${Fork} id=${chosen} seq=${reached} />
   </div>`;
 }
