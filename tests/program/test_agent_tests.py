@@ -12,7 +12,7 @@ import pytest
 
 from tests.evidence.scenes import fix, git, make_project, run_fixer
 from tests.program.conftest import Project
-from tests.program.model_server import ModelServer
+from tests.program.model_server import ModelServer, Reply
 
 TESTS = ".retinue/agents/fixer.test.yaml"
 CASSETTE = ".retinue/agents/cassettes/fixer-fix-src-io-py.cassette.jsonl"
@@ -184,3 +184,42 @@ def test_live_needs_a_price_limit_and_quotes_first(tested: Project, server: Mode
 def test_the_limit_on_the_price_ends_a_live_suite(tested: Project, server: ModelServer) -> None:
     done = tested.retinue("test", "--live", "anthropic/claude-sonnet-4-5", "--max-usd", "0.0000001", "--repeat", "3")
     assert "the limit of $1e-07 is reached" in done.stdout or "over-budget" in done.stdout
+
+
+def test_two_agents_are_compared_on_the_same_cases(tested: Project) -> None:
+    """The second agent lacks a tool, so its runs fail the cases that the first one passes."""
+    other = tested.cwd / "other.md"
+    text = (tested.cwd / ".retinue/agents/fixer.md").read_text()
+    other.write_text(text.replace("read, edit, bash", "read, bash"))
+    model = ("--live", "anthropic/claude-sonnet-4-5", "--max-usd", "1", "--repeat", "2")
+    with ModelServer(fix) as server:
+        tested.server = server
+        done = tested.retinue("eval", "fixer", "--compare", "other.md", *model, "--json")
+        shown = tested.retinue("eval", "fixer", *model)
+    assert done.returncode == 0, done.stderr
+    assert "4 runs on anthropic/claude-sonnet-4-5" in done.stderr
+    found = json.loads(done.stdout)
+    assert [each["passes"] for each in found["agents"]] == [2, 0] and found["difference"]["value"] == -1.0
+    assert "100% [34%, 100%]" in shown.stdout, shown.stdout
+
+
+def test_an_evaluation_that_cannot_begin_says_why(tested: Project) -> None:
+    for arguments in (("nobody",), ("fixer", "--compare", "gone.md"), ("fixer", "-k", "nothing")):
+        done = tested.retinue("eval", *arguments, "--live", "sonnet", "--max-usd", "1")
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_judge_is_asked_of_a_live_model_only(tested: Project) -> None:
+    edit(tested.cwd / TESTS, "      denials: []\n", "      denials: []\n      judge: {rubric: is polite, pass: 0.5}\n")
+    offline = tested.retinue("test")
+    assert offline.returncode == 0 and "the judge is asked with --live only" in offline.stdout
+
+    def answer(request):
+        if "rubric" in str(request.body["messages"][0]["content"]):
+            return Reply('{"score": 0.2, "reason": "it is rude"}')
+        return fix(request)
+
+    with ModelServer(answer) as server:
+        tested.server = server
+        done = tested.retinue("test", "--live", "anthropic/claude-sonnet-4-5", "--max-usd", "1")
+    assert done.returncode == 1 and "the judge gave 0.2, wanted 0.5: it is rude" in done.stdout, done.stdout

@@ -55,13 +55,15 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
-    """`max_usd` bounds all live runs together; `repeat` goes before what the file says."""
+    """`max_usd` bounds all live runs together; `repeat` goes before what the file says. Without `decide_early` all
+    repetitions are run, also when the verdict is certain."""
 
     trial: TrialOptions = TrialOptions()
     jobs: int = 2
     repeat: int | None = None
     chosen: str = ""
     max_usd: float | None = None
+    decide_early: bool = True
 
 
 class SuiteQuote(Struct, frozen=True):
@@ -71,6 +73,16 @@ class SuiteQuote(Struct, frozen=True):
     usd: float
     unknown: int
     model: str
+
+    def text(self, times: int = 1) -> str:
+        """Return what is expected, in words, for so many times these runs."""
+        known = self.runs - self.unknown
+        parts = []
+        if known:
+            parts.append(f"about ${self.usd * times:.4f} for {known * times} by their recordings and limits")
+        if self.unknown:
+            parts.append(f"nothing is known of the cost of {self.unknown * times}")
+        return ", ".join(parts)
 
 
 def choose_cases(files: Sequence[AgentTests], expression: str) -> list[tuple[AgentTests, int]]:
@@ -170,7 +182,8 @@ class Suite:
         if live:
             wanted = self._options.repeat or case.repeat
         trials: list[Trial] = []
-        while not decided(case.policy, trials, wanted):
+        policy = case.policy if self._options.decide_early else "tracked"
+        while not decided(policy, trials, wanted):
             trials.append(await self._try(tests, number))
         verdict = verdict_of(case.policy, trials, wanted)
         return CaseResult(tests=tests, number=number, verdict=verdict, trials=tuple(trials), wanted=wanted, live=live)

@@ -86,6 +86,7 @@ COMMANDS: dict[str, Command | Group] = {
         alone=Command("run the tests beside agent files", "test:run"),
         takes_words=True,
     ),
+    "eval": Command("compare agents on the same cases with a live model", "eval"),
     "replay": Command("play a recorded run again and say what is different", "replay"),
     "inbox": Group(
         "see what waits for an answer, and answer it",

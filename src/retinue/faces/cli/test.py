@@ -107,10 +107,7 @@ async def _run(
     environment = process_environment()
     if options.trial.live is not None:
         quote = await quote_suite(chosen, options, environment)
-        expected = f"about {format_cost(quote.usd)} by their recordings and limits"
-        if quote.unknown:
-            expected += f", and {quote.unknown} runs of which nothing is known"
-        say(f"{quote.runs} runs on {quote.model}: {expected}; at most {format_cost(options.max_usd)}.")
+        say(f"{quote.runs} runs on {quote.model}: {quote.text()}; at most {format_cost(options.max_usd)}.")
 
     def show(result: CaseResult) -> None:
         if not args.json:
