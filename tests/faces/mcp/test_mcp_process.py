@@ -121,6 +121,60 @@ def test_a_task_outlives_kill_9_of_the_server_and_the_next_one_answers(serve: An
     assert details["record"]["filesRead"] == ["f0.txt"]
 
 
+def test_an_approval_outlives_kill_9_and_is_given_to_the_next_server(project: Project, serve: Any, raw: Any) -> None:
+    def write_until_it_is_there(request: Request) -> Reply:
+        if "Created new.txt" in str(request.results):
+            return Reply(text="It is there.")
+        return Reply(calls=[("write", {"path": "new.txt", "content": "brand new line\n"})])
+
+    project.mode = "default"
+    serve(write_until_it_is_there)
+    first = raw()
+    write = {"name": "run_agent", "arguments": {"agent": "general-purpose", "task": "Write a file"}}
+    task_id = first.ask("tools/call", **write)["result"]["taskId"]
+    (key,) = first.finish(task_id)["inputRequests"]
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    second = raw()
+    asked = second.finish(task_id)
+    assert asked["status"] == "input_required"
+    assert list(asked["inputRequests"]) == [key]
+    assert not (project.cwd / "new.txt").exists()
+    allowed = {key: {"action": "accept", "content": {"choice": "allow"}}}
+    assert "error" not in second.ask("tasks/update", taskId=task_id, inputResponses=allowed)
+    deadline = time.monotonic() + 60
+    while (task := second.finish(task_id))["status"] == "input_required" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert task["status"] == "completed"
+    assert (project.cwd / "new.txt").read_text() == "brand new line\n"
+
+
+def test_two_servers_that_are_asked_at_once_take_a_task_up_once(serve: Any, raw: Any) -> None:
+    model = Slow()
+    server = serve(model)
+    first = raw()
+    task_id = first.ask("tools/call", **RUN)["result"]["taskId"]
+    assert model.waits.wait(60)
+    others = [raw(), raw()]
+    for other in others:
+        other.ask("tools/list")
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    before = len(server.requests)
+    found: list[dict[str, Any]] = []
+    threads = [threading.Thread(target=lambda other=other: found.append(other.finish(task_id))) for other in others]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    model.free.set()
+    for thread in threads:
+        thread.join(60)
+    assert [task["status"] for task in found] == ["completed", "completed"]
+    outputs = {task["result"]["structuredContent"]["results"][0]["output"] for task in found}
+    assert outputs == {"At last."}
+    assert len(server.requests) == before + 1
+
+
 def test_a_server_that_is_told_to_end_leaves_its_task_to_the_next_one(serve: Any, raw: Any) -> None:
     model = Slow()
     serve(model)

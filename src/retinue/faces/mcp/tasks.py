@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
 
-from retinue.errors import RetinueError, UnknownRunError, UsageError
+from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.faces.feed.feed import ConflictError, Feed
 from retinue.faces.feed.watch import RunStanding, look_at
 from retinue.faces.mcp.elicitation import answer_item, form_request
@@ -67,7 +67,7 @@ async def get_task(feed: Feed, host: McpHost, given: TaskQuery) -> dict[str, Any
     except RetinueError as error:
         # The tool has failed, not the protocol: the task is complete, with an error.
         message = f"The run was cut off and could not be taken up again: {error.message}"
-        result = error_result(type(error)(message, remedy=error.remedy))
+        result = error_result(StateError(message, remedy=error.remedy))
         return {**_task(found.row, "completed", message), "result": _wire(result)}
     row, outcome = found.row, found.outcome
     if found.live:
@@ -141,7 +141,13 @@ async def take_up(feed: Feed, found: RunStanding, by: str) -> RunStanding:
     async with turn:
         # Another request of the host, or another server, may have been faster.
         found = await look_at(feed, run_id)
-        if found.cut_off:
+        if not found.cut_off:
+            return found
+        try:
             await asyncio.shield(asyncio.create_task(feed.resume(run_id, by=by)))
+        except RetinueError:
             found = await look_at(feed, run_id)
-    return found
+            if found.cut_off:
+                raise
+            return found
+        return await look_at(feed, run_id)
