@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from retinue.core.placement import ClusterPlacement
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 
@@ -76,6 +77,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     depth: int = 0
     context: Literal["fresh", "inherit"] = "fresh"
     isolation: Literal["worktree"] | None = None
+    placement: ClusterPlacement | None = None
+    """The workers that may serve it; None: it works in this process."""
     join_group: str | None = None
     ceiling: Ceiling = NO_CEILING
     """What the runs above it do not let it have."""

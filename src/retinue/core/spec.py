@@ -124,6 +124,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     background: bool | None = None
     isolated: bool | None = None
     isolation: Literal["worktree", "off"] | None = None
+    placement: str | None = None
+    """Where its runs work: local, cluster, or cluster:LABEL,LABEL."""
     memory: MemoryScope | None = None
     skills: bool | tuple[str, ...] | None = None
     """None: as the dialect does; a bool: inherit all or none; names: preload exactly these."""

@@ -1,14 +1,18 @@
-"""Where runs execute: on this machine."""
+"""Where runs execute: on this machine, or on workers of a cluster that share a database."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities import standard_capabilities
 from retinue.runs.capability import Capability
 from retinue.runs.project import Project
+from retinue.settings.database import database_of
+
+if TYPE_CHECKING:
+    from retinue.runs.elsewhere import Elsewhere
 
 
 def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
@@ -17,4 +21,16 @@ def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: 
     capabilities = standard_capabilities()
     if innermost:
         capabilities = capabilities.with_innermost(innermost)
-    return Project(cwd, capabilities=capabilities, **options)
+    project = Project(cwd, capabilities=capabilities, **options)
+    project.connect_elsewhere = _connect_cluster
+    return project
+
+
+def _connect_cluster(project: Project) -> Elsewhere | None:
+    """Return what sends runs of the project to other machines, if its log is in a database that workers share."""
+    database = database_of(project.state)
+    if database is None:
+        return None
+    from retinue.engine.sender import ClusterSender
+
+    return ClusterSender(project, database)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.outcome import Outcome, Value
+from retinue.core.placement import ClusterPlacement
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
@@ -23,8 +24,10 @@ from retinue.core.usage import Budget
 from retinue.engine import open_project
 from retinue.errors import UsageError
 from retinue.faces.dialogue import Dialogue, budget_of, output_type_of, with_prompt
+from retinue.models.keys import environment as process_environment
 from retinue.runs.handle import Run
 from retinue.runs.supervisor import Supervisor
+from retinue.settings.database import VARIABLE as DATABASE
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
@@ -62,6 +65,7 @@ class Retinue(Dialogue):
         approve: Approve | None = None,
         hooks: Sequence[tuple[str, Callable[[dict[str, Any]], Any]]] = (),
         trust: bool = False,
+        database: str | None = None,
     ) -> None:
         """Open the agents of the project in `cwd`.
 
@@ -72,8 +76,11 @@ class Retinue(Dialogue):
         folders to work in, `mcp_servers` servers as in `.mcp.json`; `settings` go before those of files. `approve` is
         called with an `InboxItem` for everything that needs a person; without it `retinue.inbox` or the settings
         decide. `hooks` are pairs of an event and a function, as `retinue.hooks.on` takes them. `trust` lets what the
-        project's own files bring (hooks, servers, rights) take effect without asking.
+        project's own files bring (hooks, servers, rights) take effect without asking. `database` is the URL of the
+        PostgreSQL database that machines share, as RETINUE_DATABASE names it.
         """
+        if database is not None:
+            environment = {**(environment or process_environment()), DATABASE: database}
         self._permission_mode = permission_mode
         self._project = open_project(
             Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust
@@ -166,6 +173,7 @@ class Retinue(Dialogue):
         isolation: str | None = None,
         permission_mode: PermissionMode | None = None,
         append_system_prompt: str | None = None,
+        placement: str | None = None,
         background: bool = True,
         name: str | None = None,
         description: str = "",
@@ -175,7 +183,8 @@ class Retinue(Dialogue):
         """Start `agent` on `task`; in the background it may have to wait for a slot.
 
         `schema` is the type of the result (a pydantic model, dataclass, TypedDict, or a list of one) or a JSON Schema:
-        the outcome's `value` is of that type, and the text is its JSON.
+        the outcome's `value` is of that type, and the text is its JSON. `placement` is `local`, `cluster` or
+        `cluster:gpu,linux`: any worker with these labels may run it.
 
         `limits` are this run's own (`max_turns`, `seconds`, …); `budget` is shared with all runs below it:
         `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what people see of it. `run_id`
@@ -205,6 +214,7 @@ class Retinue(Dialogue):
             accept=output.read if output is not None else None,
             isolation="worktree" if isolation == "worktree" else None,
             permission_mode=permission_mode or self._permission_mode,
+            placement=None if placement is None else ClusterPlacement.read(placement),
             depth=1,
             asked=asked or {},
         )

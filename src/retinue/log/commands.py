@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import Rewound, Undone
+from retinue.core.events import Rewound, RunEnded, Undone, Warned
+from retinue.core.outcome import Failure, Outcome
 from retinue.core.process import this_process
 from retinue.errors import StateError
 from retinue.log.database import connect, log_file, trouble
@@ -78,6 +79,9 @@ async def send(
         try:
             with LogReader.open(folder) as reader:
                 rows = [reader.run(command.run_id) for command in commands]
+                for command, row in zip(commands, rows, strict=True):
+                    if row.state == "queued" and row.pid is None and command.kind in ("stop", "stop-tree"):
+                        return [_end_offered(folder, row)]
                 return await _converse(connection, reader, commands, rows, patience)
         finally:
             connection.close()
@@ -160,9 +164,19 @@ def _given_up(
     )
 
 
+def _end_offered(folder: Path, row: RunRow) -> CommandAnswer:
+    """End a run that was offered to workers and that none has taken."""
+    failure = Failure("stopped", "Stopped before it had started.")
+    outcome = Outcome("stopped", failure=failure, model=row.model, stopped_by="person")
+    annotate(folder, row.id, RunEnded(outcome))
+    return CommandAnswer(row.id, True, "It is stopped: no worker had taken it.")
+
+
 def not_live(row: RunRow) -> CommandAnswer:
     """Return the sentence about a run that no process runs."""
-    if row.state == "ended":
+    if row.state == "queued":
+        text = "Not delivered: no worker has taken the run yet. Try again when it has started."
+    elif row.state == "ended":
         text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
     else:
         text = f"Not delivered: the run was interrupted, its process is gone. Resume it: retinue runs resume {row.id}"
@@ -221,7 +235,9 @@ class Ear:
             return False
 
 
-def annotate(folder: Path, run_id: str, body: Undone | Rewound, redact: TextRedactor | None = None) -> int:
+def annotate(
+    folder: Path, run_id: str, body: Undone | Rewound | Warned | RunEnded, redact: TextRedactor | None = None
+) -> int:
     """Append `body` to a run that no process runs; return its number. Raise StateError while
     one does: then only that process may write."""
     import sqlite3
@@ -245,6 +261,12 @@ def annotate(folder: Path, run_id: str, body: Undone | Rewound, redact: TextReda
             "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)",
             (run_id, seq + 1, time.time(), body.type, data.decode()),
         )
+        if isinstance(body, RunEnded):
+            failure = body.outcome.failure
+            connection.execute(
+                "UPDATE runs SET state='ended', owner=NULL, ended=?, error=?, ended_at=?, updated_at=? WHERE id=?",
+                (body.outcome.ended, failure.kind if failure else None, time.time(), time.time(), run_id),
+            )
         connection.execute("COMMIT")
         return seq + 1
     except sqlite3.Error as error:

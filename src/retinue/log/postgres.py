@@ -82,6 +82,8 @@ class PostgresConnection:
             with self._explained(unsure=sql == "COMMIT"):
                 self._raw.execute(sql)
             return NoRows()
+        if self._raw.closed and not self._inside:
+            self._wait_for_server()
         statement = translate(sql)
         given = _without_nul(values)
         try:
@@ -96,6 +98,8 @@ class PostgresConnection:
             return self._raw.execute(statement, given)
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> Any:
+        if self._raw.closed and not self._inside:
+            self._wait_for_server()
         with self._explained():
             cursor = self._raw.cursor()
             cursor.executemany(translate(sql), [_without_nul(row) for row in rows])

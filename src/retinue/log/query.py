@@ -250,7 +250,8 @@ class LogReader:
     def _seen(self, row: Any, known: dict[str, Owner]) -> RunRow:
         state: State = row["state"]
         owner = known.get(row["owner"]) if row["owner"] is not None else None
-        if state in LIVE:
+        # One that is queued and has no owner was offered to others: nobody has it yet.
+        if state in LIVE and not (state == "queued" and row["owner"] is None):
             if self._here is None:
                 self._here = this_process()
             if owner is None or not owner.alive(self._here):

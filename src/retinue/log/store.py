@@ -182,6 +182,18 @@ class Log:
         self._runs.pop(row.id, None)
         await self._ask(lambda writer: _give_back(writer, row))
 
+    async def let_go(self, run_id: str) -> None:
+        """Give up a run that has not begun, so that another process can take it: it stays `queued`, without owner."""
+        await self.flush()
+        row = self.reader.run(run_id)
+        await self.give_back(row)
+
+    def tell(self, event: Event) -> None:
+        """Let subscribers know of an event of another process, which is in the log already."""
+        for key in (event.run_id, f"tree {event.root_id}", None):
+            for subscription in tuple(self._subscribers.get(key, ())):
+                subscription.push(event)
+
     @property
     def owner(self) -> str:
         """The id under which this process owns runs in the log."""
@@ -288,9 +300,7 @@ class Log:
         if self._subscribers:
             for batch in batches:
                 for event in batch.events:
-                    for key in (event.run_id, f"tree {event.root_id}", None):
-                        for subscription in tuple(self._subscribers.get(key, ())):
-                            subscription.push(event)
+                    self.tell(event)
         number = self._published = batches[-1].number
         waiting, self._waiters = self._waiters, []
         for wanted, done in waiting:
@@ -365,7 +375,8 @@ def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     tally = tally_of(row)
     tally.state = "running"
     writer.tallies[run_id] = tally
-    if row["transcript"]:
+    # One of another machine is there.
+    if row["transcript"] and (not writer.connection.shared or Path(row["transcript"]).is_relative_to(folder)):
         with LogReader.open(folder) as reader:
             writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.stream(run_id))
     return last

@@ -220,6 +220,13 @@ class RunNode(Struct, eq=False):
             above.below += new
             above = above.parent
 
+    def charge_below(self, usage: Usage) -> None:
+        """A run below this one, which is no member of this process, has used more."""
+        above: RunNode | None = self
+        while above is not None:
+            above.below += usage
+            above = above.parent
+
     def detach(self) -> None:
         """Go on in the background: whoever waits for the run in the foreground stops waiting."""
         self.background = True

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
+    from retinue.runs.elsewhere import Elsewhere
     from retinue.runs.launch import ModelSource
     from retinue.runs.person_prompt import PromptCommand
     from retinue.settings.load import Loaded
@@ -154,6 +155,10 @@ class Project:
         """Raw values by setting name that hold in this process alone, before any file."""
         self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
+        self.connect_elsewhere: Callable[[Project], Elsewhere | None] = lambda project: None
+        """Finds what sends runs to other machines."""
+        self.moved: tuple[Path, Path] | None = None
+        """The project's folder on the machine that offered a run, and the same one here."""
         self.model_source: ModelSource | None = None
         """Answers in place of the providers, where this process plays a recording."""
         self.approvers: list[Approver] = []
@@ -231,9 +236,20 @@ class Project:
         first = await self.expand_prompt(PersonPrompt(spec.initial_prompt))
         return f"{first.render()}\n\n{task}"
 
+    def place_of(self, path: Path) -> Path:
+        """Where a folder of the machine that offered a run is here."""
+        if self.moved is None or not path.is_relative_to(self.moved[0]):
+            return path
+        return self.moved[1] / path.relative_to(self.moved[0])
+
     def real_path(self, path: Path) -> Path:
         """The same as a path, of which `~` may be a part."""
         return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
+
+    @cached_property
+    def elsewhere(self) -> Elsewhere | None:
+        """What sends runs to other machines, where the log is shared with some."""
+        return self.connect_elsewhere(self)
 
     @cached_property
     def home(self) -> Path:

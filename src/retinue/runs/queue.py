@@ -111,11 +111,11 @@ async def attend(
         if place is not None:
             await _slot(controls, place)
         if controls.stopping:
-            await _never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
+            await never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
         elif waits and not cwd.is_dir():
             # It may have waited for long.
             gone = f"The working directory {cwd} does not exist any more."
-            await _never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
+            await never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
             node.status = "starting"
             await execute(node, project, past, post)
@@ -127,7 +127,7 @@ async def abandon(node: RunNode, project: Project) -> None:
     """Whoever asked for the run is gone before it began: it ends where it is."""
     node.stopped_by = "agent"
     failure = Failure("stopped", "Stopped with the call that asked for it, before it had started.")
-    await _never_started(node, project, "stopped", failure)
+    await never_started(node, project, "stopped", failure)
     node.account.close()
 
 
@@ -141,5 +141,6 @@ async def _slot(controls: Controls, place: Place) -> None:
             raise
 
 
-async def _never_started(node: RunNode, project: Project, ended: Ended, failure: Failure) -> None:
+async def never_started(node: RunNode, project: Project, ended: Ended, failure: Failure) -> None:
+    """Give a run that has not begun its ending."""
     await finish(node, project, Outcome(ended, failure=failure, model=node.handle.launch.model_name))

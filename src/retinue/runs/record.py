@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import APPROVED, MODE_CHANGED, RunCreated, Warned
+from retinue.core.placement import placement_options
 from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
@@ -28,7 +29,7 @@ from retinue.runs.bounds import bounds_to_record
 from retinue.runs.launch import Launch
 from retinue.runs.prompt import current_commit
 from retinue.runs.system_prompt import kept
-from retinue.settings.places import home
+from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -78,7 +79,8 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
         **({"ceiling": request.ceiling.as_dict()} if request.parent_id is not None else {}),
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
-        "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
+        "isolation": "worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
+        **placement_options(request.placement, str(repository_root(request.cwd) or request.cwd)),
         "system": kept(launch),
         **_checkout(request),
         **({"asked": dict(request.asked)} if request.asked else {}),

@@ -27,6 +27,7 @@ from retinue.core.events import (
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.open_calls import describe_call
+from retinue.log.transcript_file import transcript_path
 from retinue.runs.bounds import bounds_from_record
 from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
@@ -233,7 +234,12 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
         bounds=launch.bounds or bounds_from_record(options.get("bounds")),
         notes=(*launch.notes, *planner_note(past, launch)),
     )
-    system = restored(project.log.reader, past.created, row.parent_id) if past.messages else None
+    system = None
+    if project.moved is not None:
+        # What names folders of another machine is made anew.
+        launch = replace(launch, transcript=transcript_path(project.state, row.id))
+    elif past.messages:
+        system = restored(project.log.reader, past.created, row.parent_id)
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
-from retinue.core.outcome import StoppedBy
+from retinue.core.placement import HERE, ClusterPlacement
 from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
@@ -26,6 +26,7 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch
+from retinue.runs.members import Members
 from retinue.runs.node import RunNode
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
@@ -42,18 +43,16 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-class Supervisor:
+class Supervisor(Members):
     """Use from one event loop, inside `async with`: leaving it stops what still runs."""
 
     def __init__(self, project: Project, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__()
         self.project = project
         self.clock = project.clock = clock
-        self.members: dict[str, RunNode] = {}
         self.queue = RunQueue(project.settings.settings.max_concurrent)
         self.retry_calls = RetryCalls(clock)
         self._names = Names()
-        self._rooms: dict[str, Notifications] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
         self._sweeper = Sweeper(self)
         self._heap = Heap()
@@ -62,11 +61,6 @@ class Supervisor:
         self.idle_news: Callable[[str], None] = lambda run_id: None
         """Called with the id of a run that has ended, when one that it started has ended since: for
         a face that can show this, or take the run up again."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether any run lives."""
-        return bool(self._tasks)
 
     @property
     def settings(self) -> Settings:
@@ -114,6 +108,7 @@ class Supervisor:
         """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it must not start; nothing
         is recorded then. A `run_id` must be new; what is not `queued` starts at once, however many are at work."""
         self.notice_settings()
+        request = self._placed(request, background)
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
         more = list(notes)
@@ -161,9 +156,11 @@ class Supervisor:
         background: bool = False,
         call_id: str | None = None,
         join: JoinMode | None = None,
+        offered: bool = False,
     ) -> RunNode:
         """Take up an ended or interrupted run with what it had, but for what is named here. It hears first how its
-        children ended. Raise StateError while it runs anywhere."""
+        children ended. One that was `offered` by another process begins with its task. Raise StateError while it runs
+        anywhere."""
         self.notice_settings()
         log = self.project.log
         await log.flush()
@@ -173,7 +170,11 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
         past = await log.read(lambda reader: reader.conversation(row.id))
+        begins = offered and past.started is None and past.created is not None
+        if begins and past.created is not None:
+            prompt = past.created.task
         as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
+        as_asked = replace(as_asked, cwd=self.project.place_of(as_asked.cwd))
         request = with_approved_mode(as_asked, log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
@@ -199,41 +200,8 @@ class Supervisor:
                 self.members[view.id].announced = True
         if node.id in self._rooms:
             self._rooms[node.id].reopened()
-        return self._begin(node, join, past, post(news, show_cost=self.settings.show_cost))
-
-    def stop(self, node: RunNode, reason: str, *, by: StoppedBy = "person") -> bool:
-        """End one run, as `stopped`, with what it has said; its foreground children go with it.
-        One that is still queued never starts. False once it has ended."""
-        if not node.handle.controls.stop(reason):
-            return False
-        node.stopped_by = node.stopped_by or by
-        if node.status == "queued":
-            self.queue.leave(node.id)
-        return True
-
-    def stop_tree(self, node: RunNode, reason: str, *, by: StoppedBy = "person") -> int:
-        """End a run and everything below it, background runs too. Return their number."""
-        return sum(self.stop(each, reason, by=by) for each in (node, *node.descendants()) if each.live)
-
-    async def end_tree(self, node: RunNode, reason: str, *, by: StoppedBy = "person") -> int:
-        """The same, and waits until each of them has its ending."""
-        whole = (node, *node.descendants())
-        stopped = self.stop_tree(node, reason, by=by)
-        tasks = {self._tasks[each.id] for each in whole if each.id in self._tasks}
-        if tasks:
-            await asyncio.wait(tasks)
-        return stopped
-
-    async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
-        """Stop every live run and wait until each has its ending. Return their number."""
-        stopped = sum(self.stop(node, reason, by=by) for node in list(self.members.values()) if node.live)
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        return stopped
-
-    async def wait_all(self) -> None:
-        """Return when no run lives or waits any more. Never raises for how they ended."""
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
+        said = post(news, show_cost=self.settings.show_cost)
+        return self._begin(node, join, None if begins else past, said)
 
     def steer(self, node: RunNode, text: str) -> bool:
         """Say something to a run, for after its current tool calls. False once it has ended."""
@@ -307,6 +275,19 @@ class Supervisor:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def _placed(self, request: RunRequest, background: bool) -> RunRequest:
+        """Return the request with the place that it, its agent's file or the settings name. Raise LaunchError when no
+        other machine can be reached."""
+        said = request.spec.placement or (self.settings.placement if background else HERE)
+        if request.placement is None and (request.depth == 0 or said == HERE):
+            return request
+        if self.project.elsewhere is not None:
+            return replace(request, placement=request.placement or ClusterPlacement.read(said))
+        if self.project.moved is not None:
+            # It is on a worker already.
+            return replace(request, placement=None)
+        raise LaunchError("A run was placed on a cluster, and none is named.", remedy="Set RETINUE_DATABASE.")
+
     def _check_open(self) -> None:
         if self._closed:
             raise LaunchError("The program is ending: no run is started any more.")
@@ -367,8 +348,13 @@ class Supervisor:
     def _begin(self, node: RunNode, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> RunNode:
         if node.parent is not None and node.background:
             self.room(node.parent).started(node, join or self.settings.default_join_mode)
-        place = take_place(node, self.queue)
-        work = attend(node, self.project, self.queue, place, past, post)
+        elsewhere = self.project.elsewhere if node.handle.launch.request.placement is not None else None
+        if elsewhere is not None:
+            from retinue.runs.elsewhere import attend_elsewhere
+
+            work = attend_elsewhere(node, self.project, elsewhere)
+        else:
+            work = attend(node, self.project, self.queue, take_place(node, self.queue), past, post)
         task = self._tasks[node.id] = asyncio.create_task(work, name=f"run {node.id}")
         task.add_done_callback(lambda done: self._over(node, done))
         self._heap.runs(len(self._tasks))
@@ -391,10 +377,3 @@ class Supervisor:
         elif node.parent is None and above is not None:  # started by a run of another process
             self._missed(above)
         self._sweeper.watch()
-
-    def forget(self, node: RunNode) -> None:
-        """Drop an ended run from memory. Its name stays its own, and the log has the rest."""
-        self.members.pop(node.id, None)
-        self._rooms.pop(node.id, None)
-        if node.parent is not None and node in node.parent.children:
-            node.parent.children.remove(node)

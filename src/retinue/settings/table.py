@@ -335,6 +335,11 @@ class Settings(
         doc="How many days the log keeps the events of a run after its end. Older ones are removed when a process "
         "ends, once a day; what a run cost and how it ended stays. 0 keeps all for ever.",
     )
+    placement: str = setting(
+        "local", Text("local, cluster or cluster:LABEL,LABEL"), section="cluster", applies="next run",
+        doc="Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
+        "labels) that the database is shared with.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

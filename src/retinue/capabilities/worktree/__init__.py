@@ -26,6 +26,9 @@ class WorktreeCapability(Capability):
             if plan.spec.isolation == "worktree" and plan.settings.worktree_isolation:
                 plan.note("it works in a worktree of its own: that folder, and the notice about it, are not shown")
             return
+        if plan.request.placement is not None:
+            # Its worktree is made where it works.
+            return
         wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
         # `worktrees` is in the path of every worktree of ours: a run may be started inside of one.
         if plan.run_id and (wanted or "worktrees" in plan.request.cwd.parts):

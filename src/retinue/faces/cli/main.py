@@ -122,6 +122,11 @@ COMMANDS: dict[str, Command | Group] = {
             "daemon": Command("keep firing without a terminal", "schedule:daemon"),
         },
     ),
+    "worker": Command("serve runs of other machines that share a database", "worker:serve"),
+    "workers": Group(
+        "see who serves runs of the shared database",
+        {"list": Command("workers, what each can do, and the runs it has", "worker:list")},
+    ),
     "servers": Group(
         "see the MCP servers that agents may use, and whether they work",
         {

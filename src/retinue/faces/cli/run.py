@@ -194,6 +194,8 @@ def configure_agent(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--isolation", choices=["worktree"], help="work in a copy of the repository")
     parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
+    parser.add_argument("--on", choices=["local", "cluster"], help="where it works: here, or on a worker")
+    parser.add_argument("--labels", metavar="A,B", default="", help="with --on cluster: what the worker must have")
 
 
 def execute_agent(args: argparse.Namespace) -> int:
@@ -229,12 +231,19 @@ def execute_agent(args: argparse.Namespace) -> int:
                 budget=budget_of(args),
                 schema=schema,
                 isolation=args.isolation,
+                placement=_placement(args),
                 background=False,
                 append_system_prompt=args.append_system_prompt,
             )
             return await drive(retinue, run, output, quiet=args.quiet)
 
     return guarded(work, output)
+
+
+def _placement(args: argparse.Namespace) -> str | None:
+    if args.labels and args.on != "cluster":
+        raise UsageError("--labels are those of a worker.", remedy="Say where it works: --on cluster")
+    return f"{args.on}:{args.labels}" if args.labels else args.on
 
 
 def configure_prompt(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,110 @@
+"""Where a run works: here, or on a worker of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.errors import UsageError
+
+HERE, CLUSTER = "local", "cluster"
+
+
+class ClusterPlacement(Struct, frozen=True):
+    """A run that any worker may take which has all of `labels`."""
+
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> ClusterPlacement | None:
+        """Return what `local`, `cluster` or `cluster:gpu,linux` means; None for here. Raise UsageError."""
+        word, _, labels = text.strip().partition(":")
+        if word == HERE and not labels:
+            return None
+        if word != CLUSTER:
+            remedy = "Use local, cluster or cluster:LABEL,LABEL."
+            raise UsageError(f"There is no place '{text}' for runs.", remedy=remedy)
+        return cls(split_labels(labels))
+
+
+def split_labels(text: str) -> tuple[str, ...]:
+    """Return the labels of `gpu, linux`, sorted."""
+    return tuple(sorted({word.strip() for word in text.split(",") if word.strip()}))
+
+
+class RunNeeds(Struct, frozen=True):
+    """What a worker must have to serve a run. `allow` is what its operator must let projects do: hooks, servers."""
+
+    provider: str = ""
+    labels: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    version: str = ""
+
+
+class Attempt(Struct, frozen=True):
+    """One attempt of a run, for a worker. The number grows with each worker that is asked to go on with it."""
+
+    project: str
+    run_id: str
+    number: int
+    needs: RunNeeds = RunNeeds()
+
+    @property
+    def id(self) -> str:
+        return f"{self.project}/{self.run_id}/{self.number}"
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives."""
+
+    id: str
+    host: str
+    pid: int
+    labels: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    sandbox: str = ""
+    version: str = ""
+    queue: str = ""
+    concurrency: int = 1
+    draining: bool = False
+    heartbeat: float = 0.0
+    runs: tuple[str, ...] = ()
+
+    def lacks(self, needs: RunNeeds) -> list[str]:
+        """Return why this worker cannot serve a run, as parts of a sentence; empty when it can."""
+        found = []
+        if self.draining:
+            found.append("is draining")
+        if needs.version and self.version != needs.version:
+            found.append(f"runs Retinue {self.version}, and this is {needs.version}")
+        missing = [label for label in needs.labels if label not in self.labels]
+        if missing:
+            found.append(f"lacks the label {', '.join(missing)}")
+        if needs.provider and needs.provider not in self.providers:
+            found.append(f"has no key of {needs.provider}")
+        refused = [what for what in needs.allow if what not in self.allow]
+        if refused:
+            found.append(f"does not allow {', '.join(refused)} of projects")
+        return found
+
+
+def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
+    """Return why no worker can serve a run, as a sentence; None when one can."""
+    if not workers:
+        return "No worker is running. Start one: retinue worker --database URL"
+    reasons = []
+    for worker in workers:
+        lacks = worker.lacks(needs)
+        if not lacks:
+            return None
+        reasons.append(f"worker {worker.id[:8]} on {worker.host} {' and '.join(lacks)}")
+    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    return f"No worker can serve this run: {'; '.join(reasons[:5])}{more}."
+
+
+def placement_options(placement: ClusterPlacement | None, root: str) -> Mapping[str, Any]:
+    """Return what the first event of a run says of its place."""
+    return {} if placement is None else {"placement": {"on": CLUSTER, "labels": placement.labels, "root": root}}

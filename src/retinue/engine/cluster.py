@@ -1,0 +1,179 @@
+"""The engine of a cluster: queues of DBOS in the shared database (extra `cluster`).
+
+One workflow of DBOS is one attempt of a run, and has no steps: what a run does is in the log. Workers with the same
+profile (version, providers, labels, rights, concurrency) share a queue. An attempt goes into the queue of a
+profile that can serve it; without one it waits in `placements` until a worker that can serve it offers it again.
+
+DBOS needs a paid service to notice dead executors. Here each worker watches the others (`dead`): an attempt of one
+that is silent is offered again under the next number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from retinue.core.placement import Attempt, RunNeeds, WorkerView
+from retinue.core.process import Owner
+from retinue.engine.placement import Serve
+from retinue.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from retinue.engine.cluster_tables import ClusterTables
+
+_APPLICATION = "retinue"
+_VERSION = "1"
+"""Fixed: DBOS would otherwise strand what waits when the program is upgraded. Our own check is `RunNeeds.version`."""
+_WORKFLOW = "retinue_attempt"
+POLL_SECONDS = 0.1
+
+
+class ClusterPlacement:
+    """The engine as one process sees it. A worker has `owner` and `view`; who only offers has neither."""
+
+    def __init__(self, tables: ClusterTables, owner: Owner | None = None, view: WorkerView | None = None) -> None:
+        self._tables = tables
+        self._owner = owner
+        self.view = view
+        self._client: Any = None
+
+    async def offer(self, attempt: Attempt) -> bool:
+        return await asyncio.to_thread(self._offer, attempt)
+
+    def _offer(self, attempt: Attempt) -> bool:
+        queue = self._queue_for(attempt.needs)
+        if not self._tables.put(attempt, queue):
+            return False
+        if attempt.number > 1:
+            self._cancel(replace(attempt, number=attempt.number - 1))
+        if queue:
+            wanted = {"queue_name": queue, "workflow_name": _WORKFLOW, "workflow_id": attempt.id}
+            wanted["app_version"] = _VERSION
+            self._connected().enqueue(wanted, msgspec.json.encode(attempt).decode())
+        return True
+
+    def _queue_for(self, needs: RunNeeds) -> str:
+        """Return the queue of the workers that can serve this and have the most room; empty without one."""
+        room: dict[str, int] = {}
+        for worker in self._tables.workers():
+            if not worker.lacks(needs):
+                room[worker.queue] = room.get(worker.queue, 0) + worker.concurrency - len(worker.runs)
+        return max(room, key=lambda queue: room[queue], default="")
+
+    async def withdraw(self, attempt: Attempt) -> None:
+        await asyncio.to_thread(self._withdraw, attempt)
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        self._tables.drop(attempt.project, attempt.run_id)
+        self._cancel(attempt)
+
+    def _cancel(self, attempt: Attempt) -> None:
+        with contextlib.suppress(Exception):
+            self._connected().cancel_workflow(attempt.id)
+
+    async def beat(self) -> None:
+        if self._owner is not None and self.view is not None:
+            await asyncio.to_thread(self._tables.beat, self._owner, self.view)
+
+    async def dead(self) -> list[Attempt]:
+        return await asyncio.to_thread(self._tables.stranded)
+
+    async def take(self, serve: Serve) -> None:
+        if self._owner is None or self.view is None:
+            raise RuntimeError("only a worker takes attempts")
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def begin(text: str, done: Future[None]) -> None:
+            task = loop.create_task(_served(serve, msgspec.json.decode(text, type=Attempt), done))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        await asyncio.to_thread(_launch, self._tables.url, self._owner.id, self.view, loop, begin)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(_destroy)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.destroy()
+            self._client = None
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            dbos = _load_dbos()
+            self._client = dbos.DBOSClient(system_database_url=_driver_url(self._tables.url))
+        return self._client
+
+
+def queue_of(view: WorkerView) -> str:
+    """Return the name of the queue that workers like this one share."""
+    profile = (view.version, view.providers, view.labels, view.allow, view.concurrency)
+    return f"retinue-{hashlib.sha256(repr(profile).encode()).hexdigest()[:12]}"
+
+
+async def _served(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
+    try:
+        await serve(attempt)
+    finally:
+        if not done.done():
+            done.set_result(None)
+
+
+def _launch(
+    url: str,
+    executor: str,
+    view: WorkerView,
+    loop: asyncio.AbstractEventLoop,
+    begin: Callable[[str, Future[None]], None],
+) -> None:
+    dbos = _load_dbos().DBOS
+    dbos(
+        config={
+            "name": _APPLICATION,
+            "system_database_url": _driver_url(url),
+            "executor_id": executor,
+            "application_version": _VERSION,
+            "log_level": "WARNING",
+            "scheduler_polling_interval_sec": 300.0,
+            "sys_db_pool_size": 4,
+            "max_executor_threads": view.concurrency + 4,
+        }
+    )
+
+    def attempt(text: str) -> None:
+        done: Future[None] = Future()
+        loop.call_soon_threadsafe(begin, text, done)
+        done.result()
+
+    dbos.workflow(name=_WORKFLOW, max_recovery_attempts=1000)(attempt)
+    dbos.listen_queues([view.queue])
+    dbos.launch()
+    dbos.register_queue(view.queue, worker_concurrency=view.concurrency, polling_interval_sec=POLL_SECONDS)
+
+
+def _destroy() -> None:
+    _load_dbos().DBOS.destroy(destroy_registry=True)
+
+
+def _load_dbos() -> Any:
+    try:
+        import dbos
+    except ImportError as error:
+        raise MissingExtraError("cluster", "A cluster of workers") from error
+    logging.getLogger("dbos").setLevel(logging.ERROR)
+    return dbos
+
+
+def _driver_url(url: str) -> str:
+    """Return the URL with the driver that is installed."""
+    return "postgresql+psycopg://" + url.partition("://")[2]

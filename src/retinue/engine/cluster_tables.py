@@ -1,0 +1,215 @@
+"""What workers and those who send them runs tell each other, in the schema `retinue` of the shared database.
+
+| table | what it holds |
+|---|---|
+| `workers` | who serves runs, with what, and when it last said so by the server's clock |
+| `placements` | runs that were offered: which attempt, in which queue, which worker has it |
+| `bundles` | commits of workspaces as git bundles, by project and commit |
+| `workspaces` | which bundle a run began with, had after its last turn that wrote, and ended with |
+
+All methods block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.placement import Attempt, RunNeeds, WorkerView
+from retinue.core.process import Owner, this_process
+from retinue.log.postgres import PostgresBackend, PostgresConnection
+from retinue.settings.database import ProjectDatabase
+
+WorkspaceKind = Literal["base", "increment", "result"]
+_SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS retinue;
+CREATE TABLE IF NOT EXISTS retinue.workers (
+    id TEXT PRIMARY KEY, pid BIGINT NOT NULL, started TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL,
+    space TEXT NOT NULL, heartbeat DOUBLE PRECISION NOT NULL, view TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS retinue.placements (
+    project TEXT NOT NULL, run_id TEXT NOT NULL, attempt INTEGER NOT NULL, queue TEXT NOT NULL, needs TEXT NOT NULL,
+    worker TEXT, offered_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (project, run_id)
+);
+CREATE TABLE IF NOT EXISTS retinue.bundles (
+    project TEXT NOT NULL, commit TEXT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (project, commit)
+);
+CREATE TABLE IF NOT EXISTS retinue.workspaces (
+    project TEXT NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL, commit TEXT NOT NULL, head TEXT NOT NULL,
+    branch TEXT NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (project, run_id, kind)
+);
+"""
+_NOW = "extract(epoch FROM clock_timestamp())::float8"
+
+
+class StoredWorkspace(Struct, frozen=True):
+    """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved."""
+
+    kind: WorkspaceKind
+    commit: str
+    head: str = ""
+    branch: str = ""
+    turn: int = 0
+
+    @property
+    def key(self) -> str:
+        """What its bundle is kept under: bundles of one commit may leave out different histories."""
+        return self.commit if self.kind == "base" else f"{self.commit}:{self.kind}"
+
+
+class ClusterTables:
+    """The tables of one database, over one connection that all threads share."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._lock = threading.RLock()
+        self._backend = PostgresBackend(ProjectDatabase(url, ""))
+        self._backend.schema = "retinue"
+        self._connection: PostgresConnection | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    # Workers
+
+    def beat(self, owner: Owner, view: WorkerView) -> None:
+        """Say that a worker lives, and what it can do."""
+        row = (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space)
+        said = msgspec.json.encode(replace(view, runs=(), heartbeat=0.0)).decode()
+        with self._use() as connection:
+            connection.execute(
+                f"INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, {_NOW}, ?) "  # noqa: S608
+                "ON CONFLICT (id) DO UPDATE SET heartbeat=excluded.heartbeat, view=excluded.view",
+                (*row, said),
+            )
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker that ends."""
+        with self._use() as connection:
+            connection.execute("DELETE FROM workers WHERE id=?", (worker,))
+
+    def workers(self) -> list[WorkerView]:
+        """Return the workers that live, each with its runs. Forget those that do not."""
+        here, found = this_process(), []
+        with self._use() as connection:
+            silent = f"{_NOW} - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8)"
+            rows = connection.execute(
+                f"SELECT id, pid, started, host, boot, space, {silent}, view FROM workers"  # noqa: S608
+            ).fetchall()
+            for name, pid, started, host, boot, space, silence, view in rows:
+                owner = Owner(name, pid, started, host, boot, space, here.heartbeat - silence, shared=True)
+                if owner.alive(here, here.heartbeat):
+                    found.append(replace(msgspec.json.decode(view, type=WorkerView), heartbeat=silence))
+                elif silence > _FORGET_SECONDS:
+                    connection.execute("DELETE FROM workers WHERE id=?", (name,))
+            held: dict[str, list[str]] = {}
+            for worker, run_id in connection.execute("SELECT worker, run_id FROM placements WHERE worker IS NOT NULL"):
+                held.setdefault(worker, []).append(run_id)
+        return [replace(each, runs=tuple(held.get(each.id, ()))) for each in found]
+
+    # Placements
+
+    def put(self, attempt: Attempt, queue: str) -> bool:
+        """Record that an attempt was offered. Return False when another process offered it, or a later one, first."""
+        needs = msgspec.json.encode(attempt.needs).decode()
+        with self._use() as connection:
+            done = connection.execute(
+                f"INSERT INTO placements VALUES (?, ?, ?, ?, ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
+                "DO UPDATE SET attempt=excluded.attempt, queue=excluded.queue, needs=excluded.needs, worker=NULL, "
+                "offered_at=excluded.offered_at WHERE placements.attempt<excluded.attempt",
+                (attempt.project, attempt.run_id, attempt.number, queue, needs),
+            )
+            return bool(done.rowcount == 1)
+
+    def take(self, attempt: Attempt, worker: str) -> bool:
+        """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
+        with self._use() as connection:
+            done = connection.execute(
+                "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND worker IS NULL",
+                (worker, attempt.project, attempt.run_id, attempt.number),
+            )
+            return bool(done.rowcount == 1)
+
+    def drop(self, project: str, run_id: str) -> None:
+        """Forget a run that needs no worker any more."""
+        with self._use() as connection:
+            connection.execute("DELETE FROM placements WHERE project=? AND run_id=?", (project, run_id))
+
+    def stranded(self) -> list[Attempt]:
+        """Return the next attempt of every run whose worker is gone, or that waits in a queue which nobody serves."""
+        workers = self.workers()
+        alive, queues = {each.id for each in workers}, {each.queue for each in workers if not each.draining}
+        found = []
+        with self._use() as connection:
+            query = "SELECT project, run_id, attempt, needs, queue, worker FROM placements"
+            for project, run_id, number, needs, queue, worker in connection.execute(query):
+                held = worker in alive if worker is not None else queue in queues
+                if not held:
+                    wants = msgspec.json.decode(needs, type=RunNeeds)
+                    found.append(Attempt(project, run_id, number + 1, wants))
+        return found
+
+    # Workspaces
+
+    def has_bundle(self, project: str, commit: str) -> bool:
+        with self._use() as connection:
+            query = "SELECT 1 FROM bundles WHERE project=? AND commit=?"
+            return connection.execute(query, (project, commit)).fetchone() is not None
+
+    def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
+        """Keep a workspace and its bundle; `data` is None for a bundle that is there already. A newer increment takes
+        the place of the last one, which goes only then."""
+        before = self.workspace(project, run_id, stored.kind)
+        with self._use() as connection:
+            if data is not None:
+                connection.execute(
+                    "INSERT INTO bundles VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (project, stored.key, data)
+                )
+            connection.execute(
+                "INSERT INTO workspaces VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
+                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn",
+                (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn),
+            )
+            if stored.kind == "increment" and before is not None and before.key != stored.key:
+                connection.execute("DELETE FROM bundles WHERE project=? AND commit=?", (project, before.key))
+
+    def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
+        with self._use() as connection:
+            row = connection.execute(
+                "SELECT commit, head, branch, turn FROM workspaces WHERE project=? AND run_id=? AND kind=?",
+                (project, run_id, kind),
+            ).fetchone()
+        return None if row is None else StoredWorkspace(kind, *row)
+
+    def bundle(self, project: str, stored: StoredWorkspace) -> bytes | None:
+        with self._use() as connection:
+            query = "SELECT data FROM bundles WHERE project=? AND commit=?"
+            row = connection.execute(query, (project, stored.key)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    @contextmanager
+    def _use(self) -> Iterator[Any]:
+        with self._lock:
+            if self._connection is None:
+                raw = self._backend.open()
+                raw.execute("SELECT pg_advisory_lock(7238)")
+                try:
+                    raw.execute(_SCHEMA)
+                finally:
+                    raw.execute("SELECT pg_advisory_unlock(7238)")
+                    self._backend.keep(raw)
+                self._connection = PostgresConnection(self._backend)
+            yield self._connection
+
+
+_FORGET_SECONDS = 3600.0
+"""A worker that was silent for so long is not listed as gone any more."""

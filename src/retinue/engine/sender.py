@@ -1,0 +1,97 @@
+"""Sends runs of a project to workers: their workspaces out, the offer, and their branches back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
+from retinue.core.version import __version__
+from retinue.engine import cluster
+from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.errors import LaunchError, RetinueError
+from retinue.guard.git import GitError
+from retinue.runs.consent import has_git_consent
+from retinue.settings.database import ProjectDatabase
+
+if TYPE_CHECKING:
+    from retinue.core.outcome import Outcome
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+
+
+class ClusterSender:
+    """Of one project. Fits `runs.elsewhere.Elsewhere`."""
+
+    def __init__(self, project: Project, database: ProjectDatabase) -> None:
+        self._project = project
+        self._name = database.project
+        self._tables = ClusterTables(database.url)
+        self._engine = cluster.ClusterPlacement(self._tables)
+
+    async def place(self, node: RunNode) -> None:
+        root = await asyncio.to_thread(self._send_workspace, node)
+        node.end_notes.append(f"It worked on another machine, with the files of {root}.")
+        await self._project.log.let_go(node.id)
+        await self._engine.offer(self._attempt(node))
+
+    def _attempt(self, node: RunNode) -> Attempt:
+        return Attempt(self._name, node.id, 1, self._needs(node))
+
+    def _needs(self, node: RunNode) -> RunNeeds:
+        launch = node.handle.launch
+        placement = launch.request.placement or ClusterPlacement()
+        allow = [what for what, present in (("hooks", node.hooks.listens("PreToolUse")),) if present]
+        return RunNeeds(launch.model.info.provider, placement.labels, tuple(allow), __version__)
+
+    def _send_workspace(self, node: RunNode) -> Path:
+        from retinue.engine.workspaces import pack, snapshot
+
+        request, project = node.handle.launch.request, self._project
+        consented = has_git_consent(project, request.cwd)
+        with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
+            known = self._tables.has_bundle(self._name, packed.commit)
+            stored = StoredWorkspace("base", packed.commit, packed.head)
+            try:
+                data = None if known else pack(git)
+            except GitError as error:
+                raise LaunchError(f"The workspace could not be packed: {error}") from error
+            self._tables.save_workspace(self._name, node.id, stored, data)
+        return packed.root
+
+    async def withdraw(self, node: RunNode) -> bool:
+        row = self._project.log.reader.run(node.id)
+        if row.state != "queued" or row.started_at is not None:
+            return False
+        await self._engine.withdraw(self._attempt(node))
+        return True
+
+    async def explain_waiting(self, node: RunNode) -> str | None:
+        workers = await asyncio.to_thread(self._tables.workers)
+        return explain_waiting(self._needs(node), workers)
+
+    async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
+        if outcome.branch is None:
+            return outcome
+        try:
+            branch = await asyncio.to_thread(self._collect, node)
+        except (GitError, RetinueError, OSError) as error:
+            note = f"its branch {outcome.branch} is in the database and could not be brought here: {error}"
+            return replace(outcome, notes=(*outcome.notes, note))
+        return replace(outcome, branch=branch or outcome.branch)
+
+    def _collect(self, node: RunNode) -> str | None:
+        from retinue.engine.workspaces import collect_branch
+        from retinue.settings.places import repository_root
+
+        cwd = node.handle.launch.request.cwd
+        stored = self._tables.workspace(self._name, node.id, "result")
+        data = None if stored is None else self._tables.bundle(self._name, stored)
+        if stored is None or data is None:
+            return None
+        return collect_branch(
+            repository_root(cwd) or cwd, stored.branch, stored.commit, data, self._project.environment
+        )

@@ -1,0 +1,262 @@
+"""A worker: a process that serves runs of all projects of a database.
+
+It takes an attempt, makes the run's workspace from the database, goes on with the run where the log says it is, and
+gives everything back. It has keys, walls and a home of its own. It watches the other workers and offers again what
+one that died held. Asked to end, it takes nothing more, lets runs finish for a while, and hands over the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from retinue.capabilities import FINISH, PLAN, WRAP
+from retinue.core.events import RunCreated, RunEnded
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.placement import Attempt, WorkerView
+from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
+from retinue.core.version import __version__
+from retinue.engine.cluster import ClusterPlacement, queue_of
+from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.travel import Journey, TravelCapability
+from retinue.errors import RetinueError, StateError
+from retinue.guard.git import GitError
+from retinue.log.commands import annotate
+from retinue.log.query import LogReader
+from retinue.runs.order import Capabilities
+from retinue.runs.project import Project
+from retinue.runs.supervisor import Supervisor
+from retinue.settings.database import ProjectDatabase, database_folder, use_database
+
+if TYPE_CHECKING:
+    from retinue.runs.node import RunNode
+
+WATCH_SECONDS = 0.5
+TAKE_OVER_SECONDS = 10.0
+"""How long the last owner of a run may seem to live after its worker was found dead."""
+MOST_ATTEMPTS = 20
+"""A run that has cost so many workers their lives is given up."""
+Say = Callable[[str], None]
+
+
+class Worker:
+    """One worker process. `allow` is what projects may bring: hooks, servers."""
+
+    def __init__(
+        self,
+        url: str,
+        home: Path,
+        environment: Mapping[str, str],
+        *,
+        providers: Collection[str],
+        labels: Collection[str] = (),
+        allow: Collection[str] = (),
+        sandbox: str = "",
+        concurrency: int = 4,
+        say: Say = lambda text: None,
+    ) -> None:
+        use_database(url)
+        self._url, self._home, self._environment, self._say = url, home, environment, say
+        owner = this_process()
+        view = WorkerView(
+            id=owner.id,
+            host=owner.host,
+            pid=owner.pid,
+            labels=tuple(sorted(labels)),
+            providers=tuple(sorted(providers)),
+            allow=tuple(sorted(allow)),
+            sandbox=sandbox,
+            version=__version__,
+            concurrency=concurrency,
+        )
+        self.id = owner.id
+        self._owner = owner
+        self._tables = ClusterTables(url)
+        self._engine = ClusterPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
+        self._serving: dict[str, Supervisor] = {}
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._over = threading.Event()
+
+    async def run(self, draining: asyncio.Event, grace: float) -> None:
+        """Serve until `draining` is set, then for at most `grace` seconds what is at work. Raise StateError when the
+        database cannot be used."""
+        await self._engine.beat()
+        beating = threading.Thread(target=self._beat, name="retinue-beat", daemon=True)
+        beating.start()
+        watching = asyncio.create_task(self._watch(), name="watch other workers")
+        taking = asyncio.create_task(self._engine.take(self.serve), name="take attempts")
+        waiting = asyncio.create_task(draining.wait())
+        try:
+            await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                taking.result()
+            await self._drain(grace)
+        finally:
+            for task in (watching, waiting, taking):
+                task.cancel()
+            await asyncio.gather(watching, waiting, taking, return_exceptions=True)
+            self._over.set()
+            await asyncio.to_thread(beating.join)
+            await asyncio.to_thread(self._tables.leave, self.id)
+            self._engine.close()
+            self._tables.close()
+
+    async def _drain(self, grace: float) -> None:
+        view = self._engine.view
+        if view is not None:
+            self._engine.view = replace(view, draining=True)
+        await self._engine.beat()
+        if self._serving:
+            self._say(f"Ending: {len(self._serving)} at work get {grace:.0f} s to finish.")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), grace)
+        for supervisor in list(self._serving.values()):
+            await supervisor.cut_off()
+        await self._idle.wait()
+
+    def _beat(self) -> None:
+        """In a thread of its own, over a connection of its own: nothing that this worker does may make it seem dead."""
+        tables = ClusterTables(self._url)
+        while not self._over.wait(SHARED_HEARTBEAT_SECONDS):
+            with contextlib.suppress(Exception):
+                view = self._engine.view
+                if view is not None:
+                    tables.beat(self._owner, view)
+        tables.close()
+
+    async def _watch(self) -> None:
+        """Offer again what dead workers held, as far as this one could serve it."""
+        while True:
+            with contextlib.suppress(Exception):
+                for attempt in await self._engine.dead():
+                    view = self._engine.view
+                    if view is not None and not view.lacks(attempt.needs) and await self._engine.offer(attempt):
+                        self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def serve(self, attempt: Attempt) -> None:
+        """Go on with one run until it has ended here, or cannot go on here. Never raises."""
+        view = self._engine.view
+        if view is None or view.draining or not await asyncio.to_thread(self._tables.take, attempt, self.id):
+            return
+        state = database_folder(self._home, ProjectDatabase(self._url, attempt.project))
+        self._say(f"{attempt.run_id}: attempt {attempt.number}, project {attempt.project}.")
+        self._at_work += 1
+        self._idle.clear()
+        try:
+            await self._go_on(attempt, state)
+        except (RetinueError, GitError, OSError) as error:
+            self._say(f"{attempt.run_id}: {error}")
+            await self._give_up(attempt, state, error)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the worker
+            self._say(f"{attempt.run_id}: Retinue failed: {type(error).__name__}: {error}")
+            await self._give_up(attempt, state, error)
+        finally:
+            await self._settle(attempt, state)
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
+
+    async def _go_on(self, attempt: Attempt, state: Path) -> None:
+        made = await asyncio.to_thread(self._prepare, attempt, state)
+        if made is None:
+            return
+        project, journey = made
+        travel = TravelCapability(journey)
+        project.capabilities = Capabilities([*(kind() for kind in PLAN), travel], WRAP, (*FINISH, "travel"))
+        supervisor = Supervisor(project)
+        self._serving[attempt.run_id] = supervisor
+        try:
+            async with supervisor:
+                node = await self._take_over(supervisor, attempt, state)
+                await node.handle.wait_settled()
+                await supervisor.wait_all()
+                if node.status == "interrupted":
+                    await travel.save_now(node)
+        finally:
+            del self._serving[attempt.run_id]
+
+    async def _take_over(self, supervisor: Supervisor, attempt: Attempt, state: Path) -> RunNode:
+        deadline = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
+        prompt = await asyncio.to_thread(self._news, attempt, state)
+        while True:
+            try:
+                return await supervisor.resume(attempt.run_id, prompt, offered=True)
+            except StateError:
+                # Its last owner may seem to live for a moment after its worker was found dead.
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(0.2)
+
+    def _prepare(self, attempt: Attempt, state: Path) -> tuple[Project, Journey] | None:
+        """Return the run's project on this machine; None when it has ended meanwhile."""
+        from retinue.engine.workspaces import put_branch, unpack
+
+        with LogReader.open(state) as reader:
+            if reader.run(attempt.run_id).state == "ended":
+                return None
+            first = reader.events(attempt.run_id, limit=1)[0].body
+        base = self._tables.workspace(attempt.project, attempt.run_id, "base")
+        data = None if base is None else self._tables.bundle(attempt.project, base)
+        if base is None or data is None or not isinstance(first, RunCreated):
+            raise StateError(f"The workspace of run {attempt.run_id} is not in the database.")
+        checkout = unpack(state / "workspaces" / base.commit, base.commit, data, self._environment)
+        journey = Journey(self._tables, attempt.project, base.commit, base.head, base.commit)
+        saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
+        newer = None if saved is None else self._tables.bundle(attempt.project, saved)
+        if saved is not None and newer is not None:
+            put_branch(checkout, attempt.run_id, saved.commit, newer, self._environment)
+            journey.sent = saved.commit
+        view = self._engine.view
+        allow = view.allow if view is not None else ()
+        project = Project(checkout, environment=self._environment, state=state, trust="servers" in allow)
+        project.session_settings["permissions.headless"] = "wait"
+        if "hooks" not in allow:
+            project.session_settings["disableAllHooks"] = True
+        placed = first.options.get("placement") or {}
+        project.moved = (Path(placed.get("root") or first.cwd), checkout)
+        return project, journey
+
+    def _news(self, attempt: Attempt, state: Path) -> str | None:
+        """Return what a run that goes on must hear: it is on another machine, with the files that were saved."""
+        with LogReader.open(state) as reader:
+            row = reader.run(attempt.run_id)
+        if row.started_at is None:
+            return None
+        saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
+        files = "at the start"
+        if saved is not None and saved.turn:
+            files = f"after turn {saved.turn}"
+        return (
+            "Go on with your task from where you were. You are on another machine now: your files are as they were "
+            f"{files}. What was changed after that, and files that git ignores, are not there; look before you rely "
+            "on them."
+        )
+
+    async def _give_up(self, attempt: Attempt, state: Path, error: Exception) -> None:
+        """End a run that cannot go on here, unless another process has it."""
+        failure = Failure("not_found", f"The worker could not go on with it: {error}", "Correct this and resume it.")
+        with contextlib.suppress(RetinueError):
+            await asyncio.to_thread(annotate, state, attempt.run_id, RunEnded(Outcome("error", failure=failure)))
+
+    async def _settle(self, attempt: Attempt, state: Path) -> None:
+        """Forget a run that has ended. Offer one that has not to others."""
+        with contextlib.suppress(RetinueError):
+            with LogReader.open(state) as reader:
+                run = reader.run(attempt.run_id)
+            if run.state == "ended":
+                await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
+                self._say(f"{attempt.run_id}: {run.ended}.")
+            elif run.state == "interrupted" and attempt.number < MOST_ATTEMPTS:
+                if await self._engine.offer(replace(attempt, number=attempt.number + 1)):
+                    self._say(f"{attempt.run_id}: handed over.")
+            elif run.state == "interrupted":
+                await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers died with it."))

@@ -1,0 +1,144 @@
+"""`retinue worker` and `retinue workers`: machines that serve runs of others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from retinue.core.placement import WorkerView, split_labels
+from retinue.errors import UsageError
+from retinue.faces.cli.project import positive, say, write_json
+from retinue.faces.text import plural
+
+_ALLOWED = ("hooks", "servers")
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--database", metavar="URL", help="postgresql://… (default: RETINUE_DATABASE)")
+
+
+def database_of(args: argparse.Namespace) -> str:
+    """Return the URL that was given, or the user's own. Raise UsageError without one."""
+    from retinue.settings.database import database_url, use_database
+
+    if args.database:
+        use_database(args.database)
+        return str(args.database)
+    url = database_url()
+    if url is None:
+        raise UsageError(
+            "There is no database.", remedy="Name one: --database postgresql://USER:PASSWORD@HOST/DATABASE"
+        )
+    return url
+
+
+def configure_serve(parser: argparse.ArgumentParser) -> None:
+    add_database(parser)
+    parser.add_argument("--labels", metavar="A,B", default="", help="what this machine has, for runs that ask for it")
+    parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="runs at once (default: %(default)s)")
+    parser.add_argument(
+        "--allow", metavar="WHAT", default="", help="what projects may start here: servers, or hooks,servers"
+    )
+    parser.add_argument(
+        "--grace", type=positive, default=20.0, metavar="SECONDS", help="for runs to finish after SIGTERM (default: 20)"
+    )
+
+
+def execute_serve(args: argparse.Namespace) -> int:
+    """Serve runs that other machines offer in a shared database, until SIGTERM or Ctrl-C.
+
+        retinue worker --database postgresql://retinue:…@db.example/retinue --labels gpu --concurrency 8
+
+    It uses the keys and the sandbox of this machine; a run gets a copy of its project as git has it. Asked to end, it
+    takes no more runs, lets those at work finish for a while, and hands the others over.
+    """
+    url = database_of(args)
+    allow = split_labels(args.allow)
+    if not set(allow) <= set(_ALLOWED) or allow == ("hooks",):
+        raise UsageError(f"--allow {args.allow} is not known.", remedy="Use --allow servers, or --allow hooks,servers.")
+    if args.concurrency < 1:
+        raise UsageError("A worker serves at least one run at a time.", remedy="--concurrency 1")
+    return asyncio.run(_serve(args, url, allow))
+
+
+async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> int:
+    from retinue.engine.worker import Worker
+    from retinue.guard.sandbox.kernel import can_sandbox
+    from retinue.models.keys import environment
+    from retinue.models.providers import Providers
+    from retinue.settings.load import load_settings
+    from retinue.settings.places import retinue_home
+
+    env, home = environment(), retinue_home()
+    # A worker has no project: the settings are the user's own.
+    settings = load_settings(home if home.is_dir() else Path.home(), environment=env).settings
+    worker = Worker(
+        url,
+        home,
+        env,
+        providers=[provider.id for provider in Providers(settings, env).configured()],
+        labels=split_labels(args.labels),
+        allow=allow,
+        sandbox="on" if can_sandbox(settings) else "off",
+        concurrency=args.concurrency,
+        say=say,
+    )
+    draining = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, draining.set)
+    say(f"worker {worker.id[:8]} (process {os.getpid()}) serves {plural(args.concurrency, 'run')} at a time")
+    await worker.run(draining, args.grace)
+    say("worker ended")
+    return 0
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_database(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """Workers that live, what each can do, and the runs it has."""
+    from retinue.engine.cluster_tables import ClusterTables
+
+    tables = ClusterTables(database_of(args))
+    workers = tables.workers()
+    tables.close()
+    if args.json:
+        write_json({"workers": [_data(worker) for worker in workers]})
+        return 0
+    if not workers:
+        print("No worker is running. Start one: retinue worker --database URL")
+    for worker in workers:
+        print(_line(worker))
+    return 0
+
+
+def _data(worker: WorkerView) -> dict[str, object]:
+    return {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "labels": list(worker.labels),
+        "runs": list(worker.runs),
+        "heartbeat": round(worker.heartbeat, 3),
+        "providers": list(worker.providers),
+        "allow": list(worker.allow),
+        "sandbox": worker.sandbox,
+        "concurrency": worker.concurrency,
+        "version": worker.version,
+        "draining": worker.draining,
+    }
+
+
+def _line(worker: WorkerView) -> str:
+    parts = [worker.id[:8], f"{worker.host} process {worker.pid}", f"{len(worker.runs)}/{worker.concurrency} runs"]
+    parts.append(", ".join(worker.labels) or "no labels")
+    parts.append(", ".join(worker.providers) or "no keys")
+    if worker.draining:
+        parts.append("draining")
+    return "  ".join([*parts, *(run_id[:8] for run_id in worker.runs)])

@@ -1,0 +1,241 @@
+"""Runs that work on other machines, as the process that started them sees them.
+
+Such a run is a member of the tree like any other: it is steered and stopped by its controls, its parent waits for it
+or hears of its end, and its events reach everyone who subscribed to it. What it does comes from the shared log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta, TurnEnded
+from retinue.core.outcome import Failure, Outcome
+from retinue.errors import RetinueError, StateError
+from retinue.log.commands import CommandKind, RunCommand, send
+from retinue.log.query import LogReader
+from retinue.log.tail import PartialTexts, events_after, last_number
+from retinue.runs.queue import never_started
+
+if TYPE_CHECKING:
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
+
+LOOK_SECONDS = 0.1
+COMPLAIN_SECONDS = 10.0
+"""How long a run waits for a worker before it says why there is none."""
+
+
+class Elsewhere(Protocol):
+    """What sends runs of a project to other machines."""
+
+    async def place(self, node: RunNode) -> None:
+        """Send the run's workspace, give the run up in the log, and offer it. Raise RetinueError; then it is as
+        before."""
+
+    async def withdraw(self, node: RunNode) -> bool:
+        """Take back a run that nobody serves yet. Return False when a worker has it, or has had it."""
+
+    async def explain_waiting(self, node: RunNode) -> str | None:
+        """Return why no worker can serve the run; None when one can."""
+
+    async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
+        """Bring back what the run has made. Return the outcome, which says what could not be brought."""
+
+
+async def attend_elsewhere(node: RunNode, project: Project, elsewhere: Elsewhere) -> None:
+    """Send a run away and follow it until it has ended."""
+    handle, controls = node.handle, node.handle.controls
+    try:
+        await elsewhere.place(node)
+    except RetinueError as error:
+        failure = Failure("not_found", error.message, error.remedy)
+        await never_started(node, project, "error", failure)
+        return
+    watch = project.part(RemoteWatch)
+    line = CommandLine(node, project)
+    ended = watch.follow(node)
+    waiting = asyncio.create_task(_complain(node, project, elsewhere))
+    try:
+        controls.attach(line)
+        controls.catch_up()
+        line.mail()
+        outcome = await _end_of(ended, node, project, elsewhere, line)
+    except asyncio.CancelledError:
+        handle.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
+        raise
+    finally:
+        waiting.cancel()
+        watch.forget(node)
+        line.close()
+    if outcome is None:
+        return
+    controls.close()
+    handle.settle(await elsewhere.collect(node, outcome))
+
+
+async def _end_of(
+    ended: asyncio.Future[Outcome], node: RunNode, project: Project, elsewhere: Elsewhere, line: CommandLine
+) -> Outcome | None:
+    """Return how it ended; None when it was stopped before anyone served it, and has its ending."""
+    stopped = asyncio.ensure_future(line.stopped.wait())
+    first: set[asyncio.Future[Any]] = {ended, stopped}
+    try:
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done() and await elsewhere.withdraw(node):
+            await project.log.claim(node.id)
+            await never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
+            return None
+        return await ended
+    finally:
+        stopped.cancel()
+
+
+async def _complain(node: RunNode, project: Project, elsewhere: Elsewhere) -> None:
+    """Say in the run why nobody serves it, whenever the reason changes."""
+    from retinue.core.events import Warned
+    from retinue.log.commands import annotate
+
+    said: str | None = None
+    while True:
+        await asyncio.sleep(COMPLAIN_SECONDS)
+        if node.status != "queued":
+            continue
+        with contextlib.suppress(RetinueError):
+            why = await elsewhere.explain_waiting(node)
+            if why is not None and why != said:
+                said = why
+                await asyncio.to_thread(annotate, project.state, node.id, Warned("placement", why), project.redactor)
+
+
+class CommandLine:
+    """Passes on what is said to a run here to the worker that has it, in order. Fits `loop.controls.Listener`."""
+
+    def __init__(self, node: RunNode, project: Project) -> None:
+        self._node = node
+        self._project = project
+        self._queue: asyncio.Queue[RunCommand] = asyncio.Queue()
+        self._task = asyncio.create_task(self._work(), name=f"commands for {node.id}")
+        self.stopped = asyncio.Event()
+
+    def mail(self) -> None:
+        for message in self._node.handle.controls.take_steers():
+            self._put("steer", message.text)
+        for message in self._node.handle.controls.take_follow_ups():
+            self._put("steer", message.text)
+
+    def stop(self, reason: str) -> None:
+        self._put("stop-tree", reason.removeprefix("Stopped by ").removesuffix("."))
+        self.stopped.set()
+
+    def waiting(self, call_id: str | None, begins: bool) -> None:
+        """Its own waits are its worker's concern."""
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    def _put(self, kind: CommandKind, text: str) -> None:
+        self._queue.put_nowait(RunCommand(self._node.id, kind, text))
+
+    async def _work(self) -> None:
+        while True:
+            command = await self._queue.get()
+            # It may be between two workers: what is said meanwhile is for the next one.
+            for _ in range(100):
+                with contextlib.suppress(RetinueError):
+                    (answer,) = await send(self._project.state, [command])
+                    if answer.accepted:
+                        break
+                await asyncio.sleep(0.3)
+
+
+class RemoteWatch:
+    """Reads the log for all runs of this process that work elsewhere, and those below them: one reader, one question
+    per change, and a cursor for each run."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._nodes: dict[str, RunNode] = {}
+        self._ends: dict[str, asyncio.Future[Outcome]] = {}
+        self._seen: dict[str, int] = {}
+        self._above: dict[str, RunNode] = {}
+        """The run of ours that each run below one belongs to."""
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, node: RunNode) -> asyncio.Future[Outcome]:
+        """Return the future end of a run, and let its events be known here until then."""
+        end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._nodes[node.id] = self._above[node.id] = node
+        self._ends[node.id] = end
+        self._seen[node.id] = 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._read(), name="runs on other machines")
+        return end
+
+    def forget(self, node: RunNode) -> None:
+        self._nodes.pop(node.id, None)
+        self._ends.pop(node.id, None)
+        for run_id in [run_id for run_id, above in self._above.items() if above is node]:
+            del self._above[run_id]
+            self._seen.pop(run_id, None)
+        if not self._nodes and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _read(self) -> None:
+        number, version, texts = -1, -1, PartialTexts()
+        with LogReader.open(self._project.state) as reader:
+            while True:
+                try:
+                    now = reader.version()
+                    if now != version:
+                        version = now
+                        if number < 0:
+                            number = await asyncio.to_thread(last_number, reader)
+                            touched = set(self._nodes)
+                        else:
+                            page = await asyncio.to_thread(events_after, reader, number)
+                            for event in page:
+                                texts.take(event)
+                                if event.parent_id in self._above and event.run_id not in self._above:
+                                    self._above[event.run_id] = self._above[event.parent_id]
+                            touched = {event.run_id for event in page} & self._above.keys()
+                            if page:
+                                number, version = page[-1].number, -1
+                        for run_id in touched:
+                            await self._bring(reader, run_id)
+                        self._stream(reader, texts)
+                except StateError:
+                    # The server is away for a moment; whoever writes reports it.
+                    version = -1
+                await asyncio.sleep(LOOK_SECONDS if version != -1 else 0)
+
+    async def _bring(self, reader: LogReader, run_id: str) -> None:
+        events = await asyncio.to_thread(reader.events, run_id, self._seen.get(run_id, 0))
+        for event in events:
+            self._seen[run_id] = event.seq
+            node = self._above.get(run_id)
+            if node is not None:
+                self._take(node, event)
+
+    def _take(self, node: RunNode, event: Event) -> None:
+        self._project.log.tell(event)
+        body = event.body
+        if isinstance(body, TurnEnded):
+            node.account.charge(body.usage, turns=1)
+        if event.run_id != node.id:
+            if isinstance(body, TurnEnded):
+                node.charge_below(body.usage)
+            return
+        node.observe(body)
+        end = self._ends.get(node.id)
+        if isinstance(body, RunEnded) and end is not None and not end.done():
+            end.set_result(body.outcome)
+
+    def _stream(self, reader: LogReader, texts: PartialTexts) -> None:
+        for piece in texts.read(reader):
+            place = piece.place
+            if place.run_id in self._above:
+                body = TextDelta(piece.text) if piece.kind == "text" else ThinkingDelta(piece.text)
+                self._project.log.tell(Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, body))
