@@ -366,6 +366,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
     "background": _said(lambda spec: spec.background),
     "isolated": _said(lambda spec: spec.isolated),
     "isolation": _said(lambda spec: spec.isolation),
+    "placement": _said(lambda spec: spec.placement),
     "memory": _said(lambda spec: spec.memory),
     "skills": _said(lambda spec: spec.skills),
     "servers": _servers,

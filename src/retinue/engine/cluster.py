@@ -44,20 +44,25 @@ class ClusterPlacement:
         self._owner = owner
         self.view = view
         self._client: Any = None
+        self.listens = asyncio.Event()
+        """Set when a worker takes attempts: before, nobody must offer it any."""
 
     async def offer(self, attempt: Attempt) -> bool:
         return await asyncio.to_thread(self._offer, attempt)
 
     def _offer(self, attempt: Attempt) -> bool:
         queue = self._queue_for(attempt.needs)
-        if not self._tables.put(attempt, queue):
+        if not self._tables.put(attempt):
             return False
         if attempt.number > 1:
             self._cancel(replace(attempt, number=attempt.number - 1))
         if queue:
             wanted = {"queue_name": queue, "workflow_name": _WORKFLOW, "workflow_id": attempt.id}
             wanted["app_version"] = _VERSION
-            self._connected().enqueue(wanted, msgspec.json.encode(attempt).decode())
+            # What does not get into a queue is offered again by a worker that could serve it.
+            with contextlib.suppress(Exception):
+                self._connected().enqueue(wanted, msgspec.json.encode(attempt).decode())
+                self._tables.put_into(attempt, queue)
         return True
 
     def _queue_for(self, needs: RunNeeds) -> str:
@@ -98,6 +103,7 @@ class ClusterPlacement:
             task.add_done_callback(tasks.discard)
 
         await asyncio.to_thread(_launch, self._tables.url, self._owner.id, self.view, loop, begin)
+        self.listens.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -110,7 +116,7 @@ class ClusterPlacement:
 
     def _connected(self) -> Any:
         if self._client is None:
-            dbos = _load_dbos()
+            dbos = load_dbos()
             self._client = dbos.DBOSClient(system_database_url=_driver_url(self._tables.url))
         return self._client
 
@@ -136,7 +142,7 @@ def _launch(
     loop: asyncio.AbstractEventLoop,
     begin: Callable[[str, Future[None]], None],
 ) -> None:
-    dbos = _load_dbos().DBOS
+    dbos = load_dbos().DBOS
     dbos(
         config={
             "name": _APPLICATION,
@@ -162,10 +168,11 @@ def _launch(
 
 
 def _destroy() -> None:
-    _load_dbos().DBOS.destroy(destroy_registry=True)
+    load_dbos().DBOS.destroy(destroy_registry=True)
 
 
-def _load_dbos() -> Any:
+def load_dbos() -> Any:
+    """Return the library. Raise MissingExtraError without it."""
     try:
         import dbos
     except ImportError as error:

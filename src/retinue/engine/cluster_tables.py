@@ -118,17 +118,25 @@ class ClusterTables:
 
     # Placements
 
-    def put(self, attempt: Attempt, queue: str) -> bool:
+    def put(self, attempt: Attempt) -> bool:
         """Record that an attempt was offered. Return False when another process offered it, or a later one, first."""
         needs = msgspec.json.encode(attempt.needs).decode()
         with self._use() as connection:
             done = connection.execute(
-                f"INSERT INTO placements VALUES (?, ?, ?, ?, ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
+                f"INSERT INTO placements VALUES (?, ?, ?, '', ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
                 "DO UPDATE SET attempt=excluded.attempt, queue=excluded.queue, needs=excluded.needs, worker=NULL, "
                 "offered_at=excluded.offered_at WHERE placements.attempt<excluded.attempt",
-                (attempt.project, attempt.run_id, attempt.number, queue, needs),
+                (attempt.project, attempt.run_id, attempt.number, needs),
             )
             return bool(done.rowcount == 1)
+
+    def put_into(self, attempt: Attempt, queue: str) -> None:
+        """Record in which queue an attempt waits."""
+        with self._use() as connection:
+            connection.execute(
+                "UPDATE placements SET queue=? WHERE project=? AND run_id=? AND attempt=?",
+                (queue, attempt.project, attempt.run_id, attempt.number),
+            )
 
     def take(self, attempt: Attempt, worker: str) -> bool:
         """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
@@ -150,7 +158,11 @@ class ClusterTables:
         alive, queues = {each.id for each in workers}, {each.queue for each in workers if not each.draining}
         found = []
         with self._use() as connection:
-            query = "SELECT project, run_id, attempt, needs, queue, worker FROM placements"
+            # One that was offered just now is on its way into its queue.
+            query = (
+                "SELECT project, run_id, attempt, needs, queue, worker FROM placements "  # noqa: S608
+                f"WHERE worker IS NOT NULL OR offered_at < {_NOW} - 1"
+            )
             for project, run_id, number, needs, queue, worker in connection.execute(query):
                 held = worker in alive if worker is not None else queue in queues
                 if not held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class ClusterSender:
         self._name = database.project
         self._tables = ClusterTables(database.url)
         self._engine = cluster.ClusterPlacement(self._tables)
+        # It takes most of a second, which the preparation of the first run takes as well.
+        threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
     async def place(self, node: RunNode) -> None:
         root = await asyncio.to_thread(self._send_workspace, node)

@@ -88,23 +88,29 @@ class Worker:
     async def run(self, draining: asyncio.Event, grace: float) -> None:
         """Serve until `draining` is set, then for at most `grace` seconds what is at work. Raise StateError when the
         database cannot be used."""
-        await self._engine.beat()
         beating = threading.Thread(target=self._beat, name="retinue-beat", daemon=True)
-        beating.start()
-        watching = asyncio.create_task(self._watch(), name="watch other workers")
         taking = asyncio.create_task(self._engine.take(self.serve), name="take attempts")
+        watching = asyncio.create_task(self._watch(), name="watch other workers")
         waiting = asyncio.create_task(draining.wait())
+        listening = asyncio.create_task(self._engine.listens.wait())
         try:
-            await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({taking, waiting, listening}, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                await self._engine.beat()
+                beating.start()
+                self._say("It takes runs now.")
+                await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
                 taking.result()
             await self._drain(grace)
         finally:
-            for task in (watching, waiting, taking):
+            tasks = (watching, waiting, taking, listening)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watching, waiting, taking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._over.set()
-            await asyncio.to_thread(beating.join)
+            if beating.is_alive():
+                await asyncio.to_thread(beating.join)
             await asyncio.to_thread(self._tables.leave, self.id)
             self._engine.close()
             self._tables.close()
@@ -134,6 +140,7 @@ class Worker:
 
     async def _watch(self) -> None:
         """Offer again what dead workers held, as far as this one could serve it."""
+        await self._engine.listens.wait()
         while True:
             with contextlib.suppress(Exception):
                 for attempt in await self._engine.dead():

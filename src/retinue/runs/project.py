@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
     from retinue.log.store import Log
-    from retinue.runs.elsewhere import Elsewhere
     from retinue.runs.launch import ModelSource
     from retinue.runs.person_prompt import PromptCommand
     from retinue.settings.load import Loaded
@@ -155,8 +154,8 @@ class Project:
         """Raw values by setting name that hold in this process alone, before any file."""
         self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
-        self.connect_elsewhere: Callable[[Project], Elsewhere | None] = lambda project: None
-        """Finds what sends runs to other machines."""
+        self.connect_elsewhere: Callable[[Project], Any] = lambda project: None
+        """Returns what sends runs to other machines (`runs.elsewhere.Elsewhere`), or None."""
         self.moved: tuple[Path, Path] | None = None
         """The project's folder on the machine that offered a run, and the same one here."""
         self.model_source: ModelSource | None = None
@@ -247,8 +246,8 @@ class Project:
         return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
 
     @cached_property
-    def elsewhere(self) -> Elsewhere | None:
-        """What sends runs to other machines, where the log is shared with some."""
+    def elsewhere(self) -> Any:
+        """What sends runs to other machines (`runs.elsewhere.Elsewhere`), where the log is shared with some; or None."""
         return self.connect_elsewhere(self)
 
     @cached_property

@@ -75,7 +75,8 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "pinned": sorted(request.pinned),
         "schema": request.schema,
         # Plan mode may end with a yes to the plan; what else made the run read-only stays.
-        "permission_mode": "plan" if launch.mode == "plan" else request.permission_mode,
+        # On another machine, other settings hold: the mode goes with the run.
+        "permission_mode": launch.mode if launch.mode == "plan" or request.placement else request.permission_mode,
         "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
         **({"ceiling": request.ceiling.as_dict()} if request.parent_id is not None else {}),
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),

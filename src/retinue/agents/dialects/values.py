@@ -12,6 +12,8 @@ from typing import Any
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
 from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_items import too_deep
+from retinue.core.placement import ClusterPlacement
+from retinue.errors import UsageError
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
 _YES = frozenset({"true", "yes", "on", "1"})
@@ -207,6 +209,17 @@ def _isolation(value: Any) -> Any:
     raise BadValueError(why, remedy, code="unsupported-value")
 
 
+def _placement(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = str(value).strip()
+    try:
+        ClusterPlacement.read(word)
+    except UsageError as error:
+        raise BadValueError(error.message, error.remedy or "") from None
+    return word
+
+
 def _rollback(value: Any) -> Any:
     word = "off" if value is False else str(value).strip().lower().replace("_", "-")
     if value is None or word in ("off", "none", "no", "false", "never"):
@@ -377,6 +390,7 @@ MEMORY = FieldKind(
 ROLLBACK = FieldKind("on-failure, or off", UNSET_RULE, _rollback)
 PROMPT_MODE = FieldKind("append or replace", "replace, and reported", _prompt_mode)
 ISOLATION = FieldKind("worktree, or off to refuse it", UNSET_RULE, _isolation)
+PLACEMENT = FieldKind("local, cluster, or cluster:LABEL,LABEL", UNSET_RULE, _placement)
 ALL_OR_NAMES = FieldKind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
 SUBAGENTS = FieldKind("all, none or names of agents", UNSET_RULE, _subagents, combine=_fewer)
 THINKING = FieldKind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)

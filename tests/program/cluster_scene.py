@@ -1,0 +1,113 @@
+"""Workers of a cluster as processes of their own, each with its own home, around one project and one database."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+_numbers = itertools.count(1)
+
+
+class WorkerProcess:
+    """`retinue worker` as an operator starts it."""
+
+    def __init__(self, environment: dict[str, str], home: Path, *arguments: str) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        env = environment | {"HOME": str(home), "RETINUE_HOME": str(home / ".retinue")}
+        self.home = home
+        self.said: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "retinue", "worker", *arguments],
+            cwd=home,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=lambda: self.said.extend(self.process.stderr or ()), daemon=True).start()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def served(self, run_id: str) -> bool:
+        return any(line.startswith(run_id) and "attempt" in line for line in self.said)
+
+
+class ClusterScene:
+    """One project in a git repository, and its workers."""
+
+    def __init__(self, project: Any, url: str, folder: Path) -> None:
+        self.project, self.url, self.folder = project, url, folder
+        self.name = f"scene-{os.getpid()}-{next(_numbers)}"
+        self.workers: list[WorkerProcess] = []
+        git = ["git", "-C", str(project.cwd), "-c", "user.name=t", "-c", "user.email=t@t"]
+        subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+        (project.cwd / "README.md").write_text("a project\n")
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "first"], check=True)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"RETINUE_DATABASE": self.url, "RETINUE_DATABASE_PROJECT": self.name}
+
+    def worker(self, *arguments: str, keys: bool = True) -> WorkerProcess:
+        environment = self.project.environment | {"RETINUE_DATABASE": self.url}
+        if not keys:
+            del environment["ANTHROPIC_API_KEY"], environment["ANTHROPIC_BASE_URL"]
+        made = WorkerProcess(environment, self.folder / f"worker-{len(self.workers)}", *arguments)
+        self.workers.append(made)
+        return made
+
+    def ready(self, count: int) -> None:
+        """Wait until so many workers of this scene are there."""
+        mine = {each.process.pid for each in self.workers}
+        self.until(lambda: len([w for w in self.list_workers() if w["pid"] in mine]) >= count)
+
+    def list_workers(self) -> list[dict[str, Any]]:
+        return list(self.json("workers", "list", "--json")["workers"])
+
+    def json(self, *arguments: str) -> Any:
+        done = self.project.retinue(*arguments, env=self.variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def run(self, *arguments: str) -> subprocess.Popen[str]:
+        return self.project.start("run", "general-purpose", *arguments, "--on", "cluster", env=self.variables)
+
+    def events(self, run_id: str) -> list[dict[str, Any]]:
+        return list(self.json("runs", "show", run_id, "--json")["events"])
+
+    def only_run(self) -> dict[str, Any]:
+        (row,) = self.json("runs", "list", "--json")["runs"]
+        return dict(row)
+
+    def until(self, true: Any, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < deadline, [line for each in self.workers for line in each.said]
+            time.sleep(0.1)
+
+    def file(self, branch: str, path: str) -> str:
+        show = ["git", "-C", str(self.project.cwd), "show", f"{branch}:{path}"]
+        return subprocess.run(show, capture_output=True, text=True, check=True).stdout
+
+    def close(self) -> None:
+        for each in self.workers:
+            if each.process.poll() is None:
+                each.process.send_signal(signal.SIGCONT)
+                each.process.terminate()
+        for each in self.workers:
+            try:
+                each.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                each.kill()

@@ -1,0 +1,167 @@
+"""A cluster of workers in separate processes: what is killed, stopped or missing there, and what comes of it."""
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from tests.program.cluster_scene import ClusterScene
+from tests.program.model_server import Reply, Request
+
+pytest.importorskip("dbos")
+pytestmark = pytest.mark.slow
+TURNS = 4
+
+
+@pytest.fixture
+def scene(project, postgres, tmp_path):
+    """A project, and a database of its own, without workers yet."""
+    import psycopg
+
+    name = f"scene_{abs(hash(str(tmp_path))) % 10**12}"
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+    made = ClusterScene(project, postgres.replace("/postgres?", f"/{name}?"), tmp_path / "workers")
+    yield made
+    made.close()
+
+
+def steps(request: Request) -> Reply:
+    if request.turn < TURNS:
+        return Reply(f"Step {request.turn}. ", [("bash", {"command": f"echo {request.turn} >> done.txt"})])
+    return Reply("all steps done")
+
+
+class Gate:
+    """Answers like `steps`, and holds the answer to turn `turn` until it is opened: once."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def answer(self, request: Request) -> Reply:
+        if request.turn == self.turn and not self.reached.is_set():
+            self.reached.set()
+            self.open.wait(60)
+        return steps(request)
+
+
+def result(process):
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return json.loads(out)["details"]["results"][0]
+
+
+def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
+    serve(steps)
+    (scene.project.cwd / "README.md").write_text("changed and not committed\n")
+    scene.worker("--labels", "gpu")
+    scene.ready(1)
+    found = result(scene.run("Do all steps", "--labels", "gpu", "--json"))
+    assert found["output"].startswith("all steps done")
+    row = scene.only_run()
+    assert (row["state"], row["ended"], row["turns"]) == ("ended", "completed", TURNS + 1)
+    branch = found["branch"]
+    assert scene.file(branch, "done.txt").split() == ["0", "1", "2", "3"]
+    assert scene.file(branch, "README.md") == "changed and not committed\n"
+    assert not (scene.project.cwd / "done.txt").exists()
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+def test_a_killed_worker_is_replaced_and_nothing_is_repeated(scene, serve, turn):
+    gate = Gate(turn)
+    server = serve(gate.answer)
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    scene.worker()
+    scene.ready(2)
+    first.kill()
+    began = time.monotonic()
+    scene.until(lambda: len(server.requests) > turn + 1)
+    assert time.monotonic() - began < 30
+    gate.open.set()
+    found = result(process)
+    assert found["output"].startswith("all steps done")
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    events = scene.events(scene.only_run()["id"])
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    calls = [event["call"]["id"] for event in events if event["type"] == "tool.started"]
+    assert len(calls) == len(set(calls)) == TURNS
+
+
+def test_a_suspended_worker_that_comes_back_writes_nothing_more(scene, serve):
+    gate = Gate(1)
+    server = serve(gate.answer)
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    second = scene.worker()
+    scene.ready(2)
+    first.process.send_signal(signal.SIGSTOP)
+    scene.until(lambda: len(server.requests) > 2)
+    first.process.send_signal(signal.SIGCONT)
+    gate.open.set()
+    found = result(process)
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    run_id = scene.only_run()["id"]
+    assert second.served(run_id)
+    events = scene.events(run_id)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert sum(event["type"] == "run.ended" for event in events) == 1
+
+
+def test_a_worker_that_is_asked_to_end_hands_its_run_over(scene, serve):
+    gate = Gate(1)
+    serve(gate.answer)
+    first = scene.worker("--grace", "0.1")
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    scene.worker()
+    scene.ready(2)
+    first.process.terminate()
+    found = result(process)
+    gate.open.set()
+    assert first.process.wait(30) == 0, first.said
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    assert any("handed over" in line for line in first.said)
+
+
+def test_a_run_that_no_worker_can_serve_says_why_and_can_be_stopped(scene, serve):
+    serve(steps)
+    scene.worker("--labels", "linux", keys=False)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--labels", "gpu", "--json")
+    scene.until(lambda: scene.json("runs", "list", "--json")["runs"])
+    run_id = scene.only_run()["id"]
+    assert scene.only_run()["state"] == "queued"
+
+    def warnings():
+        return [event["text"] for event in scene.events(run_id) if event["type"] == "run.warned"]
+
+    scene.until(warnings)
+    assert "lacks the label gpu" in warnings()[0]
+    assert "has no key of anthropic" in warnings()[0]
+    done = scene.project.retinue("runs", "stop", run_id, env=scene.variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.wait(30) != 0
+    assert (scene.only_run()["state"], scene.only_run()["ended"]) == ("ended", "stopped")
+
+
+def test_steering_from_a_third_process_reaches_the_worker(scene, serve):
+    gate = Gate(1)
+    server = serve(gate.answer)
+    scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60)
+    said = scene.project.retinue("runs", "steer", scene.only_run()["id"], "Mind the gap", env=scene.variables)
+    assert said.returncode == 0, said.stderr
+    gate.open.set()
+    assert result(process)["output"].startswith("all steps done")
+    assert "Mind the gap" in json.dumps(server.requests[-1].body)
