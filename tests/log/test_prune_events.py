@@ -34,17 +34,18 @@ async def finished(folder):
     await log.close()
 
 
-async def test_sums_stay_and_the_file_shrinks(tmp_path):
+async def test_sums_stay_and_the_file_shrinks(tmp_path, database):
     await finished(tmp_path)
     with LogReader.open(tmp_path) as reader:
         rows = reader.list_runs()
-        size = log_file(tmp_path).stat().st_size
+    size = log_file(tmp_path).stat().st_size if database is None else 0
     costs = [spending(tmp_path, by) for by in ("agent", "run", "tree", "model")]
     calls, wrong = totals(activity(tmp_path)), troubles(tmp_path, limit=None)
     done = prune_events(tmp_path, [*RUNS, "long"])
     assert (done.runs, done.busy) == (3, False)
-    assert done.bytes > 700_000
-    assert log_file(tmp_path).stat().st_size < size / 4
+    if database is None:
+        assert done.bytes > 700_000
+        assert log_file(tmp_path).stat().st_size < size / 4
     assert [spending(tmp_path, by) for by in ("agent", "run", "tree", "model")] == costs
     assert [row.total for row in totals(activity(tmp_path))] == [row.total - row.pending for row in calls]
     assert troubles(tmp_path, limit=None) == wrong

@@ -247,7 +247,7 @@ class Project:
 
     @cached_property
     def elsewhere(self) -> Any:
-        """What sends runs to other machines (`runs.elsewhere.Elsewhere`), where the log is shared with some; or None."""
+        """What sends runs to other machines (`runs.elsewhere.Elsewhere`), or None where no log is shared."""
         return self.connect_elsewhere(self)
 
     @cached_property
