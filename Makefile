@@ -59,6 +59,10 @@ coverage: $(DEV) ## run all tests and print what they do not reach
 docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate
 
+site: $(DEV) ## build the site of the documentation into build/site; every link is checked
+	$(PIP) --group site
+	$(BIN)/zensical build --strict --config-file mkdocs.yml
+
 screens: $(DEV) ## draw the pictures of the terminal app again
 	$(BIN)/python -m docs.screens
 
@@ -72,4 +76,4 @@ format: $(DEV) ## format the code
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
-.PHONY: help setup demo test coverage docs screens bench format clean
+.PHONY: help setup demo test coverage docs site screens bench format clean
