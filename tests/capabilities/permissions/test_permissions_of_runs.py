@@ -63,11 +63,13 @@ def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
     assert verdict(trusted, "npm test") == ("allow", "settings.json")
 
 
-def test_broken_deny_rules_are_in_the_notes(project: Path) -> None:
+def test_broken_deny_rules_deny_and_are_in_the_notes(project: Path) -> None:
     here = open_with(project, user={"deny": ["Bash(rm", 5, "Read(.env)"]})
     notes: list[str] = []
-    permissions_for(request(project), here, None, NO_PATTERNS, notes)
-    assert sum("NOT protect" in note for note in notes) == 2
+    policy = permissions_for(request(project), here, None, NO_PATTERNS, notes)
+    assert any("'Bash(rm'" in note and "every call of Bash is denied" in note for note in notes)
+    assert any("permissions.deny[1]" in note and "every call is denied" in note for note in notes)
+    assert verdict(policy, "ls")[0] == "deny"
 
 
 def test_the_default_mode_and_its_limits(project: Path) -> None:

@@ -177,9 +177,11 @@ def test_files_of_claude_code_count_and_only_trusted_ones_allow(scene: tuple[Pat
     notes: list[str] = []
     blocks = list(claude_blocks(ws, {"HOME": str(home)}, notes))
     found = gather(blocks, lambda path: False)
-    assert [str(rule) for rule in found.rules] == ["ask WebSearch", "allow Bash(cargo *)", "deny Bash(rm:*)"]
+    assert [str(rule) for rule in found.rules] == [
+        *("ask WebSearch", "allow Bash(cargo *)", "deny Bash(rm:*)", "deny Bash"),
+    ]
     assert found.mode is None
-    assert any("NOT protect" in note and "Bash(" in note for note in found.notes)
+    assert any("every call of Bash is denied" in note and "Bash(" in note for note in found.notes)
     assert any("not trusted" in note for note in found.notes)
     assert {rule.source for rule in found.rules} == {block.where for block in blocks}
     trusted = gather(blocks, lambda path: True)
@@ -187,20 +189,31 @@ def test_files_of_claude_code_count_and_only_trusted_ones_allow(scene: tuple[Pat
     assert "allow Bash(make)" in map(str, trusted.rules)
 
 
-def test_a_settings_file_that_cannot_be_read_is_said_loudly(scene: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("text", ['{"permissions": {"deny": [', '{"permissions": ["Read"]}'])
+def test_a_settings_file_whose_rules_cannot_be_read_denies_every_call(scene: tuple[Path, Path], text: str) -> None:
     ws, home = scene
     (ws / ".claude").mkdir()
-    (ws / ".claude" / "settings.json").write_text('{"permissions": {"deny": [')
+    (ws / ".claude" / "settings.json").write_text(text)
     notes: list[str] = []
-    assert list(claude_blocks(ws, {"HOME": str(home)}, notes)) == []
-    assert "NOT protect" in notes[0]
+    blocks = list(claude_blocks(ws, {"HOME": str(home)}, notes))
+    assert "every call is denied" in notes[0]
+    policy = PermissionPolicy("bypassPermissions", RunFolders.of(ws), gather(blocks, lambda path: False).rules)
+    for tool, given in (("read", {"path": "a"}), ("bash", {"command": "ls"}), ("mcp__x__y", {})):
+        assert policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict == "deny"
+
+
+def test_a_broken_settings_file_without_rules_denies_nothing(scene: tuple[Path, Path]) -> None:
+    ws, home = scene
+    (ws / ".claude").mkdir()
+    (ws / ".claude" / "settings.json").write_text('{"theme": ')
+    assert list(claude_blocks(ws, {"HOME": str(home)}, [])) == []
 
 
 def test_bad_rules_fall_one_by_one() -> None:
     content = {"deny": ["Bash(rm:*)", 5, "", "Read("], "allow": ["*", "Read(a"], "ask": "Bash"}
     found = gather([FileBlock("f.json", "/", content)], lambda path: True)
-    assert [str(rule) for rule in found.rules] == ["deny Bash(rm:*)"]
-    assert len(found.notes) == 6
+    assert [str(rule) for rule in found.rules] == ["deny Bash(rm:*)", "deny *", "deny Read(**)", "ask Bash"]
+    assert len(found.notes) == 5
     assert "deny" in found.notes[0]
 
 

@@ -17,11 +17,14 @@ from retinue.errors import LaunchError
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import (
+    DENIED,
+    DENY_EVERYTHING,
     Block,
     PermissionPolicy,
     Sources,
     claude_blocks,
     gather,
+    may_hold_rules,
     policy_blocks,
 )
 from retinue.guard.permissions.rule import Limit, Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
@@ -332,10 +335,14 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
                 base = Path(layer.origin.where).parent.parent
             blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
     for problem in project.settings.problems:
-        if problem.field.startswith("permissions.deny"):
-            notes.append(f"{problem}: it does NOT protect anything until it is corrected")
-        elif not problem.field:
-            notes.append(f"{problem}: deny rules in it do NOT protect anything")
+        if not problem.field and not may_hold_rules(Path(problem.where)):
+            continue
+        if not problem.field or problem.field == "permissions" or problem.field.startswith("permissions.deny"):
+            notes.append(f"{problem}: {DENIED}")
+            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING))
+        elif problem.field.startswith("permissions.ask"):
+            notes.append(f"{problem}: until it is corrected, every call is asked about")
+            blocks.append(Block(problem.where, os.fspath(project.cwd), {"ask": ["*"]}))
         elif problem.field.startswith("permissions."):
             notes.append(str(problem))
     return blocks

@@ -1,8 +1,9 @@
 """The permissions of one run: rules from our settings and Claude Code's, the mode, and grants.
 
 Restrictions are honoured from any file. What widens rights (allow rules, a mode, further folders) in
-a file that came with a project counts only if the project is trusted. A rule that cannot be parsed is
-dropped alone and reported; a broken deny rule is reported first, because it does not protect.
+a file that came with a project counts only if the project is trusted. An allow rule that cannot be
+parsed is dropped alone; a deny or ask rule that cannot be parsed holds for every call of its tool, and
+a file or list of rules that cannot be read denies every call. All are reported, denials first.
 
 Judging is in judge.py, loaded only for calls that need it: a run that only reads in a project
 without rules never loads it.
@@ -21,7 +22,7 @@ from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule
+from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule
 from retinue.settings.foreign import EMPTY, explain_repeated, read_object
 from retinue.settings.places import home, repository_root
 
@@ -87,20 +88,38 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
     if listed is None:
         return
     if not isinstance(listed, list | tuple):
-        found.notes.append(f"{block.where}: permissions.{kind} must be a list; {_lost(kind)}")
-        return
+        # One rule without the list around it can be read.
+        listed = [listed]
     for text in listed:
         rule = parse_rule(text, kind, source=block.where, base=block.base)
         if isinstance(rule, Rule):
             found.rules.append(rule)
-        else:
-            found.notes.append(f"{block.where}: the {kind} rule {str(text)[:120]!r} {rule}; {_lost(kind)}")
+            continue
+        widest = widest_rule(text, kind, source=block.where, base=block.base)
+        if widest is not None:
+            found.rules.append(widest)
+        found.notes.append(f"{block.where}: the {kind} rule {str(text)[:120]!r} {rule}; {_instead(kind, widest)}")
 
 
-def _lost(kind: Kind) -> str:
-    if kind == "deny":
-        return "it does NOT protect anything until it is corrected"
-    return "it is ignored"
+def _instead(kind: Kind, widest: Rule | None) -> str:
+    """Return what becomes of a rule that cannot be read, for people."""
+    if widest is None:
+        return "it is ignored"
+    calls = "every call" if widest.glob == "*" else f"every call of {widest.text}"
+    done = "denied" if kind == "deny" else "asked about"
+    return f"until it is corrected, {calls} is {done}"
+
+
+DENY_EVERYTHING: Mapping[str, Any] = {"deny": ["*"]}
+DENIED = "until it is corrected, every call is denied, because it may hold deny rules"
+
+
+def may_hold_rules(path: Path) -> bool:
+    """Return whether a settings file that cannot be understood may hold rules."""
+    try:
+        return b"permissions" in path.read_bytes()
+    except OSError:
+        return True
 
 
 def _widen(block: Block, found: Sources) -> None:
@@ -140,8 +159,9 @@ def policy_blocks(notes: list[str]) -> Iterator[Block]:
 def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[Block]:
     file = read_object(path, exact=True)
     if file.problem is not None:
-        if file.problem != EMPTY:
-            notes.append(f"{path} {file.problem}: deny rules in it do NOT protect anything until it is corrected")
+        if file.problem != EMPTY and may_hold_rules(path):
+            notes.append(f"{path} {file.problem}: {DENIED}")
+            yield Block(str(path), str(base), DENY_EVERYTHING, shared)
         return
     notes += (f"{path}: {name} {explain_repeated(name)}" for name in file.repeated)
     notes += (f"{path}: {slip}" for slip in _slips(file.data))
@@ -149,7 +169,8 @@ def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[B
     if isinstance(content, dict):
         yield Block(str(path), str(base), content, shared)
     elif content is not None:
-        notes.append(f"{path}: permissions must be an object: deny rules in it do NOT protect anything")
+        notes.append(f"{path}: permissions must be an object: {DENIED}")
+        yield Block(str(path), str(base), DENY_EVERYTHING, shared)
 
 
 def _slips(data: Mapping[str, Any]) -> Iterator[str]:

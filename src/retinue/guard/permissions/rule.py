@@ -155,7 +155,7 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
     specifier: str | None = rest[:-1].strip() if bracket else None
     if bracket and not specifier:
         return "has nothing in its parentheses; leave them out to mean every call"
-    if not name or any(letter.isspace() or letter in "()" for letter in name):
+    if not name or any(letter.isspace() or letter in "()[]{}<>'\"" for letter in name):
         return "has no tool's name before the parenthesis"
     found = _names(name, kind, specifier)
     if isinstance(found, str):
@@ -165,6 +165,23 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
         specifier = None
     problem = _senseless(tools, glob, kind, specifier)
     return problem or Rule(kind, written, tools, glob, specifier, source, base)
+
+
+def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | None:
+    """Return what holds instead of a deny or ask rule that cannot be parsed: a rule about every call of the tool that
+    it begins with, or about every call where that is no tool. None where nothing was limited: an allow rule, or an
+    empty text."""
+    if kind == "allow" or (isinstance(text, str) and not text.strip()):
+        return None
+    found = re.match(r"\s*([A-Za-z_][\w-]*)", text) if isinstance(text, str) else None
+    widest = "*"
+    if found is not None and (found[1].startswith("mcp__") or canonical(found[1])):
+        widest = found[1]
+        # Every file, for every tool that reads or changes files.
+        if set(canonical(widest)) & (READING | WRITING):
+            widest = f"{widest}(**)"
+    rule = parse_rule(widest, kind, source=source, base=base)
+    return rule if isinstance(rule, Rule) else None
 
 
 def names_tool(rule: Rule, tool: str) -> bool:
