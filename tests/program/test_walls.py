@@ -146,6 +146,18 @@ def test_a_file_that_a_rule_denies_cannot_be_read_through_the_shell(attack, proj
     assert (project.cwd / ".env").read_text() == "KEY=hunter2\n"
 
 
+@pytest.mark.parametrize("rule", ["Read", "Read(*)", "Read(./)", "Read(**)", "Read(~/**)"])
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_rule_that_denies_reading_everything_holds_for_programs_that_name_no_file(  # type: ignore[no-untyped-def]
+    attack, project: Project, mode: str, rule: str
+) -> None:
+    project.home = project.cwd.parent
+    (project.cwd / "secret").write_text("hunter2\n")
+    (project.cwd / "Makefile").write_text("all:\n\tcat secret\n")
+    made, greeted = attack("make", "echo hi", mode=mode, rules={"deny": [rule]})
+    assert "hunter2" not in made and greeted == "hi"
+
+
 WRITES = [
     "sort -o prot.txt f0.txt",
     "cp f0.txt prot.txt",

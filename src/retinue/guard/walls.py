@@ -110,6 +110,7 @@ class FileMasks(Struct):
             for folder in self._search(roots, wanted):
                 hidden += folder.hidden
                 kept += folder.kept
+        hidden = list(_without_roots(hidden, folders.real_roots))
         return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(kept)))
 
     def _search(self, roots: Iterable[str], wanted: list[_Wanted]) -> Iterator[_Folder]:
@@ -134,6 +135,17 @@ class FileMasks(Struct):
                 )
             yield found
             waiting += found.folders
+
+
+def _without_roots(hidden: Iterable[str], roots: Sequence[str]) -> Iterator[str]:
+    """Yield paths to hide. A working directory is where programs start, so what is in it is hidden instead of it."""
+    for path in hidden:
+        if path not in roots:
+            yield path
+        for root in roots:
+            if root == path or root.startswith(f"{path.rstrip('/')}/"):
+                with os.scandir(root) as entries:
+                    yield from (os.path.realpath(entry.path) for entry in entries)
 
 
 def _starts(rule: Rule, folders: RunFolders) -> Iterator[tuple[str, str]]:
@@ -235,12 +247,13 @@ class MaskedBox:
             if self._objects is not None and found.hidden:
                 objects = self._objects(found.hidden)
             self._blind = bool(objects)
+            hidden = (*map(Path, found.hidden), *objects)
             policy = replace(
                 policy,
-                hidden=(*policy.hidden, *map(Path, found.hidden), *objects),
+                hidden=(*policy.hidden, *hidden),
                 readonly=(*policy.readonly, *map(Path, found.kept)),
                 # What is shown would not be hidden: a worktree is shown the objects that it borrows.
-                shown=tuple(path for path in policy.shown if path not in objects),
+                shown=tuple(path for path in policy.shown if path not in hidden),
             )
         self._box.update(policy)
         return self._box.wrap(argv, cwd)
