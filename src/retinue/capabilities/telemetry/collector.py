@@ -20,6 +20,7 @@ from retinue.http.transport import Transport, TransportError
 DEFAULT_ENDPOINT = "http://localhost:4318"
 SEND_SECONDS = 5.0
 Signal = Literal["traces", "metrics"]
+_NO_SUCH_ROUTE = (404, 405, 501)
 
 
 class Collector:
@@ -29,6 +30,7 @@ class Collector:
         self._environment = environment
         self._transport = transport
         self._resource = resource_of(environment)
+        self._takes_metrics = environment.get("OTEL_METRICS_EXPORTER") != "none"
         self.sent = 0
         self.failure = ""
 
@@ -42,8 +44,9 @@ class Collector:
             self.sent += len(spans)
 
     async def send_metrics(self, metrics: SpanMetrics) -> None:
-        """Send metrics as they stand."""
-        await self._send("metrics", encode_metrics(metrics.encode(), self._resource))
+        """Send metrics as they stand, where the collector takes metrics."""
+        if self._takes_metrics:
+            await self._send("metrics", encode_metrics(metrics.encode(), self._resource))
 
     async def _send(self, signal: Signal, body: bytes) -> bool:
         headers = {"content-type": "application/x-protobuf", "user-agent": f"retinue/{__version__}"}
@@ -56,6 +59,10 @@ class Collector:
                 await response.body()
                 if response.status < 300:
                     return True
+                if signal == "metrics" and response.status in _NO_SUCH_ROUTE:
+                    # Many back ends, such as Phoenix and Langfuse, take traces only.
+                    self._takes_metrics = False
+                    return False
                 self.failure = f"it answered with status {response.status}"
         except TransportError as error:
             self.failure = error.message
