@@ -217,6 +217,9 @@ class TreeStory:
         found = self._over(run, ended, state, data["at"])
         if run.id == self.root and word == "max_turn_requests":
             found += self._note(run, "warning", updates.failure_text(outcome))
+        elif run.id == self.root and word is None and self.replays:
+            # While it happens, the answer to the prompt says it.
+            found += self._note(run, "error", updates.failure_text(outcome))
         return found
 
     def _over(self, run: RunStory, how: str, state: Mapping[str, Any], at: float | None = None) -> list[Told]:

@@ -122,4 +122,6 @@ def failure_text(outcome: Mapping[str, Any]) -> str:
     """Return what went wrong and what to do about it."""
     failure = outcome.get("failure") or {}
     message = failure.get("message") or f"The run ended as {outcome['ended']}."
+    if not message.endswith((".", "!", "?")):
+        message += "."
     return f"{message} {failure.get('remedy') or ''}".strip()
