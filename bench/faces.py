@@ -1,12 +1,15 @@
 """What the faces for other programs cost: start, and the way of a call.
 
-    python bench/faces.py [--starts 5] [--calls 200]
+    python bench/faces.py [--starts 5] [--calls 200] [--deltas 20000]
 
 Prints, each with its goal:
 
 - `retinue mcp` from its start to the answer of tools/list: wall and CPU time, the least of `--starts` (goal: 1.2 s)
 - one call over stdio, there and back: the median of `--calls` of list_agents, list_runs, get_result of a run that has
   ended, and tasks/get of the same (goal: 5 ms)
+- `retinue acp` from its start to the answer of initialize, as above (goal: 0.3 s); and to that of the first session/new
+- `retinue acp`, one piece of text: CPU of the process for each of `--deltas` pieces that a run of another process
+  writes in five seconds, and of the translation alone, from the event to the line that is sent (goal: 100 µs each)
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.core.events import RunCreated, RunEnded, RunStarted
+import msgspec
+
+from retinue.core.events import RunCreated, RunEnded, RunStarted, TextDelta, TurnStarted
 from retinue.core.outcome import Outcome
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
@@ -32,6 +37,7 @@ from retinue.settings.places import state_folder
 
 _HERTZ = os.sysconf("SC_CLK_TCK")
 RUN = "0000beef-past-4000"
+TALK = "0000beef-talk-4000"
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
@@ -106,6 +112,70 @@ def measure_mcp_calls(home: Path, cwd: Path, calls: int) -> None:
     program.end()
 
 
+def measure_acp_start(home: Path, cwd: Path, starts: int) -> None:
+    made = []
+    for _ in range(starts):
+        program = Program(home, cwd, "acp")
+        program.ask("initialize", {"protocolVersion": 1})
+        made.append((time.perf_counter() - program.began, program.cpu()))
+        program.ask("session/new", {"cwd": str(cwd), "mcpServers": []})
+        opened = time.perf_counter() - program.began
+        program.end()
+    wall, cpu = min(each[0] for each in made), min(each[1] for each in made)
+    print(f"retinue acp to initialize: {wall:.2f} s, CPU {cpu:.2f} s (goal 0.3 s); to session/new: {opened:.2f} s")
+
+
+async def speak(folder: Path, cwd: Path, deltas: int, follow: Callable[[], None]) -> None:
+    """Write the text of a live run, piece by piece, for five seconds; `follow` is called when it has begun."""
+    async with Log.open(folder) as log:
+        place = RunPlace(TALK)
+        log.append(place, RunCreated("main", "Talk", {"name": "main"}, "h", "bench/model", str(cwd)))
+        log.append(place, RunStarted("bench/model", (), str(cwd)))
+        log.append(place, TurnStarted(1))
+        await log.flush()
+        await asyncio.to_thread(follow)
+        for tick in range(100):
+            for _ in range(deltas // 100):
+                log.append(place, TextDelta("some words "))
+            await asyncio.sleep(0.05 if tick < 99 else 0.5)
+        await log.flush()
+
+
+def measure_acp_text(home: Path, cwd: Path, deltas: int) -> None:
+    program = Program(home, cwd, "acp")
+    program.ask("initialize", {"protocolVersion": 1})
+    before = [0.0]
+
+    def follow() -> None:
+        program.ask("session/load", {"sessionId": TALK, "cwd": str(cwd), "mcpServers": []})
+        before[0] = program.cpu()
+
+    asyncio.run(speak(state_folder(cwd.resolve()), cwd.resolve(), deltas, follow))
+    took = program.cpu() - before[0]
+    program.end()
+    print(f"retinue acp, a piece of text: {took / deltas * 1e6:.0f} µs of CPU (goal 100 µs)")
+    translate(deltas)
+
+
+def translate(deltas: int) -> None:
+    """Measure the translation of one event into one line."""
+    from retinue.faces.acp.tree import TreeStory
+    from retinue.faces.acp.updates import ClientFeatures
+
+    story = TreeStory(TALK, ClientFeatures(), lambda model: None)
+    place = {"run_id": TALK, "parent_id": None, "root_id": TALK, "seq": 3, "at": 1.0}
+    made = {"agent": "main", "task": "Talk", "model": "m", "cwd": "/", "options": {}}
+    story.take("run.created", {"type": "run.created", **place, **made})
+    event = json.dumps({"type": "text.delta", **place, "text": "some words "}).encode()
+    before = time.perf_counter()
+    for _ in range(deltas):
+        for session, update in story.take("text.delta", msgspec.json.decode(event)):
+            params = {"sessionId": session, "update": update}
+            msgspec.json.encode({"jsonrpc": "2.0", "method": "session/update", "params": params})
+    took = time.perf_counter() - before
+    print(f"retinue acp, the translation of one event: {took / deltas * 1e6:.0f} µs (goal 100 µs)")
+
+
 def report(name: str, calls: int, ask: Callable[[], dict[str, Any]]) -> None:
     took = []
     for _ in range(calls):
@@ -120,6 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--deltas", type=int, default=20_000)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home, cwd = Path(folder) / "home", Path(folder) / "project"
@@ -129,6 +200,8 @@ def main() -> None:
         asyncio.run(fill(state_folder(cwd.resolve())))
         measure_mcp_start(home, cwd, args.starts)
         measure_mcp_calls(home, cwd, args.calls)
+        measure_acp_start(home, cwd, args.starts)
+        measure_acp_text(home, cwd, args.deltas)
 
 
 if __name__ == "__main__":
