@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -351,3 +352,21 @@ def test_a_language_server_does_not_tell_what_a_rule_hides(project: Project, ser
         pytest.skip("ty is not installed: pip install 'retinue[lsp]'")
     assert not [text for text in told if "hunter2" in text]
     assert "plain.py:1:5" in told[4], "the rest goes on"
+
+
+def test_walls_that_cannot_be_built_are_a_refusal_with_cause_and_remedy(
+    project: Project,
+    serve,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+) -> None:
+    shared = tmp_path / f"retinue-{os.getuid()}"
+    shared.mkdir()
+    shared.chmod(0o777)
+    calls = [("bash", {"command": "ls"}), ("bash", {"command": "ls", "run_in_background": True})]
+    server = serve(lambda request: Reply(calls=[calls[request.turn]]) if request.turn < 2 else Reply(text="."))
+    project.mode = "default"
+    done = project.retinue("-p", "go", env={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    for told in (_text(result) for result in server.requests[-1].results):
+        assert "Not run: the walls" in told and "is not a private folder" in told and "set TMPDIR" in told
+        assert "f0.txt" not in told

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
+from retinue.errors import StateError
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import Capture
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
@@ -89,14 +90,10 @@ class BashTool(BuiltinTool):
             )
         if given.flag("run_in_background"):
             return await _leave_running(command, context)
+        argv, env = await _confined(command, context)
         capture = Capture(context.outputs, "bash")
-        argv, env = [_shell(context.environment), "-c", command], environment(context)
         confinement = context.confinement
         try:
-            if confinement is not None:
-                # In a thread: files that rules hide may have to be looked up first.
-                argv = await asyncio.to_thread(confinement.wrap, argv, context.root)
-                env = confinement.environment(env)
             began = time.monotonic()
             ended = await run_program(
                 argv,
@@ -116,6 +113,20 @@ class BashTool(BuiltinTool):
         return _output(command, shown, ended, timing, stopped)
 
 
+async def _confined(command: str, context: ToolContext) -> tuple[list[str], dict[str, str]]:
+    """Return the words and variables that start a command inside its sandbox. Raise ToolError where that cannot be
+    built: nothing runs outside of it instead."""
+    argv, env = [_shell(context.environment), "-c", command], environment(context)
+    if context.confinement is None:
+        return argv, env
+    try:
+        # In a thread: files that rules hide may have to be looked up first.
+        argv = await asyncio.to_thread(context.confinement.wrap, argv, context.root)
+        return argv, context.confinement.environment(env)
+    except (OSError, ValueError, StateError) as error:
+        raise ToolError(f"Not run: the walls around this shell cannot be built. {error}") from None
+
+
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     """Start the command in the same sandbox as any other, and do not wait for it."""
     from retinue.tools.bash_output import BackgroundCommands
@@ -123,10 +134,7 @@ async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     commands = context.commands
     if not isinstance(commands, BackgroundCommands):
         raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
-    argv, env = [_shell(context.environment), "-c", command], environment(context)
-    if context.confinement is not None:
-        argv = await asyncio.to_thread(context.confinement.wrap, argv, context.root)
-        env = context.confinement.environment(env)
+    argv, env = await _confined(command, context)
     made = await commands.start(
         command, argv, cwd=context.root, environment=env, outputs=context.outputs, owner=context.run_id
     )

@@ -143,11 +143,12 @@ def walls(installation: Installation) -> Iterator[Row]:
     else:
         yield "ok", "scratch folder", f"a run may keep {quota} MB in it (sandbox.scratchMb)"
     if mode == "off":
-        detail = "switched off, so read-only agents have no shell"
+        detail = "switched off: none of these walls is used, commands are judged by their text"
+        detail += ", and read-only agents have no shell"
         yield "warning", "setting", detail, "retinue settings set sandbox.mode readonly-only"
     else:
-        who = "all agents" if mode == "workspace" else "read-only agents and agents in worktrees"
-        yield "info", "setting", f"sandbox.mode is {mode}: shells of {who} are confined"
+        who = "all commands" if mode == "workspace" else "commands of read-only agents and of agents in worktrees"
+        yield "info", "setting", f"sandbox.mode is {mode}: what nobody approved is confined, and {who}"
 
 
 def _coverage() -> Iterator[Row]:
