@@ -276,3 +276,41 @@ async def test_steer_stop_and_resume(serve: Any, host: Connect) -> None:
         assert result.structured_content["status"] == "stopped"
         resumed = await client.call_tool("resume", {"run": run_id, "prompt": "Now finish"})
     assert resumed.structured_content["results"][0]["output"] == "Finished."
+
+
+def asks_a_question(request: Request) -> Reply:
+    if request.turn == 0:
+        return Reply(calls=[("ask_parent", {"question": "Which port?", "options": ["80", "8080"]})])
+    return Reply(text=f"Heard: {request.results[-1]['content']}")
+
+
+@pytest.mark.parametrize(
+    ("content", "heard"), [({"choice": "8080"}, "8080"), ({"choice": "80", "message": "Neither, 443"}, "443")]
+)
+async def test_a_question_reaches_the_user_and_takes_a_choice_or_words(
+    serve: Any, host: Connect, content: dict[str, Any], heard: str
+) -> None:
+    serve(asks_a_question)
+    asked: list[Any] = []
+
+    async def say(context: Any, params: Any) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="accept", content=content)
+
+    async with host(elicitation_callback=say) as client:
+        result = await client.call_tool("run_agent", {"agent": "general-purpose", "task": "Ask"})
+    assert asked, result
+    assert "Which port?" in asked[0].message
+    assert asked[0].requested_schema["properties"]["choice"]["enum"] == ["80", "8080"]
+    assert heard in result.structured_content["results"][0]["output"]
+
+
+async def test_only_a_verbose_result_has_every_text_and_call(serve: Any, host: Connect) -> None:
+    serve(look_first)
+    async with host() as client:
+        made = await client.call_tool("run_agent", {"agent": "Explore", "task": "Look"})
+        run_id = made.structured_content["runId"]
+        whole = await client.call_tool("get_result", {"run": run_id[:8], "verbose": True})
+    assert "displayItems" not in made.structured_content["results"][0]
+    kinds = [item["type"] for item in whole.structured_content["results"][0]["displayItems"]]
+    assert kinds == ["toolCall", "text"]
