@@ -41,14 +41,16 @@ class LogBatch(Struct):
     def prepare(self, redact: TextRedactor | None, results: WrittenResults) -> list[EventRow]:
         """Return the rows of the durable events. `results` are those of the turns that are going on."""
         if self.rows is None:
-            durable: list[int] = []
-            made: list[Encoded] = []
             ends: dict[int, WrittenResult] = {}
             sources: dict[int, Sources] = {}
+            durable: list[int] = []
+            made: list[Encoded] = []
             for at, event in enumerate(self.events):
-                body, kind = event.body, type(event.body)
+                body = event.body
+                kind = type(body)
                 if kind in _STREAMED:
                     continue
+                durable.append(at)
                 if kind in _OF_TURNS:
                     end = results.take(event)
                     if end is not None:
@@ -58,28 +60,32 @@ class LogBatch(Struct):
                     if any(found):
                         sources[at] = found
                         body = remainder(body, found)
-                durable.append(at)
                 made.append(encode(body))
             if redact is not None:
                 made = _clean_all(made, redact)
-            rows = []
-            for at, (body, data) in zip(durable, made, strict=True):
-                if at in ends and isinstance(body, ToolEnded):
-                    ends[at].written = body.result
-                rows.append(self._row(at, body, data.decode(), sources.get(at)))
-            self.rows = rows
+            self.rows = self._rows(durable, made, ends, sources)
         return self.rows
 
-    def _row(self, at: int, body: Body, text: str, sources: Sources | None) -> EventRow:
-        event = self.events[at]
-        if sources is not None and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
-            text = with_places(text, sources)
-            body = completed(event.body, body, sources)
-        if body is not event.body:
-            # Subscribers get the event from here, and must not see what the file does not hold.
-            event = self.events[at] = replace(event, body=body)
-        level, source = label(body) if type(body) in LABELLED else (None, None)
-        return (event.run_id, event.seq, event.at, body.type, text, level, source)
+    def _rows(
+        self, durable: list[int], made: list[Encoded], ends: dict[int, WrittenResult], sources: dict[int, Sources]
+    ) -> list[EventRow]:
+        rows: list[EventRow] = []
+        for at, (body, data) in zip(durable, made, strict=True):
+            event = self.events[at]
+            text = data.decode()
+            level = source = None
+            if type(body) in LABELLED:
+                level, source = label(body)
+                if at in ends and isinstance(body, ToolEnded):
+                    ends[at].written = body.result
+            elif at in sources and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
+                text = with_places(text, sources[at])
+                body = completed(event.body, body, sources[at])
+            if body is not event.body:
+                # Subscribers get the event from here, and must not see what the file does not hold.
+                event = self.events[at] = replace(event, body=body)
+            rows.append((event.run_id, event.seq, event.at, body.type, text, level, source))
+        return rows
 
 
 def _clean_all(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:

@@ -19,7 +19,7 @@ from retinue.log.replay import Conversation, Rebuilding
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
 
-OUTPUT_KEPT = 8_000_000
+OUTPUT_KEPT = 4_000_000
 """Characters of tool outputs in a conversation; the oldest go first. No model reads as many at once."""
 _SPOKEN = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
 """Events that may be long, and of which only the conversation needs more than their number."""

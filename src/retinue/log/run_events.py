@@ -49,7 +49,7 @@ class RunEvents:
             conditions, order, after = "run_id=? AND seq<?", "seq DESC", _NEWEST
         if types:
             conditions += f" AND type IN ({', '.join('?' * len(types))})"
-            if not any(f"'{kind}'" in RARE_TYPES for kind in types):
+            if all("run." <= kind < "tool." for kind in types):
                 conditions += f" AND {RARE_TYPES}"
         if condition:
             conditions += f" AND ({condition})"

@@ -18,11 +18,14 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.events import Event, ToolEnded, ToolsEnded
-from retinue.core.messages import ToolMessage, ToolResult
+from retinue.core.messages import Text, ToolMessage, ToolResult
 
 _HEAD = '{"type":"tools.ended",'
 _REFERS = _HEAD + '"ended":['
 _MESSAGE = '{"type":"tools.ended","message":{"type":"tool","results":[%s]}}'
+
+_SHORT = 200
+"""Characters of an output below which a second copy costs less than looking for the first."""
 
 Places = tuple[int | None, ...]
 
@@ -46,9 +49,11 @@ class WrittenResults:
         self._runs: dict[str, dict[str, list[WrittenResult]]] = {}
 
     def take(self, event: Event) -> WrittenResult | None:
-        """Keep the result of an end until the turn is over, and return it."""
+        """Keep the result of an end until the turn is over, and return it; None for one too short to refer to."""
         body = event.body
         if isinstance(body, ToolEnded):
+            if _is_short(body.result):
+                return None
             found = WrittenResult(event.seq, body.result, body.result)
             self._runs.setdefault(event.run_id, {}).setdefault(body.call_id, []).append(found)
             return found
@@ -57,8 +62,15 @@ class WrittenResults:
 
     def find(self, run_id: str, body: ToolsEnded) -> Sources:
         """Return which results of a turn are in the file already."""
-        known = self._runs.get(run_id, {})
+        known = self._runs.get(run_id)
+        if known is None:
+            return ()
         return tuple(_same(known.get(result.call_id, ()), result) for result in body.message.results)
+
+
+def _is_short(result: ToolResult) -> bool:
+    content = result.content
+    return len(content) == 1 and isinstance(content[0], Text) and len(content[0].text) < _SHORT
 
 
 def _same(known: Sequence[WrittenResult], result: ToolResult) -> WrittenResult | None:
