@@ -40,7 +40,7 @@ async def app_in(folder: Path) -> AsyncIterator[tuple[Any, Any, Teller]]:
     from retinue.faces.tui.app import RetinueApp
     from retinue.testing import FakeClock
 
-    home, project = folder / "home", folder / "shop"
+    home, project = folder / "home", folder / "home" / "shop"
     (project / ".git").mkdir(parents=True)
     (project / ".retinue" / "agents").mkdir(parents=True)
     (home / ".retinue" / "agents").mkdir(parents=True)
