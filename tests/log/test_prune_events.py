@@ -42,7 +42,8 @@ async def test_sums_stay_and_the_file_shrinks(tmp_path, database):
     costs = [spending(tmp_path, by) for by in ("agent", "run", "tree", "model")]
     calls, wrong = totals(activity(tmp_path)), troubles(tmp_path, limit=None)
     done = prune_events(tmp_path, [*RUNS, "long"])
-    assert (done.runs, done.busy) == (3, False)
+    # A server gives the space to new rows only.
+    assert (done.runs, done.busy) == (3, database is not None)
     if database is None:
         assert done.bytes > 700_000
         assert log_file(tmp_path).stat().st_size < size / 4
