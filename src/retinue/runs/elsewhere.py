@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta, TurnEnded
+from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta, ToolEnded, TurnEnded
 from retinue.core.outcome import Failure, Outcome
+from retinue.core.usage import NOTHING
 from retinue.errors import RetinueError, StateError
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
@@ -224,6 +225,8 @@ class RemoteWatch:
         body = event.body
         if isinstance(body, TurnEnded):
             node.account.charge(body.usage, turns=1)
+        elif isinstance(body, ToolEnded):
+            node.account.charge(NOTHING, tool_calls=1)
         if event.run_id != node.id:
             if isinstance(body, TurnEnded):
                 node.charge_below(body.usage)

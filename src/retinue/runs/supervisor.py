@@ -35,6 +35,7 @@ from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place
 from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands, Sweeper
+from retinue.runs.reservation import set_aside
 from retinue.runs.resolution import RetryCalls
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
 
@@ -108,7 +109,7 @@ class Supervisor(Members):
         """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it must not start; nothing
         is recorded then. A `run_id` must be new; what is not `queued` starts at once, however many are at work."""
         self.notice_settings()
-        request = self._placed(request, background)
+        request = self._placed(request, background, parent)
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
         more = list(notes)
@@ -275,13 +276,14 @@ class Supervisor(Members):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _placed(self, request: RunRequest, background: bool) -> RunRequest:
+    def _placed(self, request: RunRequest, background: bool, parent: RunNode | None) -> RunRequest:
         """Return the request with the place that it, its agent's file or the settings name. Raise LaunchError when no
         other machine can be reached."""
         said = request.spec.placement or (self.settings.placement if background else HERE)
         if request.placement is None and (request.depth == 0 or said == HERE):
             return request
         if self.project.elsewhere is not None:
+            request = set_aside(request, self.settings, parent.account if parent is not None else None)
             return replace(request, placement=request.placement or ClusterPlacement.read(said))
         if self.project.moved is not None:
             # It is on a worker already.
