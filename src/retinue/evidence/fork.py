@@ -105,10 +105,18 @@ async def fork_run(
             asked = {"asked": {"by": by}} if by else {}
             body = replace(body, task=task or body.task, options={**body.options, **asked})
         log.append(place, body)
-    note = f"Forked from run {row.id} at event {kept[-1].seq}."
-    log.append(place, RunEnded(Outcome("stopped", notes=(note,), stopped_by="program")))
+    log.append(place, RunEnded(_ending(kept[-1], row)))
     await log.flush()
     return Fork(new_id, row.id, kept[-1].seq, turn, edit, tuple(files))
+
+
+def _ending(last: Event, row: RunRow) -> Outcome:
+    """Return how the new run stands before it is taken up: as the old one did, if that had ended just then."""
+    note = f"Forked from run {row.id} at event {last.seq}."
+    if isinstance(last.body, RunEnded):
+        outcome = last.body.outcome
+        return replace(outcome, usage=Usage(), tree_usage=None, notes=(*outcome.notes, note))
+    return Outcome("stopped", notes=(note,), stopped_by="program")
 
 
 def _last_moment(past: Sequence[Event]) -> int:

@@ -54,6 +54,23 @@ async def test_going_back_takes_conversation_and_files_and_the_words_are_in_the_
         assert heard(scene) == ["one", "four"]
 
 
+async def test_a_fork_is_a_conversation_of_its_own_and_the_old_one_stays(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, **FREE) as (scene, app, pilot):
+        await talk(scene, app, pilot, "one")
+        await talk(scene, app, pilot, "two", "two.txt")
+        old = app.session.main_id
+        await open_rewind(app, pilot, 2)
+        await pilot.press("f")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("b")
+        await until(pilot, lambda: "Forked from" in picture(app) and app._prompt.text == "two")
+        assert app.session.main_id != old and not (app.project.cwd / "two.txt").exists()
+        assert "Answer to one." in picture(app) and "Answer to two." not in picture(app)
+        await talk(scene, app, pilot, "three")
+        assert heard(scene) == ["one", "three"]
+        assert app.project.log.reader.run(old).turns == 3
+
+
 async def test_the_part_that_was_left_can_be_taken_up_again(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, **FREE) as (scene, app, pilot):
         await talk(scene, app, pilot, "one")

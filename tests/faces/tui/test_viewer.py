@@ -274,3 +274,26 @@ async def test_an_ended_run_of_an_earlier_process_is_read_from_the_log(project, 
             await stage.see("The parser is in src.")
             await stage.see("✓ ")
             assert "x stop" not in picture(app)
+
+
+async def test_a_watched_run_goes_on_from_a_moment_as_a_new_run(stage) -> None:
+    child = await stage.agent()
+    await stage.open(child.id)
+    stage.model.call("ls", "I look around.", path=".")
+    await stage.model.asked()
+    stage.model.say("It is in src/auth.py")
+    await stage.see("✓ general-purpose")
+    await stage.press("f")
+    await stage.see("Fork after which moment?")
+    assert "turn 1: ls(path='.')" in picture(stage.app)
+    await stage.press("up", "enter")
+    await stage.see("What is said there?")
+    await stage.press(*"why", "enter")
+    await stage.see("[User] follow-up")
+    rows = stage.app.project.log.reader.list_runs()
+    new = next(row for row in rows if row.id != child.id and row.agent == "general-purpose" and row.parent_id is None)
+    said = await stage.scene.said(new.id)
+    assert ("follow-up", "why") in said and stage.app.project.log.reader.run(child.id).turns == 2
+    await stage.model.asked()
+    stage.model.say("Because.")
+    await stage.see("Because.")

@@ -26,7 +26,7 @@ from retinue.faces.tui.board.viewer_pages import Transcript, effects_lines, info
 
 View = Literal["transcript", "prompt", "effects", "output", "info"]
 VIEWS: tuple[View, ...] = get_args(View)
-Action = Literal["close", "stop", "compose", "search"]
+Action = Literal["close", "stop", "compose", "search", "fork"]
 Mode = Literal["reading", "composing", "searching"]
 
 Scroll = Literal["up", "down", "page_up", "page_down", "top", "bottom"]
@@ -45,6 +45,7 @@ KEYS: Mapping[Move, tuple[str, ...]] = {
     "stop": ("x",),
     "compose": ("enter",),
     "search": ("slash",),
+    "fork": ("f",),
     "next": ("n",),
     "previous": ("N",),
     "next_view": ("tab", "right"),
@@ -63,6 +64,7 @@ HELP: Mapping[Move, str] = {
     "stop": "pressed twice: stop the run",
     "compose": "say something to the run",
     "search": "search",
+    "fork": "go on from a moment of it as a new run",
     "next": "the next match",
     "previous": "the match before",
     "next_view": "the next view; 1 to 5 choose one",
@@ -142,7 +144,7 @@ class Viewer:
             if key in _DIRECT:
                 self.show(_DIRECT[key])
             return None
-        if move in ("close", "stop", "compose", "search"):
+        if move in ("close", "stop", "compose", "search", "fork"):
             return self._act(move, can_stop=can_stop, can_steer=can_steer, armed=armed)
         self._move(cast("Scroll | Turn", move))
         return None

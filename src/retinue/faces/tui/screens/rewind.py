@@ -22,16 +22,20 @@ from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.rewind import Rewinder, RewindPoint, name_files, report_files
 from retinue.faces.tui.screens.dialogs import Choice, ConfirmScreen
+from retinue.faces.tui.screens.fork import fork_conversation
 from retinue.faces.tui.session import Attached
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
-HINT = "Enter goes back to before it · Esc closes · nothing is lost"
+HINT = "Enter goes back to before it · f forks from there · Esc closes · nothing is lost"
 
 
 class RewindScreen(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close"),
+        Binding("f", "fork", "fork"),
+    ]
 
     def __init__(self, *_: str) -> None:
         super().__init__(classes="page")
@@ -76,6 +80,14 @@ class RewindScreen(ModalScreen[None]):
             self.dismiss(None)
             # A worker of this screen would end with it.
             app.run_worker(go_back(app, point, chosen))
+
+    def action_fork(self) -> None:
+        number = self.query_one(OptionList).highlighted
+        if number is not None and number < len(self._points):
+            app = cast("RetinueApp", self.app)
+            self.dismiss(None)
+            # A worker of this screen would end with it.
+            app.run_worker(fork_conversation(app, self._points[number]))
 
 
 def draw(point: RewindPoint, now: float, width: int) -> Text:

@@ -37,6 +37,7 @@ from retinue.faces.tui.board.viewer import (
 )
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.panels import AgentsPanel, LinesPanel
+from retinue.faces.tui.screens.fork import fork_watched_run
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -310,6 +311,11 @@ class ViewerScreen(ModalScreen[None]):
                 self._type("Say to it, after its current tool calls. Enter sends, Esc cancels.")
             case "search":
                 self._type("Find in this view. Enter finds, Esc cancels.")
+            case "fork":
+                app = cast("RetinueApp", self.app)
+                self.dismiss(None)
+                # A worker of this screen would end with it.
+                app.run_worker(fork_watched_run(app, self.story.card.id))
             case None:
                 pass
 
