@@ -83,7 +83,9 @@ SCREENS: dict[str, ScreenEntry] = {
     "help": ScreenEntry("dialogs:HelpScreen", "keys and commands", "help", "f1"),
     "sessions": ScreenEntry("sessions:SessionsScreen", "earlier conversations, to go on with one", "sessions"),
     "rewind": ScreenEntry(
-        "rewind:RewindScreen", "go back to an earlier message: conversation, files or both", "rewind"
+        "rewind:RewindScreen",
+        "go back to an earlier message, or fork from there: conversation, files or both",
+        "rewind",
     ),
     "memory": ScreenEntry("memory:MemoryScreen", "instruction files that agents read, to edit one", "memory"),
     "confirm": ScreenEntry("dialogs:ConfirmScreen", "a question with a few answers"),

@@ -37,7 +37,7 @@ from retinue.faces.tui.board.viewer import (
 )
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.panels import AgentsPanel, LinesPanel
-from retinue.faces.tui.screens.fork import fork_watched_run
+from retinue.faces.tui.screens.rewind import fork_watched_run
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
