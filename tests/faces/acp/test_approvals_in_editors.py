@@ -208,3 +208,27 @@ def test_content_of_a_call_shows_why_it_is_asked(asking: Project, serve: Any, ed
     assert asked["kind"] == "execute" and asked["title"] == "bash: touch made.txt"
     assert content_text(asked)
     assert not (asking.cwd / "made.txt").exists()
+
+
+def test_an_approved_plan_changes_the_mode(project: Project, serve: Any, edit: Edit) -> None:
+    project.mode = "plan"
+
+    def plans(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply(calls=[("exit_plan", {"plan": "1. Change beta in f0.txt to gamma."})])
+        return Reply("Done.") if request.turn > 1 else Reply(calls=[CHANGE])
+
+    serve(plans)
+    editor = edit()
+    editor.answers["session/request_permission"] = lambda params: select(params["options"][0]["optionId"])({})
+    editor.initialize()
+    session = editor.new(project.cwd)
+    assert editor.prompt(session, "Plan it") == "end_turn"
+    asked = permission(editor)["params"]
+    assert "Change beta in f0.txt" in content_text(asked["toolCall"])
+    assert editor.updates("current_mode_update")[-1]["currentModeId"] == "acceptEdits"
+    (mode,) = [each for each in editor.updates("config_option_update")[-1]["configOptions"] if each["id"] == "mode"]
+    assert mode["currentValue"] == "acceptEdits"
+    assert "gamma" in (project.cwd / "f0.txt").read_text()
+    (plan,) = [call for call in editor.calls(session).values() if call.get("name") == "exit_plan"]
+    assert plan["kind"] == "switch_mode"

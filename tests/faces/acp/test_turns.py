@@ -261,3 +261,16 @@ def test_servers_and_folders_of_the_editor(project: Project, serve: Any, edit: E
         {"cwd": str(project.cwd), "mcpServers": [], "additionalDirectories": ["relative"]},
     ):
         assert editor.fail("session/new", **{"mcpServers": [], **wrong})["code"] == -32602
+
+
+def test_authenticate_says_whether_there_is_a_model(project: Project, serve: Any, edit: Edit) -> None:
+    editor = edit()
+    told = editor.initialize(auth={"terminal": True})
+    assert [each["id"] for each in told["authMethods"]] == ["setup", "models"]
+    assert told["authMethods"][0]["args"] == ["--setup"]
+    assert editor.fail("authenticate", methodId="models")["code"] == -32000
+    assert editor.fail("authenticate", methodId="x")["code"] == -32602
+    serve(lambda request: Reply("Yes."))
+    again = edit()
+    again.initialize()
+    assert again.ask("authenticate", methodId="models") == {}
