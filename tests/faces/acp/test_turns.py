@@ -177,7 +177,11 @@ def test_modes_and_options(project: Project, serve: Any, edit: Edit) -> None:
     editor.ask("session/set_config_option", sessionId=session, configId="model", value=other)
     assert editor.prompt(session, "Again") == "end_turn"
     assert model.requests[-1].body["model"] == "claude-haiku-4-5"
-    for wrong in ({"configId": "mode", "value": "bypassPermissions"}, {"configId": "x", "value": "y"}):
+    for wrong in (
+        {"configId": "mode", "value": "bypassPermissions"},
+        {"configId": "x", "value": "y"},
+        {"configId": []},
+    ):
         assert editor.fail("session/set_config_option", sessionId=session, **wrong)["code"] == -32602
     assert (
         editor.fail("session/set_config_option", sessionId=session, configId="agent", value="Explore")["code"] == -32602

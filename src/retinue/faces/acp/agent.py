@@ -21,8 +21,8 @@ from retinue.faces.acp.rpc import (
     INVALID_REQUEST,
     NOT_FOUND,
     UNKNOWN_METHOD,
-    Connection,
     Id,
+    RpcConnection,
     RpcError,
 )
 from retinue.faces.acp.updates import ClientFeatures
@@ -48,7 +48,7 @@ Result = dict[str, Any]
 class EditorAgent:
     """What an editor may ask for. `connection` is set before the first request comes."""
 
-    connection: Connection
+    connection: RpcConnection
 
     def __init__(self) -> None:
         self._features: ClientFeatures | None = None
@@ -272,7 +272,7 @@ async def serve_editor() -> None:
     agent = EditorAgent()
     ended = asyncio.Event()
     pipes = LinePipes(reading, writing, closed=ended.set)
-    agent.connection = Connection(pipes, agent)
+    agent.connection = RpcConnection(pipes, agent)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Windows has no handlers in event loops: KeyboardInterrupt ends the program there.

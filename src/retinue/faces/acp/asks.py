@@ -15,7 +15,7 @@ from typing import Any
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, RetinueError
 from retinue.faces.acp.calls import call_facts, change_content
-from retinue.faces.acp.rpc import Connection, RpcError
+from retinue.faces.acp.rpc import RpcConnection, RpcError
 from retinue.faces.acp.tree import TreeStory
 from retinue.faces.acp.updates import ClientFeatures, Update, call_changed, said, text_content
 from retinue.faces.feed.feed import Feed
@@ -38,7 +38,7 @@ class Asks:
     def __init__(
         self,
         feed: Feed,
-        connection: Connection,
+        connection: RpcConnection,
         story: TreeStory,
         features: ClientFeatures,
         tell: Callable[[str, Update], None],

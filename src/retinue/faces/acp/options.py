@@ -71,9 +71,9 @@ class SessionChoices:
     def choose(self, option: object, value: object) -> None:
         """Take a value of one of the options. Raise RpcError for what is not offered."""
         known = {each["id"]: each for each in self.options()}
-        if option not in known:
+        if not isinstance(option, str) or option not in known:
             raise RpcError(INVALID_PARAMS, f"There is no option {option!r}: {', '.join(known)}.")
-        offered = [each["value"] for each in known[str(option)]["options"]]
+        offered = [each["value"] for each in known[option]["options"]]
         if value not in offered:
             raise RpcError(INVALID_PARAMS, f"{value!r} is not offered for '{option}'.")
         chosen = str(value)

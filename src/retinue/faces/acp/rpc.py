@@ -53,7 +53,7 @@ class Methods(Protocol):
     async def notification(self, method: str, params: Mapping[str, Any]) -> None: ...
 
 
-class Connection:
+class RpcConnection:
     """One client. `serve` returns when it has closed the pipe."""
 
     def __init__(self, pipes: LinePipes, methods: Methods) -> None:

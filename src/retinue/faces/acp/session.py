@@ -21,7 +21,7 @@ from retinue.faces.acp.asks import BY, Asks
 from retinue.faces.acp.commands import answer_command, listed_commands
 from retinue.faces.acp.options import SessionChoices
 from retinue.faces.acp.prompt import EditorPrompt, read_prompt
-from retinue.faces.acp.rpc import INTERNAL_ERROR, Connection, RpcError
+from retinue.faces.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
 from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.turns import PromptTurn, PromptTurns
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
@@ -48,7 +48,7 @@ _decode = msgspec.json.Decoder().decode
 class AcpSession:
     """Use from one event loop. `open` before anything else; `close` at the end."""
 
-    def __init__(self, run_id: str, feed: Feed, connection: Connection, features: ClientFeatures) -> None:
+    def __init__(self, run_id: str, feed: Feed, connection: RpcConnection, features: ClientFeatures) -> None:
         self.id = run_id
         self.feed = feed
         self.has_run = False

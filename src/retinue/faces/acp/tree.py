@@ -33,7 +33,7 @@ _BY_PERSON = frozenset({"task", "follow-up", "steer"})
 _TITLE = 80
 
 
-class RunStory(Struct, eq=False):
+class ToldRun(Struct, eq=False):
     """What is known of one run, and how much of it was told."""
 
     id: str
@@ -68,12 +68,12 @@ class TreeStory:
         """The mode that holds since someone changed it while the run worked."""
         self.own_words: list[str] = []
         """What this client has said and the log has not repeated yet: the client shows it itself."""
-        self.runs: dict[str, RunStory] = {}
+        self.runs: dict[str, ToldRun] = {}
         self.cards: dict[str, AgentCard] = {}
         self._card_of: dict[str, AgentCard] = {}
         self._features = features
         self._window = window
-        self._take: Mapping[str, Callable[[RunStory, Mapping[str, Any]], list[Told]]] = {
+        self._take: Mapping[str, Callable[[ToldRun, Mapping[str, Any]], list[Told]]] = {
             "run.started": self._started,
             "run.resumed": self._resumed,
             "message.added": self._message,
@@ -155,7 +155,7 @@ class TreeStory:
         about = options.get("description") or ""
         title = f"{data['agent']}: {about}" if about and about != data["agent"] else data["agent"]
         digest = RunDigest(data["run_id"], clean_line(title, _TITLE), data["at"])
-        run = RunStory(data["run_id"], data["parent_id"], data["agent"], data["cwd"], digest, data["model"])
+        run = ToldRun(data["run_id"], data["parent_id"], data["agent"], data["cwd"], digest, data["model"])
         self.runs[run.id] = run
         if run.id == self.root:
             return [(run.id, updates.session_info(task_title(data["task"]), iso_time(data["at"])))]
@@ -164,7 +164,7 @@ class TreeStory:
         found = [(run.parent_id or self.root, told)] if self._features.subagents else []
         return found + self._add_to_card(run, options.get("call_id"))
 
-    def _add_to_card(self, run: RunStory, call_id: str | None) -> list[Told]:
+    def _add_to_card(self, run: ToldRun, call_id: str | None) -> list[Told]:
         if self._features.subagents:
             return []
         above = self.runs.get(run.parent_id or "")
@@ -181,18 +181,18 @@ class TreeStory:
         self._card_of[run.id] = card
         return [(self.root, told) for told in card.tell(run.digest.began_at, at_once=not self.replays)]
 
-    def _own_card(self, run: RunStory) -> list[Told]:
+    def _own_card(self, run: ToldRun) -> list[Told]:
         """A run that no call of the main run has started, such as one that a person took up again."""
         card = AgentCard(f"{run.id}-{len(self.cards)}", [run.digest], own_end={"status": "completed"})
         self.cards[card.call_id] = self._card_of[run.id] = card
         began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
         return [(self.root, {**began, "status": "in_progress"})]
 
-    def _started(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.model, run.cwd = data["model"], data["cwd"]
         return []
 
-    def _resumed(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _resumed(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.is_live, run.digest.ended, run.digest.took = True, "", 0.0
         run.digest.began_at = data["at"]
         if run.id == self.root:
@@ -204,7 +204,7 @@ class TreeStory:
             return self._own_card(run)
         return []
 
-    def _ended(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         outcome = data["outcome"]
         word = updates.stop_word(outcome)
         run.cost = outcome["usage"]["cost_usd"]
@@ -222,7 +222,7 @@ class TreeStory:
             found += self._note(run, "error", updates.failure_text(outcome))
         return found
 
-    def _over(self, run: RunStory, how: str, state: Mapping[str, Any], at: float | None = None) -> list[Told]:
+    def _over(self, run: ToldRun, how: str, state: Mapping[str, Any], at: float | None = None) -> list[Told]:
         found: list[Told] = []
         for told in run.open.values():
             ended = {"status": "failed", "content": [updates.text_content("It did not come to an end.")]}
@@ -243,7 +243,7 @@ class TreeStory:
 
     # What it says and hears
 
-    def _message(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _message(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         message = data["message"]
         text = "\n".join(part["text"] for part in message["content"] if part["type"] == "text")
         if message["origin"] not in _BY_PERSON:
@@ -257,21 +257,21 @@ class TreeStory:
         shown = "\n".join([words_of(text), *(f"[{line}]" for line in describe_blocks(text))])
         return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{data['seq']}"))]
 
-    def _turn_started(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _turn_started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.turn = data["seq"]
         run.text.take("turn.started", data)
         run.thinking.take("turn.started", data)
         run.digest.words = ""
         return []
 
-    def _said(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _said(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         return self._speak(run, "agent_message_chunk", run.text.take(data["type"], data))
 
-    def _thought(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _thought(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         return self._speak(run, "agent_thought_chunk", run.thinking.take(data["type"], data))
 
     def _speak(
-        self, run: RunStory, speaker: Literal["agent_message_chunk", "agent_thought_chunk"], text: str
+        self, run: ToldRun, speaker: Literal["agent_message_chunk", "agent_thought_chunk"], text: str
     ) -> list[Told]:
         if not text:
             return []
@@ -280,11 +280,11 @@ class TreeStory:
         kind = "t" if speaker == "agent_thought_chunk" else "m"
         return [(run.id, updates.said(speaker, text, f"{run.id}-{run.turn}-{kind}"))]
 
-    def _answered(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _answered(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         thought = self._speak(run, "agent_thought_chunk", run.thinking.take("assistant.ended", data))
         return thought + self._speak(run, "agent_message_chunk", run.text.take("assistant.ended", data))
 
-    def _retrying(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _retrying(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         if self.replays:
             return []
         text = retry_text(data["failure"]["message"], data["delay"], data["attempt"], data.get("most") or 0)
@@ -292,7 +292,7 @@ class TreeStory:
 
     # What it does
 
-    def _call_started(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _call_started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         call = data["call"]
         run.used_ids[call["id"]] = run.used_ids.get(call["id"], 0) + 1
         told = call_began(run.shown_id(call["id"]), call["name"], call["arguments"], run.cwd)
@@ -300,7 +300,7 @@ class TreeStory:
         run.digest.step(call_title(call["name"], call["arguments"]))
         return [(run.id, told)]
 
-    def _call_ended(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _call_ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         call_id = data["call_id"]
         run.digest.calls += 1
         found: list[Told] = []
@@ -315,7 +315,7 @@ class TreeStory:
         card.own_end = ended
         return [(self.root, told) for told in card.end(data["at"])]
 
-    def _turn_ended(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _turn_ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.context, run.cost = data["context_tokens"], data["total"]["cost_usd"]
         run.digest.tokens = data["total"]["input"] + data["total"]["output"] + data["total"]["cache_write"]
         root = self.runs.get(self.root)
@@ -332,26 +332,26 @@ class TreeStory:
         costs = [run.cost for run in self.runs.values()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
-    def _compacted(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _compacted(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         if self._features.compactions:
             return [(run.id, updates.compacted(f"{run.id}-{data['seq']}"))]
         return self._note(run, "info", f"The conversation was shortened ({data['method']}).")
 
     # What a person should know
 
-    def _asked(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _asked(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.digest.waits_for = data["title"]
         if self._features.subagents and run.id != self.root:
             return [(run.parent_id or self.root, updates.subagent(run.id, {"state": "requires_action"}))]
         return []
 
-    def _asked_no_more(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _asked_no_more(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         run.digest.waits_for = ""
         if self._features.subagents and run.id != self.root:
             return [(run.parent_id or self.root, updates.subagent(run.id, {"state": "running"}))]
         return []
 
-    def _warned(self, run: RunStory, data: Mapping[str, Any]) -> list[Told]:
+    def _warned(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
         found = self._note(run, "warning", data["text"])
         if run.id == self.root and data["code"] in (APPROVED, MODE_CHANGED):
             mode = next((each for each in get_args(PermissionMode) if f" {each} now." in data["text"]), None)
@@ -360,7 +360,7 @@ class TreeStory:
                 found = [(run.id, updates.mode_changed(mode))]
         return found
 
-    def _note(self, run: RunStory, severity: Literal["info", "warning", "error"], text: str) -> list[Told]:
+    def _note(self, run: ToldRun, severity: Literal["info", "warning", "error"], text: str) -> list[Told]:
         run.digest.step(text)
         if self._features.notices:
             return [(run.id, updates.notice(severity, text))]
