@@ -208,6 +208,10 @@ MOVED = "moved_to_background"
 """The code of the warning that a run whose caller stopped waiting goes on in the background."""
 
 
+STEERED = "steered_by"
+"""The code of the warning that names the face through which a person has said something to a run."""
+
+
 class Warned(Tagged, frozen=True, tag="run.warned"):
     """Something the user should know that did not stop the run; `code` is stable."""
 

@@ -36,16 +36,19 @@ CommandKind = Literal["steer", "stop", "stop-tree", "compact", "background"]
 PATIENCE_SECONDS = 10.0
 """How long a sender waits. The owner looks five times a second, unless it hangs."""
 POLL_SECONDS = 0.05
+_SEPARATOR = "\x1f"
 KEEP_SECONDS = 600.0
 """After this time no sender waits for an answer any more."""
 
 
 class RunCommand(Struct, frozen=True):
-    """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user."""
+    """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user. `by` names the
+    face that steers; the record of the run keeps it."""
 
     run_id: str
     kind: CommandKind
     text: str = ""
+    by: str = ""
 
 
 class PendingCommand(Struct, frozen=True):
@@ -129,7 +132,7 @@ def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Seque
                 continue
             connection.execute(
                 "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, ?, ?, ?)",
-                (owner, row.id, command.kind, command.text, now),
+                (owner, row.id, command.kind, _pack(command), now),
             )
             numbers.append(connection.execute("SELECT max(id) FROM commands").fetchone()[0])
         connection.execute("COMMIT")
@@ -200,7 +203,18 @@ def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    return [PendingCommand(number, RunCommand(run_id, kind, text)) for number, run_id, kind, text in rows]
+    return [PendingCommand(number, _unpack(run_id, kind, text)) for number, run_id, kind, text in rows]
+
+
+def _pack(command: RunCommand) -> str:
+    """Return what the table holds: the text, and who steers behind a separator that no keyboard writes. Processes of
+    earlier versions write none."""
+    return f"{command.text}{_SEPARATOR}{command.by}" if command.by else command.text
+
+
+def _unpack(run_id: str, kind: CommandKind, text: str) -> RunCommand:
+    said, separator, by = text.rpartition(_SEPARATOR)
+    return RunCommand(run_id, kind, said, by) if separator else RunCommand(run_id, kind, text)
 
 
 def answer(connection: LogConnection, answers: Iterable[tuple[int, CommandAnswer]]) -> None:

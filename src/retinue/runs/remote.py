@@ -111,7 +111,7 @@ class Commands:
         match kind:
             case "steer":
                 when = "when it starts" if node.status == "queued" else "after its current tool calls"
-                return supervisor.steer(node, command.text), f"Delivered: it reads this {when}."
+                return supervisor.steer(node, command.text, by=command.by), f"Delivered: it reads this {when}."
             case "stop":
                 return supervisor.stop(node, _stop_reason(command)), "It is stopping."
             case "stop-tree":

@@ -137,6 +137,8 @@ async def test_a_run_of_another_process_is_steered(project: Project, serve: Any,
     assert said.accepted
     out, err = await asyncio.to_thread(process.communicate, timeout=60)
     assert "Heard." in out, err
+    notes = await here.read(lambda reader: [event.body for event in reader.events(row.id)])
+    assert [body.text for body in notes if body.type == "run.warned"] == ["Steered by web."]
 
 
 async def test_a_run_of_another_process_is_stopped_and_says_by_whom(project: Project, serve: Any, feed: Any) -> None:

@@ -18,7 +18,16 @@ from retinue.faces.server import security
 from retinue.faces.server.process import ServerOptions, check_host, is_loopback
 from retinue.faces.server.security import MOST_BODY, MOST_FAILURES
 
-EVERY_ROUTE = ("/", "/openapi.json", "/v1/runs", "/v1/events", "/static/app.js", "/nothing", "/ag-ui/Explore")
+EVERY_ROUTE = (
+    "/",
+    "/openapi.json",
+    "/v1/runs",
+    "/v1/events",
+    "/static/app/main.js",
+    "/static/index.html",
+    "/nothing",
+    "/ag-ui/Explore",
+)
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +272,9 @@ def test_slow_requests_of_others_hold_up_nobody(server: Served) -> None:
 # 6: headers of responses
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/runs", "/nothing", "/openapi.json"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/runs", "/nothing", "/openapi.json", "/static/app/main.js", "/static/style/base.css", "/static/x"]
+)
 def test_every_response_has_the_strict_headers(server: Served, path: str) -> None:
     for authorization in (f"Bearer {server.token}", ""):
         _, headers, _ = send(server, asked(server, path, Authorization=authorization))
@@ -285,6 +296,14 @@ def test_every_response_has_the_strict_headers(server: Served, path: str) -> Non
         "/static/..%2f..%2f..%2fetc/passwd",
         "/static//etc/passwd",
         "/static/%2e%2e/%2e%2e/secret.txt",
+        "/static/app/../../../secret.txt",
+        "/static/app/..\\..\\..\\secret.txt",
+        "/static/__init__.py",
+        "/static/vendor/versions.json",
+        "/static/app/",
+        "/static/",
+        "/static/app/main.js%00.css",
+        "/static/%61pp/%2e%2e/__init__.py",
         "/v1/agents/..%2f..%2fsecret.txt",
         "/v1/runs/..%2f..%2fsecret.txt",
         "/v1/runs?project=../../secret.txt",
@@ -307,6 +326,59 @@ def test_no_route_takes_a_folder_or_a_command() -> None:
         if route.body is not None:
             names.update(route.body.__struct_fields__)
     assert not names & {"cwd", "path", "folder", "file", "command", "environment", "env", "permission_mode", "trust"}
+
+
+# The page: its files hold nothing, so anyone on this machine may read them, and nothing else
+
+
+def test_files_of_the_page_are_typed_and_need_no_token(server: Served) -> None:
+    kinds = {"": "text/html", "static/app/main.js": "text/javascript", "static/style/base.css": "text/css"}
+    for path, kind in kinds.items():
+        status, headers, body = send(server, asked(server, f"/{path}", Authorization=""))
+        assert status == 200 and headers["content-type"].startswith(kind) and body
+        assert server.token.encode() not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app/main.js"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_files_of_the_page_are_only_read(server: Served, path: str, method: str) -> None:
+    status, _, _ = send(server, asked(server, path, method, Content_Type="application/json", Content_Length="0"))
+    assert status == 405
+    status, _, _ = send(server, asked(server, path, method, Authorization="", Content_Length="0"))
+    assert status == 401
+
+
+def test_the_policy_lets_no_inline_script_or_style_of_the_page_run(server: Served) -> None:
+    _, headers, body = send(server, asked(server, "/", Authorization=""))
+    policy = headers["content-security-policy"]
+    assert "script-src 'self';" in policy and "style-src 'self';" in policy
+    assert b"<script>" not in body and b"<style" not in body and b"onload" not in body
+
+
+def test_a_unix_socket_is_for_its_owner_alone(project: Project, serving: Any, tmp_path: Path) -> None:
+    path = tmp_path / "retinue.sock"
+    own = serving("--uds", str(path))
+    assert own.info["url"] == f"unix:{path}" and own.info["port"] == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    def ask(host: str, token: str) -> int:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(str(path))
+            lines = ["GET /v1/runs HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {token}", "Connection: close"]
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            return int(connection.recv(4096).split()[1])
+
+    assert (ask("localhost", own.token), ask("localhost", "x"), ask("evil.example", own.token)) == (200, 401, 403)
+    second = project.retinue("serve", "--uds", str(tmp_path / "other.sock"), "--no-browser")
+    assert second.returncode != 0 and str(path) in second.stderr
+    own.process.kill()
+    own.process.communicate()
+    again = serving("--uds", str(path))
+    assert ask("localhost", again.token) == 200
+    assert again.end()[0] == 0 and not path.exists()
+    refused = project.retinue("serve", "--uds", str(path), "--host", "0.0.0.0", "--no-browser")
+    assert refused.returncode == 2
 
 
 # Smuggling

@@ -32,6 +32,7 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", action="append", metavar="HOST", default=[], help="a further name of this machine")
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve with TLS: the certificate")
     parser.add_argument("--key", type=Path, metavar="FILE", help="serve with TLS: the key of the certificate")
+    parser.add_argument("--uds", type=Path, metavar="FILE", help="listen on a Unix socket instead of a port")
     parser.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS")
     add_cwd(parser, "the project to serve (default: here)")
 
@@ -60,6 +61,7 @@ def execute_serve(args: argparse.Namespace) -> int:
         certificate=args.certificate,
         key=args.key,
         names=tuple(args.name),
+        uds=args.uds,
     )
 
     def ready(info: ServerInfo) -> None:
@@ -68,7 +70,7 @@ def execute_serve(args: argparse.Namespace) -> int:
         else:
             print(info.url, flush=True)
             say("Ctrl-C ends the server. Runs of other processes go on.")
-        if not args.no_browser and sys.stdout.isatty():
+        if info.port and not args.no_browser and sys.stdout.isatty():
             webbrowser.open(info.url)
 
     stopped = asyncio.run(run_server(options, ready))

@@ -198,7 +198,7 @@ class Feed:
         cannot be told: one that has ended is resumed."""
         if not text.strip():
             raise UsageError("The message is empty.", remedy="Say something.")
-        return await self._command(run_id, "steer", self.redact(text))
+        return await self._command(run_id, "steer", self.redact(text), by=by)
 
     async def stop(self, run_id: str, *, by: str, tree: bool = False) -> CommandAnswer:
         """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs."""
@@ -240,10 +240,10 @@ class Feed:
         given = InboxAnswer(self.redact(choice), self.redact(message), by)
         return await asyncio.to_thread(answer_item, self.folder, item, given)
 
-    async def _command(self, run_id: str, kind: CommandKind, text: str = "") -> CommandAnswer:
+    async def _command(self, run_id: str, kind: CommandKind, text: str = "", *, by: str = "") -> CommandAnswer:
         row = await self.find(run_id)
         # In a thread of its own: another process may hold the file for seconds.
-        order = send(self.folder, [RunCommand(row.id, kind, text)])
+        order = send(self.folder, [RunCommand(row.id, kind, text, by)])
         (said,) = await asyncio.to_thread(asyncio.run, order)
         if not said.accepted:
             raise ConflictError(said.text, remedy="" if "resume" in said.text else "Look at the run and try again.")

@@ -29,12 +29,14 @@ from retinue.faces.server.security import Access
 from retinue.settings.places import private_folder, state_folder
 
 FILE = "serve.json"
+LOOPBACK = "127.0.0.1"
 _BACKLOG = 256
 _ENDING_SECONDS = 5
 
 
 class ServerInfo(Struct, frozen=True):
-    """Where a server is. `url` signs the page in; `started` tells its process from a later one of that number."""
+    """Where a server is. `url` signs the page in; on a Unix socket it is `unix:` and the path, and `port` is 0.
+    `started` tells its process from a later one of that number."""
 
     url: str
     port: int
@@ -51,12 +53,14 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     """How to serve. `names` are further hosts under which the server may be called."""
 
     cwd: Path
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = 4747
     insecure: bool = False
     certificate: Path | None = None
     key: Path | None = None
     names: tuple[str, ...] = ()
+    uds: Path | None = None
+    """A Unix socket to listen on instead of a port."""
 
     @property
     def tls(self) -> bool:
@@ -76,12 +80,12 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     file = state_folder(options.cwd) / FILE
     before = _read(file)
     if before is not None and before.alive:
+        place = f"port {before.port}" if before.port else before.url
         raise StateError(
-            f"A server of this project is running already: process {before.pid}, port {before.port}.",
+            f"A server of this project is running already: process {before.pid}, {place}.",
             remedy="Open it with: retinue open",
         )
-    listener = _listen_again(options, before) or _listen(options)
-    port: int = listener.getsockname()[1]
+    listener, port = open_listener(options, before.port if before is not None else 0)
     token = before.token if before is not None else secrets.token_urlsafe(32)
     access = Access(token, _hosts(options, port), port, tls=options.tls)
     projects = Projects(options.cwd)
@@ -102,6 +106,8 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
             stopped = await projects.close()
     finally:
         file.unlink(missing_ok=True)
+        if options.uds is not None:
+            options.uds.unlink(missing_ok=True)
     return stopped
 
 
@@ -109,6 +115,12 @@ def check_host(options: ServerOptions) -> None:
     """Raise UsageError for an address that others can reach without TLS, unless the user insists."""
     if (options.certificate is None) != (options.key is None):
         raise UsageError("TLS needs a certificate and its key.", remedy="Give both --certificate and --key.")
+    if options.uds is not None:
+        if options.tls or options.host != LOOPBACK:
+            raise UsageError(
+                "A Unix socket has no host and needs no TLS.", remedy="Leave --host and --certificate out."
+            )
+        return
     if is_loopback(options.host) or options.tls or options.insecure:
         return
     raise UsageError(
@@ -128,6 +140,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _hosts(options: ServerOptions, port: int) -> frozenset[str]:
+    if options.uds is not None:
+        # What clients call a server that has no address of its own.
+        return frozenset({"localhost"})
     names = {"127.0.0.1", "localhost", "[::1]", *options.names}
     if options.host not in ("0.0.0.0", "::"):  # noqa: S104 - no address that anyone calls
         names.add(_bracketed(options.host))
@@ -142,6 +157,8 @@ def _bracketed(host: str) -> str:
 
 
 def _url(options: ServerOptions, port: int, token: str) -> str:
+    if options.uds is not None:
+        return f"unix:{options.uds.absolute()}"
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else _bracketed(options.host)  # noqa: S104
     scheme = "https" if options.tls else "http"
     # A fragment is never sent: the token reaches neither logs nor other sites.
@@ -165,14 +182,45 @@ def _listen(options: ServerOptions) -> socket.socket:
     return listener
 
 
-def _listen_again(options: ServerOptions, before: ServerInfo | None) -> socket.socket | None:
-    """Return the port of a server that crashed, where any port will do: its pages look for it there."""
-    if options.port or before is None:
-        return None
+def open_listener(options: ServerOptions, last_port: int = 0) -> tuple[socket.socket, int]:
+    """Return a listening socket and its port, 0 for a Unix socket. Where any port will do it is `last_port`, that of a
+    server that crashed, if it is free: its pages look for it there. Raise StateError."""
+    if options.uds is not None:
+        return _listen_on_file(options.uds), 0
+    listener = None
+    if not options.port and last_port:
+        with contextlib.suppress(StateError):
+            listener = _listen(msgspec.structs.replace(options, port=last_port))
+    listener = listener or _listen(options)
+    return listener, int(listener.getsockname()[1])
+
+
+def _listen_on_file(path: Path) -> socket.socket:
+    """Return a Unix socket that only its owner can connect to. One that a crashed server left is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        return _listen(msgspec.structs.replace(options, port=before.port))
-    except StateError:
-        return None
+        if path.is_socket() and not _answers(path):
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StateError(
+            f"{path} cannot be listened on ({error.strerror or error}).",
+            remedy="Choose a path that does not exist yet, in a folder of yours.",
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(str(path)) == 0
 
 
 class _Server(uvicorn.Server):
