@@ -23,7 +23,7 @@ from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.security import Access, Guard
-from retinue.faces.server.static import INDEX, static_files
+from retinue.faces.server.static import INDEX, preload_header, static_files
 from retinue.faces.server.table import ROUTES, Route
 from retinue.log.encode import dump
 
@@ -134,7 +134,7 @@ async def _openapi(request: Request) -> Response:
 
 async def _page(request: Request) -> Response:
     page = static_files()[INDEX]
-    return Response(page.content, media_type=page.media_type)
+    return Response(page.content, headers={"link": preload_header()}, media_type=page.media_type)
 
 
 async def _static(request: Request) -> Response:

@@ -31,6 +31,16 @@ class StaticFile(Struct, frozen=True):
 
 
 @cache
+def preload_header() -> str:
+    """Return the `Link` header that lets a browser ask for all modules at once, instead of one import after another."""
+    links = []
+    for name, file in static_files().items():
+        if file.media_type == TYPES[".js"]:
+            links.append(f"</static/{name}>; rel=modulepreload")
+    return ", ".join(links)
+
+
+@cache
 def static_files() -> dict[str, StaticFile]:
     """Return every file of the page by its address below `/static/`."""
     found = {}

@@ -7,30 +7,29 @@ export const signedIn = signal(true);
 export const project = signal(sessionStorage.getItem("project"));
 
 export class Problem extends Error {
-  constructor(status, document) {
-    super(document.detail || "The server did not answer.");
-    this.status = status;
-    this.code = document.code || "";
-    this.remedy = document.remedy || "";
-  }
+	constructor(status, document) {
+		super(document.detail || "The server did not answer.");
+		this.status = status;
+		this.remedy = document.remedy || "";
+	}
 }
 
 async function ask(path, options) {
-  let response;
-  try {
-    response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
-  } catch {
-    throw new Problem(0, { detail: "The server does not answer.", remedy: "Is `retinue serve` still running?" });
-  }
-  const document = await response.json().catch(() => ({}));
-  if (response.ok) return document;
-  if (response.status === 401) signedIn.value = false;
-  throw new Problem(response.status, document);
+	let response;
+	try {
+		response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+	} catch {
+		throw new Problem(0, { detail: "The server does not answer.", remedy: "Is `retinue serve` still running?" });
+	}
+	const document = await response.json().catch(() => ({}));
+	if (response.ok) return document;
+	if (response.status === 401) signedIn.value = false;
+	throw new Problem(response.status, document);
 }
 
 function query(params) {
-  const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return given.length ? "?" + new URLSearchParams(given) : "";
+	const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
+	return given.length ? "?" + new URLSearchParams(given) : "";
 }
 
 export const get = (path, params = {}) => ask(path + query(params), {});
@@ -39,8 +38,8 @@ export const get = (path, params = {}) => ask(path + query(params), {});
 export const getOfProject = (path, params = {}) => get(path, { ...params, project: project.value });
 
 export function post(path, body, headers = {}) {
-  const sent = { "Content-Type": "application/json", "X-Retinue": "1", ...headers };
-  return ask(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
+	const sent = { "Content-Type": "application/json", "X-Retinue": "1", ...headers };
+	return ask(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
 }
 
 // The path of a route with an id in it.

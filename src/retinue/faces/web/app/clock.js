@@ -4,5 +4,5 @@ import { signal } from "./html.js";
 export const now = signal(Date.now() / 1000);
 
 setInterval(() => {
-  if (!document.hidden) now.value = Date.now() / 1000;
+	if (!document.hidden) now.value = Date.now() / 1000;
 }, 1000);

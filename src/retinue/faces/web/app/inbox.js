@@ -7,49 +7,49 @@ export const items = signal([]);
 export const waiting = computed(() => items.value.length);
 
 export async function load() {
-  const found = await getOfProject("/v1/inbox");
-  announce(found.items);
-  items.value = found.items;
+	const found = await getOfProject("/v1/inbox");
+	announce(found.items);
+	items.value = found.items;
 }
 
 // Items by their ids until the stream says how they ended: the list may lose them before.
 const open = new Map();
 
 function announce(found) {
-  const fresh = found.filter((item) => !open.has(item.id));
-  for (const item of fresh) open.set(item.id, item);
-  if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
-  for (const item of fresh) new Notification(`${item.agent} waits for you`, { body: item.title, tag: item.id });
+	const fresh = found.filter((item) => !open.has(item.id));
+	for (const item of fresh) open.set(item.id, item);
+	if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
+	for (const item of fresh) new Notification(`${item.agent} waits for you`, { body: item.title, tag: item.id });
 }
 
 const answering = new Set();
 
 export function hear(events) {
-  for (const [, event] of events) {
-    if (event.type === "inbox.waiting") load().catch(() => {});
-    if (event.type === "inbox.closed") hearClosed(event);
-  }
+	for (const [, event] of events) {
+		if (event.type === "inbox.waiting") load().catch(() => {});
+		if (event.type === "inbox.closed") hearClosed(event);
+	}
 }
 
 function hearClosed(event) {
-  const item = open.get(event.item_id);
-  if (!item || !open.delete(item.id)) return;
-  items.value = items.value.filter((each) => each.id !== item.id);
-  if (answering.has(item.id)) return;
-  const how = event.state === "answered" ? `answered by ${event.by || "someone else"}: ${event.choice}` : event.state;
-  say(`“${item.title}” was ${how}.`);
+	const item = open.get(event.item_id);
+	if (!item || !open.delete(item.id)) return;
+	items.value = items.value.filter((each) => each.id !== item.id);
+	if (answering.has(item.id)) return;
+	const how = event.state === "answered" ? `answered by ${event.by || "someone else"}: ${event.choice}` : event.state;
+	say(`“${item.title}” was ${how}.`);
 }
 
 // Each item is answered once. Whoever comes second is told who was first.
 export async function answer(item, choice, message) {
-  answering.add(item.id);
-  try {
-    await post(of("inbox", item.id), { answer: choice, message });
-    items.value = items.value.filter((each) => each.id !== item.id);
-    say(`${choice}: ${item.title}`);
-  } catch (problem) {
-    answering.delete(item.id);
-    say(problem.message, problem.remedy, true);
-    if (problem.status === 409 || problem.status === 404) await load().catch(() => {});
-  }
+	answering.add(item.id);
+	try {
+		await post(of("inbox", item.id), { answer: choice, message });
+		items.value = items.value.filter((each) => each.id !== item.id);
+		say(`${choice}: ${item.title}`);
+	} catch (problem) {
+		answering.delete(item.id);
+		say(problem.message, problem.remedy, true);
+		if (problem.status === 409 || problem.status === 404) await load().catch(() => {});
+	}
 }

@@ -4,23 +4,26 @@ import { useEffect } from "./html.js";
 const bound = [];
 
 function typing(target) {
-  return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+	return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && typing(event.target)) return event.target.blur();
-  if (typing(event.target)) return;
-  // The view that was shown last is asked first.
-  for (let place = bound.length - 1; place >= 0; place--) {
-    const act = bound[place][event.key];
-    if (act && act(event) !== false) return event.preventDefault();
-  }
+	if (event.ctrlKey || event.metaKey || event.altKey) return;
+	if (event.key === "Escape" && typing(event.target)) return event.target.blur();
+	if (typing(event.target)) return;
+	// The view that was shown last is asked first.
+	for (let place = bound.length - 1; place >= 0; place--) {
+		const act = bound[place][event.key];
+		if (act && act(event) !== false) return event.preventDefault();
+	}
 });
 
+// For fields: what was typed goes to `set`.
+export const typed = (set) => (event) => set(event.target.value);
+
 export function useKeys(keys) {
-  useEffect(() => {
-    bound.push(keys);
-    return () => bound.splice(bound.indexOf(keys), 1);
-  });
+	useEffect(() => {
+		bound.push(keys);
+		return () => bound.splice(bound.indexOf(keys), 1);
+	});
 }

@@ -1,15 +1,10 @@
 // The page: signs in, reads what there is, follows what happens, and shows the view that the address names.
-import { computed, effect, html, render, useState } from "./html.js";
-import { address, go, link, replaceAddress } from "./address.js";
-import { project, signedIn } from "./api.js";
+import { address, computed, effect, go, html, Icon, link, Notices, project, render, replaceAddress, sayProblem, signedIn, useKeys, useState } from "./common.js";
 import * as inbox from "./inbox.js";
-import { useKeys } from "./keys.js";
-import { Notices, sayProblem } from "./notices.js";
 import * as runs from "./runs.js";
 import { begin, served } from "./session.js";
 import { connect, connection, disconnect, listen } from "./stream.js";
 import { applyTheme, nextTheme, theme } from "./theme.js";
-import { Icon } from "../parts/icons.js";
 import { Agents } from "../views/agents.js";
 import { Cost } from "../views/cost.js";
 import { Fleet } from "../views/fleet.js";
@@ -21,110 +16,103 @@ import { Start } from "../views/start.js";
 import { Waiting } from "../views/waiting.js";
 
 const VIEWS = {
-  waiting: ["Waiting", "Waiting for you", Waiting],
-  fleet: ["Fleet", "Fleet", Fleet],
-  cost: ["Cost", "Cost", Cost],
-  agents: ["Agents", "Agents", Agents],
-  schedules: ["Times", "Schedules", Schedules],
-  projects: ["Projects", "Projects", Projects],
+	waiting: ["Waiting", "Waiting for you", Waiting],
+	fleet: ["Fleet", "Fleet", Fleet],
+	cost: ["Cost", "Cost", Cost],
+	agents: ["Agents", "Agents", Agents],
+	schedules: ["Times", "Schedules", Schedules],
+	projects: ["Projects", "Projects", Projects],
 };
 const OTHERS = { start: Start, search: Search };
 
 const view = computed(() => {
-  const { view: name } = address.value;
-  if (name === "run" || name in VIEWS || name in OTHERS) return name;
-  return inbox.waiting.value ? "waiting" : "fleet";
+	const { view: name } = address.value;
+	if (name === "run" || name in VIEWS || name in OTHERS) return name;
+	return inbox.waiting.value ? "waiting" : "fleet";
 });
 
 function Nav() {
-  const current = view.value === "run" ? "fleet" : view.value;
-  return html`<nav class="nav" aria-label="Views">
-    <a class="brand" href=${link("")}><svg viewBox="0 0 32 32" aria-hidden="true"><use href="/static/icon.svg#mark" /></svg><b>Retinue</b></a>
-    <a class="button primary new" href=${link("start")} aria-current=${current === "start" ? "page" : undefined}><${Icon} name="start" /><span>Start a run</span></a>
-    ${Object.entries(VIEWS).map(
-      ([name, [short, title]]) => html`<a class="place" href=${link(name)} aria-current=${current === name ? "page" : undefined}>
-        <${Icon} name=${name} /><span class="long">${title}</span><span class="short">${short}</span>
-        ${name === "waiting" && inbox.waiting.value > 0 && html`<span class="badge ask">${inbox.waiting}</span>`}
-        ${name === "fleet" && runs.liveCount.value > 0 && html`<span class="badge">${runs.liveCount}</span>`}
-      </a>`,
-    )}
-  </nav>`;
+	const current = view.value === "run" ? "fleet" : view.value;
+	return html`<nav class="nav" aria-label="Views">
+		<a class="brand" href=${link("")}><svg viewBox="0 0 32 32" aria-hidden="true"><use href="/static/icon.svg#mark" /></svg><b>Retinue</b></a>
+		<a class="button primary new" href=${link("start")} aria-current=${current === "start" ? "page" : undefined}><${Icon} name="start" /><span>Start a run</span></a>
+		${Object.entries(VIEWS).map(
+			([name, [short, title]]) => html`<a class="place" href=${link(name)} aria-current=${current === name ? "page" : undefined}>
+				<${Icon} name=${name} /><span class="long">${title}</span><span class="short">${short}</span>
+				${name === "waiting" && inbox.waiting.value > 0 && html`<span class="badge ask">${inbox.waiting}</span>`}
+				${name === "fleet" && runs.liveCount.value > 0 && html`<span class="badge">${runs.liveCount}</span>`}
+			</a>`,
+		)}
+	</nav>`;
 }
 
 const STATES = { live: ["●", "Live"], connecting: ["○", "Connecting"], lost: ["✕", "Connection lost: trying again"] };
 
 function Bar({ help }) {
-  const [sign, word] = STATES[connection.value];
-  const cwd = (served.value && served.value.cwd) || "";
-  const search = (event) => (event.preventDefault(), replaceAddress(link("search") + "?q=" + encodeURIComponent(new FormData(event.target).get("q"))));
-  return html`<header class="bar">
-    <a class="project" href=${link("projects")} title=${cwd}><${Icon} name="projects" /><b>${project.value ? project.value.replace(/-[0-9a-f]+$/, "") : cwd.split("/").pop()}</b></a>
-    <form role="search" onSubmit=${search}><${Icon} name="search" /><input name="q" type="search" id="search" placeholder="Search everything that was said and done" aria-label="Search" /></form>
-    <span class=${`connection ${connection.value}`} role="status" title=${word}><span aria-hidden="true">${sign}</span> <span class="word">${word}</span></span>
-    <button class="plain" title=${`Colours: ${theme.value}`} aria-label="Change colours" onClick=${nextTheme}><${Icon} name=${theme.value} /></button>
-    <button class="plain keys" title="Keys (?)" aria-label="Keys" onClick=${help}><${Icon} name="help" /></button>
-  </header>`;
+	const [sign, word] = STATES[connection.value];
+	const cwd = (served.value && served.value.cwd) || "";
+	const search = (event) => (event.preventDefault(), replaceAddress(link("search") + "?q=" + encodeURIComponent(new FormData(event.target).get("q"))));
+	return html`<header class="bar">
+		<a class="project" href=${link("projects")} title=${cwd}><${Icon} name="projects" /><b>${project.value ? project.value.replace(/-[0-9a-f]+$/, "") : cwd.split("/").pop()}</b></a>
+		<form role="search" onSubmit=${search}><${Icon} name="search" /><input name="q" type="search" id="search" placeholder="Search everything that was said and done" aria-label="Search" /></form>
+		<span class=${`connection ${connection.value}`} role="status" title=${word}><span aria-hidden="true">${sign}</span> <span class="word">${word}</span></span>
+		<button class="plain" title=${`Colours: ${theme.value}`} aria-label="Change colours" onClick=${nextTheme}><${Icon} name=${theme.value} /></button>
+		<button class="plain keys" title="Keys (?)" aria-label="Keys" onClick=${help}><${Icon} name="help" /></button>
+	</header>`;
 }
 
 function Main() {
-  const name = view.value;
-  const { id, tab } = address.value;
-  if (name === "run" || name === "fleet") {
-    return html`<main class=${"split" + (name === "run" ? " open" : "")}><${Fleet} selected=${name === "run" ? id : ""} />
-      ${name === "run" ? html`<${RunView} key=${id} id=${id} tab=${tab} />` : html`<div class="nothing">Choose a run to see what it says and does.</div>`}</main>`;
-  }
-  const View = name in VIEWS ? VIEWS[name][2] : OTHERS[name];
-  return html`<main><${View} key=${name} id=${id} /></main>`;
+	const name = view.value;
+	const { id, tab } = address.value;
+	if (name === "run" || name === "fleet") {
+		return html`<main class=${"split" + (name === "run" ? " open" : "")}><${Fleet} selected=${name === "run" ? id : ""} />
+			${name === "run" ? html`<${RunView} key=${id} id=${id} tab=${tab} />` : html`<div class="nothing">Choose a run to see what it says and does.</div>`}</main>`;
+	}
+	const View = name in VIEWS ? VIEWS[name][2] : OTHERS[name];
+	return html`<main><${View} key=${name} id=${id} /></main>`;
 }
 
 function App() {
-  const [help, setHelp] = useState(false);
-  useKeys({
-    "?": () => setHelp(!help),
-    Escape: () => (help ? setHelp(false) : false),
-    "/": () => document.getElementById("search").focus(),
-    n: () => go("start"),
-    1: () => go("waiting"),
-    2: () => go("fleet"),
-    3: () => go("cost"),
-    4: () => go("agents"),
-    5: () => go("schedules"),
-    6: () => go("projects"),
-  });
-  if (!signedIn.value) return html`<${SignInView} entered=${follow} />`;
-  return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Main} /></div>
-    ${help && html`<${Help} close=${() => setHelp(false)} />`}<${Notices} />`;
+	const [help, setHelp] = useState(false);
+	useKeys({
+		"?": () => setHelp(!help),
+		Escape: () => (help ? setHelp(false) : false),
+		"/": () => document.getElementById("search").focus(),
+		n: () => go("start"),
+		...Object.fromEntries(Object.keys(VIEWS).map((name, place) => [place + 1, () => go(name)])),
+	});
+	if (!signedIn.value) return html`<${SignInView} entered=${follow} />`;
+	return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Main} /></div>
+		${help && html`<${Help} close=${() => setHelp(false)} />`}<${Notices} />`;
 }
 
 // Read the project, then follow it from the moment of which was read.
 async function follow() {
-  disconnect();
-  try {
-    const cursor = await runs.load();
-    await inbox.load();
-    connect(cursor);
-  } catch (problem) {
-    if (signedIn.value) sayProblem(problem);
-    if (problem.status === 0) setTimeout(follow, 1000);
-  }
+	disconnect();
+	try {
+		const [cursor] = await Promise.all([runs.load(), inbox.load()]);
+		connect(cursor);
+	} catch (problem) {
+		if (signedIn.value) sayProblem(problem);
+		if (problem.status === 0) setTimeout(follow, 1000);
+	}
 }
 
 effect(() => {
-  const waiting = inbox.waiting.value;
-  document.title = (waiting ? `(${waiting}) ` : "") + "Retinue";
+	const waiting = inbox.waiting.value;
+	document.title = (waiting ? `(${waiting}) ` : "") + "Retinue";
 });
 
 applyTheme();
 listen(runs.hear);
 listen(inbox.hear);
-render(html`<${App} />`, document.body);
+// Asked for first, drawn meanwhile.
 begin()
-  .then(() => {
-    let first = true;
-    effect(() => {
-      project.value;
-      if (first) first = false;
-      follow();
-    });
-  })
-  .catch((problem) => problem.status === 0 && sayProblem(problem));
+	.then(() =>
+		effect(() => {
+			project.value;
+			follow();
+		}),
+	)
+	.catch((problem) => problem.status === 0 && sayProblem(problem));
+render(html`<${App} />`, document.body);

@@ -5,24 +5,24 @@ const notices = signal([]);
 let number = 0;
 
 export function say(text, more = "", bad = false) {
-  const notice = { id: ++number, text, more, bad };
-  notices.value = [...notices.value.slice(-3), notice];
-  setTimeout(() => drop(notice), bad ? 15000 : 8000);
+	const notice = { id: ++number, text, more, bad };
+	notices.value = [...notices.value.slice(-3), notice];
+	setTimeout(() => drop(notice), bad ? 15000 : 8000);
 }
 
 export const sayProblem = (problem) => say(problem.message, problem.remedy, true);
 
 function drop(notice) {
-  notices.value = notices.value.filter((each) => each !== notice);
+	notices.value = notices.value.filter((each) => each !== notice);
 }
 
 export function Notices() {
-  return html`<div class="notices" role="status" aria-live="polite">
-    ${notices.value.map(
-      (notice) => html`<div class=${"notice" + (notice.bad ? " bad" : "")} key=${notice.id}>
-        <div>${notice.text}${notice.more && html`<small>${notice.more}</small>`}</div>
-        <button class="plain" aria-label="Dismiss" onClick=${() => drop(notice)}>×</button>
-      </div>`,
-    )}
-  </div>`;
+	return html`<div class="notices" role="status" aria-live="polite">
+		${notices.value.map(
+			(notice) => html`<div class=${"notice" + (notice.bad ? " bad" : "")} key=${notice.id}>
+				<div>${notice.text}${notice.more && html`<small>${notice.more}</small>`}</div>
+				<button class="plain" aria-label="Dismiss" onClick=${() => drop(notice)}>×</button>
+			</div>`,
+		)}
+	</div>`;
 }

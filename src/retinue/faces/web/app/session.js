@@ -6,23 +6,23 @@ import { link, replaceAddress } from "./address.js";
 export const served = signal(null);
 
 export async function signIn(token) {
-  served.value = await post("/v1/session", {}, token ? { Authorization: `Bearer ${token}` } : {});
-  signedIn.value = true;
+	served.value = await post("/v1/session", {}, token ? { Authorization: `Bearer ${token}` } : {});
+	signedIn.value = true;
 }
 
 // The token of an address as `retinue serve` prints it, or of what someone has pasted.
 export function tokenIn(text) {
-  const found = /[#&]token=([\w-]+)/.exec(text);
-  if (found) return found[1];
-  return /^[\w-]{20,}$/.test(text.trim()) ? text.trim() : "";
+	const found = /[#&]token=([\w-]+)/.exec(text);
+	if (found) return found[1];
+	return /^[\w-]{20,}$/.test(text.trim()) ? text.trim() : "";
 }
 
 export async function begin() {
-  const hash = location.hash;
-  const token = tokenIn(hash);
-  if (token) {
-    const run = /&run=([\w-]+)/.exec(hash);
-    replaceAddress(run ? link("run", run[1]) : link(""));
-  }
-  await signIn(token);
+	const hash = location.hash;
+	const token = tokenIn(hash);
+	if (token) {
+		const run = /&run=([\w-]+)/.exec(hash);
+		replaceAddress(run ? link("run", run[1]) : link(""));
+	}
+	await signIn(token);
 }

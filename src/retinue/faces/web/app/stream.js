@@ -1,5 +1,5 @@
-// The events of the project as they happen. The connection comes back by itself, after the last event that was heard:
-// nothing is missed and nothing comes twice. Events are handed on once for each picture, not one by one.
+// The events of the project as they happen. The connection comes back by itself after the last event that was heard, so
+// that nothing is missed or comes twice. Events are handed on once for each picture.
 import { batch, signal } from "./html.js";
 import { project, signedIn } from "./api.js";
 
@@ -14,56 +14,56 @@ let timer = 0;
 
 // `hear(events)` gets lists of [number or null, event].
 export function listen(hear) {
-  listeners.add(hear);
-  return () => listeners.delete(hear);
+	listeners.add(hear);
+	return () => listeners.delete(hear);
 }
 
 function hand() {
-  drawing = false;
-  const events = waiting;
-  waiting = [];
-  batch(() => listeners.forEach((hear) => hear(events)));
+	drawing = false;
+	const events = waiting;
+	waiting = [];
+	batch(() => listeners.forEach((hear) => hear(events)));
 }
 
 function take(message) {
-  const number = message.lastEventId === "" || Number(message.lastEventId) <= last ? null : Number(message.lastEventId);
-  const event = JSON.parse(message.data);
-  // A delta repeats the id of the event before it: only a new id is a new event.
-  if (number !== null) last = number;
-  waiting.push([number, event]);
-  if (drawing) return;
-  drawing = true;
-  // A page in the background is not drawn, but must still hear.
-  if (document.hidden) setTimeout(hand, 250);
-  else requestAnimationFrame(hand);
+	const number = message.lastEventId === "" || Number(message.lastEventId) <= last ? null : Number(message.lastEventId);
+	const event = JSON.parse(message.data);
+	// A delta repeats the id of the event before it: only a new id is a new event.
+	if (number !== null) last = number;
+	waiting.push([number, event]);
+	if (drawing) return;
+	drawing = true;
+	// A page in the background is not drawn, but must still hear.
+	if (document.hidden) setTimeout(hand, 250);
+	else requestAnimationFrame(hand);
 }
 
 export function connect(after) {
-  disconnect();
-  last = after;
-  open();
+	disconnect();
+	last = after;
+	open();
 }
 
 function open() {
-  const params = new URLSearchParams({ after: last });
-  if (project.value) params.set("project", project.value);
-  source = new EventSource("/v1/events?" + params);
-  source.onopen = () => (connection.value = "live");
-  source.onmessage = take;
-  source.onerror = again;
+	const params = new URLSearchParams({ after: last });
+	if (project.value) params.set("project", project.value);
+	source = new EventSource("/v1/events?" + params);
+	source.onopen = () => (connection.value = "live");
+	source.onmessage = take;
+	source.onerror = again;
 }
 
 // The browser would retry by itself after a lost connection, but not after a refusal: both are tried again here.
 function again() {
-  source.close();
-  connection.value = "lost";
-  clearTimeout(timer);
-  if (signedIn.value) timer = setTimeout(open, 700);
+	source.close();
+	connection.value = "lost";
+	clearTimeout(timer);
+	if (signedIn.value) timer = setTimeout(open, 700);
 }
 
 export function disconnect() {
-  clearTimeout(timer);
-  if (source) source.close();
-  source = null;
-  connection.value = "connecting";
+	clearTimeout(timer);
+	if (source) source.close();
+	source = null;
+	connection.value = "connecting";
 }

@@ -5,11 +5,11 @@ const ORDER = ["auto", "dark", "light"];
 export const theme = signal(localStorage.getItem("theme") || "auto");
 
 export function applyTheme() {
-  document.documentElement.dataset.theme = theme.value;
+	document.documentElement.dataset.theme = theme.value;
 }
 
 export function nextTheme() {
-  theme.value = ORDER[(ORDER.indexOf(theme.value) + 1) % ORDER.length];
-  localStorage.setItem("theme", theme.value);
-  applyTheme();
+	theme.value = ORDER[(ORDER.indexOf(theme.value) + 1) % ORDER.length];
+	localStorage.setItem("theme", theme.value);
+	applyTheme();
 }

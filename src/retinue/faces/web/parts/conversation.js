@@ -1,52 +1,51 @@
 // A conversation on the screen: entries, the answer that is being written, and the end kept in view.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../app/html.js";
+import { clean, html, useEffect, useLayoutEffect, useRef, useState } from "../app/common.js";
 import { Entry } from "./entries.js";
 import { Markdown } from "./markdown.js";
-import { clean } from "../app/format.js";
 
 export function Entries({ entries, started }) {
-  return html`${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} child=${entry.call && started.get(entry.call.id)} />`)}`;
+	return html`${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} child=${entry.call && started.get(entry.call.id)} />`)}`;
 }
 
 export function Draft({ partial }) {
-  if (!partial.text && !partial.thinking) return null;
-  return html`<article class="entry answer draft" aria-busy="true">
-    ${!partial.text && html`<p class="thinking-now">${clean(partial.thinking.slice(-300))}</p>`}
-    ${partial.text && html`<${Markdown} text=${partial.text} />`}
-  </article>`;
+	if (!partial.text && !partial.thinking) return null;
+	return html`<article class="entry answer draft" aria-busy="true">
+		${!partial.text && html`<p class="thinking-now">${clean(partial.thinking.slice(-300))}</p>`}
+		${partial.text && html`<${Markdown} text=${partial.text} />`}
+	</article>`;
 }
 
 export function Todos({ todos }) {
-  if (!todos.length) return null;
-  const signs = { completed: "✓", in_progress: "●", pending: "○" };
-  const done = todos.filter((todo) => todo.status === "completed").length;
-  return html`<details class="todos"><summary>To do: ${done} of ${todos.length}</summary>
-    <ul>${todos.map((todo) => html`<li class=${todo.status}>${signs[todo.status] || "○"} ${clean(todo.content)}</li>`)}</ul>
-  </details>`;
+	if (!todos.length) return null;
+	const signs = { completed: "✓", in_progress: "●", pending: "○" };
+	const done = todos.filter((todo) => todo.status === "completed").length;
+	return html`<details class="todos"><summary>To do: ${done} of ${todos.length}</summary>
+		<ul>${todos.map((todo) => html`<li class=${todo.status}>${signs[todo.status] || "○"} ${clean(todo.content)}</li>`)}</ul>
+	</details>`;
 }
 
 // Scrolls with what is added at the end, unless someone has scrolled up to read.
 export function Following({ mark, children }) {
-  const box = useRef();
-  const [away, setAway] = useState(false);
-  const stuck = useRef(true);
-  const down = () => box.current && box.current.scrollTo({ top: box.current.scrollHeight });
-  useLayoutEffect(() => {
-    if (stuck.current) down();
-  }, [mark]);
-  useEffect(() => {
-    // What was folded changes its height without anything being added.
-    const watcher = new ResizeObserver(() => stuck.current && down());
-    watcher.observe(box.current.firstChild);
-    return () => watcher.disconnect();
-  }, []);
-  const look = () => {
-    const { scrollTop, scrollHeight, clientHeight } = box.current;
-    stuck.current = scrollHeight - scrollTop - clientHeight < 80;
-    if (away === stuck.current) setAway(!stuck.current);
-  };
-  return html`<div class="following">
-    <div class="scroller" ref=${box} onScroll=${look} tabindex="0" role="log" aria-label="Conversation"><div class="column">${children}</div></div>
-    ${away && html`<button class="to-end" onClick=${() => ((stuck.current = true), down())}>↓ Newest</button>`}
-  </div>`;
+	const box = useRef();
+	const [away, setAway] = useState(false);
+	const stuck = useRef(true);
+	const down = () => box.current && box.current.scrollTo({ top: box.current.scrollHeight });
+	useLayoutEffect(() => {
+		if (stuck.current) down();
+	}, [mark]);
+	useEffect(() => {
+		// What was folded changes its height without anything being added.
+		const watcher = new ResizeObserver(() => stuck.current && down());
+		watcher.observe(box.current.firstChild);
+		return () => watcher.disconnect();
+	}, []);
+	const look = () => {
+		const { scrollTop, scrollHeight, clientHeight } = box.current;
+		stuck.current = scrollHeight - scrollTop - clientHeight < 80;
+		if (away === stuck.current) setAway(!stuck.current);
+	};
+	return html`<div class="following">
+		<div class="scroller" ref=${box} onScroll=${look} tabindex="0" role="log" aria-label="Conversation"><div class="column">${children}</div></div>
+		${away && html`<button class="to-end" onClick=${() => ((stuck.current = true), down())}>↓ Newest</button>`}
+	</div>`;
 }

@@ -1,6 +1,5 @@
 // A unified diff, line by line. The signs stay, so that it reads the same without colour.
-import { html, memo, useState } from "../app/html.js";
-import { clean } from "../app/format.js";
+import { clean, html, memo, useState } from "../app/common.js";
 
 const MOST = 400;
 const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
@@ -8,40 +7,40 @@ const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
 export const looksLikeDiff = (text) => /^(---|\+\+\+|@@) /m.test(text || "");
 
 function linesOf(text) {
-  let old = 0;
-  let fresh = 0;
-  return clean(text).replace(/\n$/, "").split("\n").map((line) => {
-    const hunk = HUNK.exec(line);
-    if (hunk) {
-      old = Number(hunk[1]);
-      fresh = Number(hunk[2]);
-      return { kind: "hunk", line };
-    }
-    if (/^(---|\+\+\+|diff |index |Index|new file|deleted file|similarity|rename)/.test(line)) return { kind: "head", line };
-    if (line.startsWith("+")) return { kind: "add", line, after: fresh++ };
-    if (line.startsWith("-")) return { kind: "cut", line, before: old++ };
-    return { kind: "same", line, before: old++, after: fresh++ };
-  });
+	let old = 0;
+	let fresh = 0;
+	return clean(text).replace(/\n$/, "").split("\n").map((line) => {
+		const hunk = HUNK.exec(line);
+		if (hunk) {
+			old = Number(hunk[1]);
+			fresh = Number(hunk[2]);
+			return { kind: "hunk", line };
+		}
+		if (/^(---|\+\+\+|diff |index |Index|new file|deleted file|similarity|rename)/.test(line)) return { kind: "head", line };
+		if (line.startsWith("+")) return { kind: "add", line, after: fresh++ };
+		if (line.startsWith("-")) return { kind: "cut", line, before: old++ };
+		return { kind: "same", line, before: old++, after: fresh++ };
+	});
 }
 
 export function counts(text) {
-  const found = { add: 0, cut: 0 };
-  for (const { kind } of linesOf(text || "")) if (kind in found) found[kind]++;
-  return found;
+	const found = { add: 0, cut: 0 };
+	for (const { kind } of linesOf(text || "")) if (kind in found) found[kind]++;
+	return found;
 }
 
 export const Diff = memo(({ text }) => html`<${DiffLines} lines=${linesOf(text)} />`);
 
 function DiffLines({ lines }) {
-  const [whole, setWhole] = useState(false);
-  const shown = whole ? lines : lines.slice(0, MOST);
-  return html`<div class="diff" role="table" aria-label="Changes">
-    ${shown.map(
-      ({ kind, line, before, after }) => html`<div class=${`line ${kind}`} role="row">
-        <span class="number">${before}</span><span class="number">${after}</span><span class="text">${line || " "}</span>
-      </div>`,
-    )}
-    ${shown.length < lines.length &&
-    html`<button class="more" onClick=${() => setWhole(true)}>Show ${lines.length - shown.length} more lines</button>`}
-  </div>`;
+	const [whole, setWhole] = useState(false);
+	const shown = whole ? lines : lines.slice(0, MOST);
+	return html`<div class="diff" role="table" aria-label="Changes">
+		${shown.map(
+			({ kind, line, before, after }) => html`<div class=${`line ${kind}`} role="row">
+				<span class="number">${before}</span><span class="number">${after}</span><span class="text">${line || " "}</span>
+			</div>`,
+		)}
+		${shown.length < lines.length &&
+		html`<button class="more" onClick=${() => setWhole(true)}>Show ${lines.length - shown.length} more lines</button>`}
+	</div>`;
 }

@@ -1,28 +1,27 @@
 // Text that may be long: its beginning, and the rest on demand.
-import { html, useState } from "../app/html.js";
-import { clean } from "../app/format.js";
+import { clean, html, useState } from "../app/common.js";
 
 const LINES = 24;
 const LETTERS = 4000;
 
 export function Output({ text, label = "Output" }) {
-  const [whole, setWhole] = useState(false);
-  const all = clean(text);
-  const lines = all.split("\n");
-  let shown = all;
-  if (!whole) shown = lines.slice(0, LINES).join("\n").slice(0, LETTERS);
-  const left = all.length - shown.length;
-  return html`<div class="output" aria-label=${label}>
-    <pre>${shown}</pre>
-    ${left > 0 && html`<button class="more" onClick=${() => setWhole(true)}>Show all (${lines.length} lines)</button>`}
-  </div>`;
+	const [whole, setWhole] = useState(false);
+	const all = clean(text);
+	const lines = all.split("\n");
+	let shown = all;
+	if (!whole) shown = lines.slice(0, LINES).join("\n").slice(0, LETTERS);
+	const left = all.length - shown.length;
+	return html`<div class="output" aria-label=${label}>
+		<pre>${shown}</pre>
+		${left > 0 && html`<button class="more" onClick=${() => setWhole(true)}>Show all (${lines.length} lines)</button>`}
+	</div>`;
 }
 
 // A heading that opens and closes what is below it.
 export function Fold({ head, children, open = false, kind = "" }) {
-  const [shown, setShown] = useState(open);
-  return html`<details class=${`fold ${kind}`} open=${shown} onToggle=${(event) => setShown(event.currentTarget.open)}>
-    <summary>${head}</summary>
-    ${shown && html`<div class="inside">${children}</div>`}
-  </details>`;
+	const [shown, setShown] = useState(open);
+	return html`<details class=${`fold ${kind}`} open=${shown} onToggle=${(event) => setShown(event.currentTarget.open)}>
+		<summary>${head}</summary>
+		${shown && html`<div class="inside">${children}</div>`}
+	</details>`;
 }

@@ -1,75 +1,71 @@
-// One thing that waits for a person: what is asked, about what, by which rule, for how long, and the answers.
-import { html, useState } from "../app/html.js";
-import { link } from "../app/address.js";
-import { now } from "../app/clock.js";
-import { callLine, clean, duration } from "../app/format.js";
+// One thing that waits for a person, with its answers.
+import { callLine, Chip, clean, duration, html, link, now, typed, useState } from "../app/common.js";
 import { answer } from "../app/inbox.js";
 import { Diff, looksLikeDiff } from "./diff.js";
 import { Output } from "./fold.js";
-import { Chip } from "./status.js";
 
 const RISKS = { low: "idle", medium: "warn", high: "bad" };
 export const KEYS = { a: "allow", r: "allow-run", g: "allow-agent", w: "always", d: "deny" };
 
 function titleOf(option, item) {
-  const words = {
-    allow: ["Allow once", "this call only"],
-    "allow-run": ["This run", "this call again, in this run and those below it"],
-    "allow-agent": [`Every ${item.agent}`, "in every run of this agent"],
-    always: ["Always", item.rule ? `write the rule ${item.rule} into the settings` : "as a rule in the settings"],
-    deny: ["Deny", "the agent is told no, with your words"],
-  };
-  return words[option] || [option, ""];
+	const words = {
+		allow: ["Allow once", "this call only"],
+		"allow-run": ["This run", "this call again, in this run and those below it"],
+		"allow-agent": [`Every ${item.agent}`, "in every run of this agent"],
+		always: ["Always", item.rule ? `write the rule ${item.rule} into the settings` : "as a rule in the settings"],
+		deny: ["Deny", "the agent is told no, with your words"],
+	};
+	return words[option] || [option, ""];
 }
 
 function Subject({ item }) {
-  const { tool, arguments: given } = item.payload;
-  if (looksLikeDiff(item.detail)) return html`<${Diff} text=${item.detail} />`;
-  if (item.detail) return html`<${Output} text=${item.detail} label="What it wants" />`;
-  if (!tool) return null;
-  const line = callLine({ arguments: given });
-  return html`<${Output} text=${line === (given && given.command) ? line : JSON.stringify(given, null, 2)} label="The call" />`;
+	const { tool, arguments: given } = item.payload;
+	if (looksLikeDiff(item.detail)) return html`<${Diff} text=${item.detail} />`;
+	if (item.detail) return html`<${Output} text=${item.detail} label="What it wants" />`;
+	if (!tool) return null;
+	const line = callLine({ arguments: given });
+	return html`<${Output} text=${line === (given && given.command) ? line : JSON.stringify(given, null, 2)} label="The call" />`;
 }
 
 export function ItemCard({ item, current }) {
-  const [message, setMessage] = useState("");
-  const [busy, setBusy] = useState(false);
-  const isQuestion = item.kind === "question";
-  const give = async (choice) => {
-    setBusy(true);
-    await answer(item, choice, isQuestion ? "" : message);
-    setBusy(false);
-  };
-  const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
-  return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id} aria-label=${item.title}>
-    <header>
-      <h2>${clean(item.title)}</h2>
-      <${Chip} tone="ask">waiting ${duration(now.value - item.created_at)}<//>
-    </header>
-    <p class="about">
-      <a href=${link("run", item.run_id)}>${item.agent}</a>
-      ${item.description && html`<span>${clean(item.description)}</span>`}
-      ${item.kind === "approval" && html`<${Chip} tone=${RISKS[item.risk]}>${item.risk} risk<//>`}
-      ${item.interrupted && html`<${Chip} tone="warn">its process is gone: the answer counts when it is resumed<//>`}
-      ${item.expires_at && html`<span>${item.default} in ${duration(item.expires_at - now.value)}</span>`}
-    </p>
-    <${Subject} item=${item} />
-    ${item.reason && html`<p class="why"><b>Why you are asked:</b> ${clean(item.reason)}${item.rule && html` “Always” writes the rule <code>${item.rule}</code>.`}</p>`}
-    <form class="answers" onSubmit=${(event) => (event.preventDefault(), isQuestion && message.trim() && give(message.trim()))}>
-      <div class="options">
-        ${item.options.map((option) => {
-          const [word, more] = titleOf(option, item);
-          const tone = option === "deny" ? "danger" : option === "allow" ? "primary" : "";
-          return html`<button type="button" class=${tone} disabled=${busy} title=${more} data-answer=${option} onClick=${() => give(option)}>
-            ${word}${name(option) && html`<kbd>${name(option)}</kbd>`}
-          </button>`;
-        })}
-      </div>
-      <div class="words">
-        <input value=${message} onInput=${(event) => setMessage(event.target.value)} aria-label="Your words"
-          placeholder=${isQuestion ? "Or answer in your own words" : "Words for the agent, with a denial"} />
-        ${isQuestion && html`<button class="primary" disabled=${busy || !message.trim()}>Answer</button>`}
-      </div>
-    </form>
-  </article>`;
+	const [message, setMessage] = useState("");
+	const [busy, setBusy] = useState(false);
+	const isQuestion = item.kind === "question";
+	const give = async (choice) => {
+		setBusy(true);
+		await answer(item, choice, isQuestion ? "" : message);
+		setBusy(false);
+	};
+	const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
+	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id} aria-label=${item.title}>
+		<header>
+			<h2>${clean(item.title)}</h2>
+			<${Chip} tone="ask">waiting ${duration(now.value - item.created_at)}<//>
+		</header>
+		<p class="about">
+			<a href=${link("run", item.run_id)}>${item.agent}</a>
+			${item.description && html`<span>${clean(item.description)}</span>`}
+			${item.kind === "approval" && html`<${Chip} tone=${RISKS[item.risk]}>${item.risk} risk<//>`}
+			${item.interrupted && html`<${Chip} tone="warn">its process is gone: the answer counts when it is resumed<//>`}
+			${item.expires_at && html`<span>${item.default} in ${duration(item.expires_at - now.value)}</span>`}
+		</p>
+		<${Subject} item=${item} />
+		${item.reason && html`<p class="why"><b>Why you are asked:</b> ${clean(item.reason)}${item.rule && html` “Always” writes the rule <code>${item.rule}</code>.`}</p>`}
+		<form class="answers" onSubmit=${(event) => (event.preventDefault(), isQuestion && message.trim() && give(message.trim()))}>
+			<div class="options">
+				${item.options.map((option) => {
+					const [word, more] = titleOf(option, item);
+					const tone = option === "deny" ? "danger" : option === "allow" ? "primary" : "";
+					return html`<button type="button" class=${tone} disabled=${busy} title=${more} data-answer=${option} onClick=${() => give(option)}>
+						${word}${name(option) && html`<kbd>${name(option)}</kbd>`}
+					</button>`;
+				})}
+			</div>
+			<div class="words">
+				<input value=${message} onInput=${typed(setMessage)} aria-label="Your words"
+					placeholder=${isQuestion ? "Or answer in your own words" : "Words for the agent, with a denial"} />
+				${isQuestion && html`<button class="primary" disabled=${busy || !message.trim()}>Answer</button>`}
+			</div>
+		</form>
+	</article>`;
 }

@@ -1,77 +1,76 @@
-// The agents that can be seen from the project: what is wrong with their files, and what their models are told.
-import { html, useState } from "../app/html.js";
-import { go, link } from "../app/address.js";
-import { getOfProject, project } from "../app/api.js";
-import { clean, count, plural } from "../app/format.js";
-import { useRequest } from "../app/request.js";
+// The agents of the project: what is wrong with their files, and what their models are told.
+import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, project, typed, useRequest, useState } from "../app/common.js";
 import { Bar } from "../parts/chart.js";
 import { Fold, Output } from "../parts/fold.js";
-import { Icon } from "../parts/icons.js";
-import { Chip, Empty, Loading } from "../parts/status.js";
 
 const TONES = { error: "bad", warning: "warn", info: "idle" };
 
 function Problems({ problems }) {
-  return html`<ul class="problems">${problems.map(
-    (each) => html`<li><${Chip} tone=${TONES[each.severity] || "warn"}>${each.severity || "warning"}<//> <code>${each.code || each.field || ""}</code> ${each.message}${each.remedy && html` <small>${each.remedy}</small>`}</li>`,
-  )}</ul>`;
+	return html`<ul class="problems">${problems.map(
+		(each) => html`<li><${Chip} tone=${TONES[each.severity] || "warn"}>${each.severity || "warning"}<//> <code>${each.code || each.field || ""}</code> ${each.message}${each.remedy && html` <small>${each.remedy}</small>`}</li>`,
+	)}</ul>`;
 }
 
 function Part({ name, tokens, all, text }) {
-  const head = html`<b>${name}</b><${Bar} label="" part=${tokens / all} text=${count(tokens)} />`;
-  return html`<${Fold} kind="file" head=${head}><${Output} text=${text} /><//>`;
+	const head = html`<b>${name}</b><${Bar} label="" part=${tokens / all} text=${count(tokens)} />`;
+	return html`<${Fold} kind="file" head=${head}><${Output} text=${text} /><//>`;
 }
 
 function PromptParts({ name }) {
-  const [found, problem] = useRequest(() => getOfProject(`/v1/agents/${encodeURIComponent(name)}/prompt`), [name, project.value]);
-  if (!found) return html`<${Loading} problem=${problem} />`;
-  return html`<h2>What its model is told <small>${count(found.tokens)} tokens with every request, estimated</small></h2>
-    ${found.notes.map((note) => html`<p class="about">${note}</p>`)}
-    ${found.parts.map((part) => html`<${Part} name=${part.name} tokens=${part.tokens} all=${found.tokens} text=${part.text} />`)}
-    <h2>Tools <small>${found.tools.length}</small></h2>
-    ${found.tools.map((tool) => html`<${Part} name=${tool.name} tokens=${tool.tokens} all=${found.tokens} text=${tool.description} />`)}`;
+	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name, project.value]);
+	if (!found) return html`<${Loading} problem=${problem} />`;
+	return html`<h2>What its model is told <small>${count(found.tokens)} tokens with every request, estimated</small></h2>
+		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
+		${found.parts.map((part) => html`<${Part} name=${part.name} tokens=${part.tokens} all=${found.tokens} text=${part.text} />`)}
+		<h2>Tools <small>${found.tools.length}</small></h2>
+		${found.tools.map((tool) => html`<${Part} name=${tool.name} tokens=${tool.tokens} all=${found.tokens} text=${tool.description} />`)}`;
+}
+
+const Back = () => html`<a class="button plain" href=${link("agents")} aria-label="Back to the agents"><${Icon} name="back" /></a>`;
+
+function Fields({ fates }) {
+	return html`<h2>Fields of its file</h2><div class="scroll"><table class="fields"><tbody>
+		${Object.entries(fates).map(([field, fate]) => html`<tr><td><code>${field}</code></td><td>${fate.fate || fate.status || ""}</td><td class="muted grow">${fate.note || fate.detail || ""}</td></tr>`)}
+	</tbody></table></div>`;
 }
 
 function Agent({ name }) {
-  const [found, problem] = useRequest(() => getOfProject(`/v1/agents/${encodeURIComponent(name)}`), [name, project.value]);
-  const back = html`<a class="button plain" href=${link("agents")} aria-label="Back to the agents"><${Icon} name="back" /></a>`;
-  if (!found) return html`<section class="page"><header class="head">${back}<h1>${name}</h1></header>${name === "main" ? html`<${PromptParts} name=${name} />` : html`<${Loading} problem=${problem} />`}</section>`;
-  const fields = Object.entries(found.fates);
-  return html`<section class="page">
-    <header class="head">${back}<h1>${found.name}</h1><a class="button primary" href=${link("start", found.name)}>Start</a></header>
-    <p>${clean(found.description)}</p>
-    <p class="about"><${Chip}>${found.source}<//><${Chip}>${found.dialect}<//><code>${found.path}</code></p>
-    ${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> has the same name and counts instead.</p>`}
-    ${found.problems.length > 0 && html`<h2>Problems</h2><${Problems} problems=${found.problems} />`}
-    ${fields.length > 0 && html`<h2>Fields of its file</h2><div class="scroll"><table class="fields"><tbody>${fields.map(([field, fate]) => html`<tr><td><code>${field}</code></td><td>${fate.fate || fate.status || ""}</td><td class="muted grow">${fate.note || fate.detail || ""}</td></tr>`)}</tbody></table></div>`}
-    <${PromptParts} name=${found.name} />
-  </section>`;
+	// The main agent has no file.
+	const request = useRequest(() => (name === "main" ? Promise.resolve({ name }) : getOfProject(of("agents", name))), [name, project.value]);
+	const draw = (found) => html`
+		${found.path && html`<p>${clean(found.description)}</p>
+			<p class="about"><${Chip}>${found.source}<//><${Chip}>${found.dialect}<//><code>${found.path}</code></p>
+			${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> has the same name and counts instead.</p>`}
+			${found.problems.length > 0 && html`<h2>Problems</h2><${Problems} problems=${found.problems} />`}
+			<${Fields} fates=${found.fates} />`}
+		<${PromptParts} name=${name} />`;
+	const tools = html`<a class="button primary" href=${link("start", name === "main" ? "" : name)}>Start</a>`;
+	return html`<${Page} title=${html`<${Back} />${name}`} request=${request} tools=${tools} draw=${draw} />`;
 }
 
 function Row({ agent }) {
-  const off = !agent.enabled || agent.shadowed_by;
-  return html`<a class=${"card agent" + (off ? " off" : "")} href=${link("agents", agent.name)}>
-    <header><h3>${agent.name}</h3>
-      ${agent.problems.length > 0 && html`<${Chip} tone="warn">${plural(agent.problems.length, "problem")}<//>`}
-      ${agent.readonly && html`<${Chip}>read-only<//>`}${!agent.enabled && html`<${Chip}>off<//>`}${agent.shadowed_by && html`<${Chip}>replaced<//>`}
-    </header>
-    <p>${clean(agent.description)}</p>
-    <p class="about"><span>${agent.source}</span><span>${agent.tools ? plural(agent.tools.length, "tool") : "all tools"}</span>${agent.model && html`<span>${[].concat(agent.model).join(", ")}</span>`}</p>
-  </a>`;
+	const off = !agent.enabled || agent.shadowed_by;
+	return html`<a class=${"card agent" + (off ? " off" : "")} href=${link("agents", agent.name)}>
+		<header><h3>${agent.name}</h3>
+			${agent.problems.length > 0 && html`<${Chip} tone="warn">${plural(agent.problems.length, "problem")}<//>`}
+			${agent.readonly && html`<${Chip}>read-only<//>`}${!agent.enabled && html`<${Chip}>off<//>`}${agent.shadowed_by && html`<${Chip}>replaced<//>`}
+		</header>
+		<p>${clean(agent.description)}</p>
+		<p class="about"><span>${agent.source}</span><span>${agent.tools ? plural(agent.tools.length, "tool") : "all tools"}</span>${agent.model && html`<span>${[].concat(agent.model).join(", ")}</span>`}</p>
+	</a>`;
 }
 
 export function Agents({ id }) {
-  const [text, setText] = useState("");
-  const [found, problem] = useRequest(() => getOfProject("/v1/agents"), [project.value]);
-  if (id) return html`<${Agent} key=${id} name=${id} />`;
-  if (!found) return html`<section class="page"><${Loading} problem=${problem} /></section>`;
-  const shown = found.agents.filter((agent) => `${agent.name} ${agent.description}`.toLowerCase().includes(text.toLowerCase()));
-  return html`<section class="page">
-    <header class="head"><h1>Agents</h1><span class="sum">${found.agents.length}</span>
-      <button class="plain small" onClick=${() => go("agents", "main")}>The main agent</button></header>
-    <div class="tools"><input type="search" placeholder="Filter" aria-label="Filter agents" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
-    ${found.failed.map((file) => html`<div class="problem"><b><code>${file.path}${file.line ? ":" + file.line : ""}</code></b> ${file.reason}</div>`)}
-    ${!shown.length && html`<${Empty} title="No agent fits">Make one with <code>retinue agents new</code>.<//>`}
-    <div class="cards">${shown.map((agent) => html`<${Row} key=${agent.path + agent.name} agent=${agent} />`)}</div>
-  </section>`;
+	const [text, setText] = useState("");
+	const request = useRequest(() => getOfProject("/v1/agents"), [project.value]);
+	if (id) return html`<${Agent} key=${id} name=${id} />`;
+	const draw = ({ agents, failed }) => {
+		const shown = agents.filter((agent) => `${agent.name} ${agent.description}`.toLowerCase().includes(text.toLowerCase()));
+		return html`<input type="search" placeholder="Filter" aria-label="Filter agents" value=${text} onInput=${typed(setText)} />
+			${failed.map((file) => html`<div class="problem"><b><code>${file.path}${file.line ? ":" + file.line : ""}</code></b> ${file.reason}</div>`)}
+			${!shown.length && html`<${Empty} title="No agent fits">Make one with <code>retinue agents new</code>.<//>`}
+			<div class="cards">${shown.map((agent) => html`<${Row} key=${agent.path + agent.name} agent=${agent} />`)}</div>`;
+	};
+	const tools = html`<a class="button plain small" href=${link("agents", "main")}>The main agent</a>`;
+	return html`<${Page} title="Agents" request=${request} sum=${(found) => found.agents.length} tools=${tools} draw=${draw} />`;
 }

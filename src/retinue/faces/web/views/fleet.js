@@ -1,12 +1,6 @@
 // The fleet: every run of the project as a tree, with what each is doing.
-import { html, memo, useState } from "../app/html.js";
-import { address, go } from "../app/address.js";
-import { now } from "../app/clock.js";
-import { clean, duration, ago, count, money, plural, titleOf, tokens } from "../app/format.js";
-import { useKeys } from "../app/keys.js";
-import { flatten, LIVE, loaded, loadMore, more, version } from "../app/runs.js";
-import { sayProblem } from "../app/notices.js";
-import { Empty, Loading, Segments, Status, statusOf } from "../parts/status.js";
+import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
+import { flatten, LIVE, loaded, loadMore, more, tookOf, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
 const ROW = 52;
@@ -14,79 +8,78 @@ const TITLES = { all: "All", live: "Working", ask: "Needs you", bad: "Failed", o
 
 // Filters go by the tone of a status; what waits is working, too.
 function passes(row, filter) {
-  const { tone } = statusOf(row);
-  if (filter === "live") return LIVE.has(row.state);
-  return tone === filter || (filter === "bad" && tone === "warn");
+	const { tone } = statusOf(row);
+	if (filter === "live") return LIVE.has(row.state);
+	return tone === filter || (filter === "bad" && tone === "warn");
 }
 
 function fits(row, words) {
-  const text = `${row.agent} ${row.name || ""} ${row.description} ${row.task} ${row.model} ${row.id}`.toLowerCase();
-  return words.every((word) => text.includes(word));
+	const text = `${row.agent} ${row.name || ""} ${row.description} ${row.task} ${row.model} ${row.id}`.toLowerCase();
+	return words.every((word) => text.includes(word));
 }
 
 const Row = memo(({ row, depth, below, folded, selected, current, time, fold }) => {
-  const took = (row.ended_at || (LIVE.has(row.state) ? time : row.updated_at)) - (row.started_at || row.created_at);
-  const line = row.doing || (row.error ? `${row.ended || row.state}: ${row.error}` : `${plural(row.turns, "turn")}, ${plural(row.tool_uses, "call")}`);
-  return html`<a class=${"row" + (selected ? " selected" : "") + (current ? " current" : "")} href=${"#/run/" + row.id}
-      role="treeitem" aria-level=${depth + 1} aria-selected=${selected} aria-expanded=${below ? !folded : undefined} data-run=${row.id}>
-    <span class="indent" style=${{ width: Math.min(depth, 8) * 16 + "px" }}></span>
-    <button class=${"twist" + (folded ? " folded" : "")} tabindex="-1" aria-label=${folded ? "Unfold" : "Fold"} disabled=${!below} onClick=${fold}>
-      ${below ? (folded ? "▸" : "▾") : ""}
-    </button>
-    <span class="what">
-      <span class="first"><b>${row.name ? "@" + row.name : row.agent}</b><span class="title">${titleOf(row)}</span></span>
-      <span class="second"><${Status} row=${row} /><span class=${"doing" + (row.doing ? " now" : "")}>${clean(line)}</span></span>
-    </span>
-    <span class="numbers"><span>${duration(Math.max(took, 0))}</span><span>${money(row.usage.cost_usd)} · ${count(tokens(row.usage))}</span></span>
-    <time class="age" title=${new Date(row.created_at * 1000).toLocaleString()}>${ago(row.created_at, time)}</time>
-  </a>`;
+	const line = row.doing || (row.error ? `${row.ended || row.state}: ${row.error}` : `${plural(row.turns, "turn")}, ${plural(row.tool_uses, "call")}`);
+	return html`<a class=${"row" + (selected ? " selected" : "") + (current ? " current" : "")} href=${"#/run/" + row.id}
+			role="treeitem" aria-level=${depth + 1} aria-selected=${selected} aria-expanded=${below ? !folded : undefined} data-run=${row.id}>
+		<span class="indent" style=${{ width: Math.min(depth, 8) * 16 + "px" }}></span>
+		<button class=${"twist"} tabindex="-1" aria-label=${folded ? "Unfold" : "Fold"} disabled=${!below} onClick=${fold}>
+			${below ? (folded ? "▸" : "▾") : ""}
+		</button>
+		<span class="what">
+			<span class="first"><b>${row.name ? "@" + row.name : row.agent}</b><span class="title">${titleOf(row)}</span></span>
+			<span class="second"><${Status} row=${row} /><span class=${"doing" + (row.doing ? " now" : "")}>${clean(line)}</span></span>
+		</span>
+		<span class="numbers"><span>${duration(tookOf(row, time))}</span><span>${money(row.usage.cost_usd)} · ${count(tokens(row.usage))}</span></span>
+		<time class="age" title=${new Date(row.created_at * 1000).toLocaleString()}>${ago(row.created_at, time)}</time>
+	</a>`;
 });
 
 export function Fleet({ selected }) {
-  const [filter, setFilter] = useState("all");
-  const [text, setText] = useState("");
-  const [folded, setFolded] = useState(new Set());
-  const [current, setCurrent] = useState(-1);
-  version.value;
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = filter === "all";
-  const wanted = all && !words.length ? null : (row) => (all || passes(row, filter)) && fits(row, words);
-  const rows = flatten(wanted, folded);
-  const fold = (id) => {
-    const next = new Set(folded);
-    if (!next.delete(id)) next.add(id);
-    setFolded(next);
-  };
-  const at = current >= 0 ? current : rows.findIndex(({ row }) => row.id === selected);
-  const move = (step) => setCurrent(Math.max(0, Math.min(rows.length - 1, at + step)));
-  const here = rows[at] && rows[at].row;
-  useKeys({
-    j: () => move(1),
-    k: () => move(-1),
-    ArrowDown: () => move(1),
-    ArrowUp: () => move(-1),
-    ArrowLeft: () => here && !folded.has(here.id) && fold(here.id),
-    ArrowRight: () => here && folded.has(here.id) && fold(here.id),
-    Enter: () => (here ? go("run", here.id, address.value.tab) : false),
-  });
-  const draw = (place) => {
-    const { row, depth, below } = rows[place];
-    const unfold = (event) => (event.preventDefault(), event.stopPropagation(), fold(row.id));
-    const fresh = LIVE.has(row.state) || now.value - row.created_at < 120;
-    const time = fresh ? now.value : Math.floor(now.value / 60) * 60;
-    return html`<${Row} key=${row.id} row=${row} depth=${depth} below=${below} folded=${folded.has(row.id)} selected=${row.id === selected}
-      current=${place === current} time=${time} fold=${unfold} />`;
-  };
-  return html`<section class="fleet">
-    <header class="head"><h1>Fleet</h1><span class="sum">${rows.length} ${rows.length === 1 ? "run" : "runs"}</span></header>
-    <div class="tools">
-      <input type="search" placeholder="Filter by agent, task, model…" aria-label="Filter runs" value=${text} onInput=${(event) => setText(event.target.value)} />
-      <${Segments} options=${TITLES} value=${filter} choose=${setFilter} label="Which runs" />
-    </div>
-    ${!loaded.value && html`<${Loading} />`}
-    ${loaded.value && !rows.length && html`<${Empty} title=${wanted ? "No run fits" : "No runs yet"}>
-      ${wanted ? "Change the filter or the words." : "Start one with the button, or with `retinue` in a terminal."}<//>`}
-    ${rows.length > 0 && html`<${VirtualList} count=${rows.length} height=${ROW} draw=${draw} current=${current} label="Runs" />`}
-    ${more.value && html`<button class="more" onClick=${() => loadMore().catch(sayProblem)}>Load older runs</button>`}
-  </section>`;
+	const [filter, setFilter] = useState("all");
+	const [text, setText] = useState("");
+	const [folded, setFolded] = useState(new Set());
+	const [current, setCurrent] = useState(-1);
+	version.value;
+	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+	const all = filter === "all";
+	const wanted = all && !words.length ? null : (row) => (all || passes(row, filter)) && fits(row, words);
+	const rows = flatten(wanted, folded);
+	const fold = (id) => {
+		const next = new Set(folded);
+		if (!next.delete(id)) next.add(id);
+		setFolded(next);
+	};
+	const at = current >= 0 ? current : rows.findIndex(({ row }) => row.id === selected);
+	const move = (step) => setCurrent(Math.max(0, Math.min(rows.length - 1, at + step)));
+	const here = rows[at] && rows[at].row;
+	useKeys({
+		j: () => move(1),
+		k: () => move(-1),
+		ArrowDown: () => move(1),
+		ArrowUp: () => move(-1),
+		ArrowLeft: () => here && !folded.has(here.id) && fold(here.id),
+		ArrowRight: () => here && folded.has(here.id) && fold(here.id),
+		Enter: () => (here ? go("run", here.id, address.value.tab) : false),
+	});
+	const draw = (place) => {
+		const { row, depth, below } = rows[place];
+		const unfold = (event) => (event.preventDefault(), event.stopPropagation(), fold(row.id));
+		const fresh = LIVE.has(row.state) || now.value - row.created_at < 120;
+		const time = fresh ? now.value : Math.floor(now.value / 60) * 60;
+		return html`<${Row} key=${row.id} row=${row} depth=${depth} below=${below} folded=${folded.has(row.id)} selected=${row.id === selected}
+			current=${place === current} time=${time} fold=${unfold} />`;
+	};
+	return html`<section class="fleet">
+		<header class="head"><h1>Fleet</h1><span class="sum">${rows.length} ${rows.length === 1 ? "run" : "runs"}</span></header>
+		<div class="tools">
+			<input type="search" placeholder="Filter by agent, task, model…" aria-label="Filter runs" value=${text} onInput=${typed(setText)} />
+			<${Segments} options=${TITLES} value=${filter} choose=${setFilter} label="Which runs" />
+		</div>
+		${!loaded.value && html`<${Loading} />`}
+		${loaded.value && !rows.length && html`<${Empty} title=${wanted ? "No run fits" : "No runs yet"}>
+			${wanted ? "Change the filter or the words." : "Start one with the button, or with `retinue` in a terminal."}<//>`}
+		${rows.length > 0 && html`<${VirtualList} count=${rows.length} height=${ROW} draw=${draw} current=${current} label="Runs" />`}
+		${more.value && html`<button class="more" onClick=${() => loadMore().catch(sayProblem)}>Load older runs</button>`}
+	</section>`;
 }

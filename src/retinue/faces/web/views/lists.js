@@ -1,84 +1,77 @@
 // Schedules, projects and what was searched for: one list each.
-import { html } from "../app/html.js";
-import { address, go, link } from "../app/address.js";
-import { get, getOfProject, project } from "../app/api.js";
-import { now } from "../app/clock.js";
-import { ago, clean, duration, moment, plural } from "../app/format.js";
-import { useRequest } from "../app/request.js";
-import { Chip, Empty, Page } from "../parts/status.js";
+import { address, ago, Chip, clean, duration, Empty, get, getOfProject, go, html, link, moment, now, Page, plural, project, useRequest } from "../app/common.js";
 
 function Job({ job }) {
-  return html`<article class=${"card" + (job.enabled ? "" : " off")}>
-    <header><h3>${job.name}</h3>${!job.enabled && html`<${Chip}>off<//>`}${job.last_error && html`<${Chip} tone="bad">failed<//>`}</header>
-    <p>${clean(job.prompt)}</p>
-    <p class="about"><b>${job.agent}</b><span>${job.schedule}</span>${job.zone && html`<span>${job.zone}</span>`}</p>
-    <p class="about">
-      <span>${job.next_at ? `next in ${duration(job.next_at - now.value)} (${moment(job.next_at)})` : "nothing is due any more"}</span>
-      ${job.last_run && html`<a href=${link("run", job.last_run)}>last run ${ago(job.last_at, now.value)}</a>`}
-      <span>${plural(job.runs, "run")}</span>${job.skipped > 0 && html`<span>${job.skipped} passed over</span>`}
-    </p>
-    ${job.last_error && html`<p class="about bad">${clean(job.last_error)}</p>`}
-  </article>`;
+	return html`<article class=${"card" + (job.enabled ? "" : " off")}>
+		<header><h3>${job.name}</h3>${!job.enabled && html`<${Chip}>off<//>`}${job.last_error && html`<${Chip} tone="bad">failed<//>`}</header>
+		<p>${clean(job.prompt)}</p>
+		<p class="about"><b>${job.agent}</b><span>${job.schedule}</span>${job.zone && html`<span>${job.zone}</span>`}</p>
+		<p class="about">
+			<span>${job.next_at ? `next in ${duration(job.next_at - now.value)} (${moment(job.next_at)})` : "nothing is due any more"}</span>
+			${job.last_run && html`<a href=${link("run", job.last_run)}>last run ${ago(job.last_at, now.value)}</a>`}
+			<span>${plural(job.runs, "run")}</span>${job.skipped > 0 && html`<span>${job.skipped} passed over</span>`}
+		</p>
+		${job.last_error && html`<p class="about bad">${clean(job.last_error)}</p>`}
+	</article>`;
 }
 
 export function Schedules() {
-  const request = useRequest(() => getOfProject("/v1/schedules"), [project.value, Math.floor(now.value / 30)]);
-  const draw = ({ schedules }) =>
-    html`${!schedules.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
-      <div class="cards">${schedules.map((job) => html`<${Job} job=${job} />`)}</div>`;
-  return html`<${Page} title="Schedules" request=${request} sum=${(found) => found.schedules.length} draw=${draw} />`;
+	const request = useRequest(() => getOfProject("/v1/schedules"), [project.value, Math.floor(now.value / 30)]);
+	const draw = ({ schedules }) =>
+		html`${!schedules.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
+			<div class="cards">${schedules.map((job) => html`<${Job} job=${job} />`)}</div>`;
+	return html`<${Page} title="Schedules" request=${request} sum=${(found) => found.schedules.length} draw=${draw} />`;
 }
 
 export function showProject(id, current) {
-  const chosen = current ? null : id;
-  if (chosen) sessionStorage.setItem("project", chosen);
-  else sessionStorage.removeItem("project");
-  project.value = chosen;
-  go("fleet");
+	const chosen = current ? null : id;
+	if (chosen) sessionStorage.setItem("project", chosen);
+	else sessionStorage.removeItem("project");
+	project.value = chosen;
+	go("fleet");
 }
 
 function ProjectCard({ each }) {
-  const shown = project.value ? project.value === each.id : each.current;
-  return html`<button class=${"card project" + (shown ? " current" : "")} onClick=${() => showProject(each.id, each.current)}>
-    <header><h3>${each.cwd.split("/").pop()}</h3>${each.current && html`<${Chip}>served here<//>`}${shown && html`<${Chip} tone="live">shown<//>`}</header>
-    <p class="about"><code>${each.cwd}</code></p>
-    <p class="about"><span>${plural(each.runs, "run")}</span>${each.live > 0 && html`<${Chip} tone="live">● ${each.live} working<//>`}
-      ${each.waiting > 0 && html`<${Chip} tone="ask">? ${each.waiting} waiting for you<//>`}${each.updated_at && html`<span>${ago(each.updated_at, now.value)} ago</span>`}</p>
-  </button>`;
+	const shown = project.value ? project.value === each.id : each.current;
+	return html`<button class=${"card project" + (shown ? " current" : "")} onClick=${() => showProject(each.id, each.current)}>
+		<header><h3>${each.cwd.split("/").pop()}</h3>${each.current && html`<${Chip}>served here<//>`}${shown && html`<${Chip} tone="live">shown<//>`}</header>
+		<p class="about"><code>${each.cwd}</code></p>
+		<p class="about"><span>${plural(each.runs, "run")}</span>${each.live > 0 && html`<${Chip} tone="live">● ${each.live} working<//>`}
+			${each.waiting > 0 && html`<${Chip} tone="ask">? ${each.waiting} waiting for you<//>`}${each.updated_at && html`<span>${ago(each.updated_at, now.value)} ago</span>`}</p>
+	</button>`;
 }
 
 export function Projects() {
-  const request = useRequest(() => get("/v1/projects"), [Math.floor(now.value / 10)]);
-  const draw = ({ projects }) => html`<div class="cards">${projects.map((each) => html`<${ProjectCard} each=${each} />`)}</div>`;
-  return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
+	const request = useRequest(() => get("/v1/projects"), [Math.floor(now.value / 10)]);
+	const draw = ({ projects }) => html`<div class="cards">${projects.map((each) => html`<${ProjectCard} each=${each} />`)}</div>`;
+	return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
 }
 
 const KINDS = {
-  "run.created": "task", "message.added": "message", "assistant.ended": "answer", "tool.started": "call", "tool.ended": "result", "run.ended": "ending",
+	"run.created": "task", "message.added": "message", "assistant.ended": "answer", "tool.started": "call", "tool.ended": "result", "run.ended": "ending",
 };
 
 // An excerpt is a piece of JSON: its escapes are undone, and the words are marked.
 function Excerpt({ text, words }) {
-  const plain = clean(text.replace(/\\[nt]/g, " ").replace(/\\"/g, '"'));
-  const place = plain.toLowerCase().indexOf(words.toLowerCase());
-  if (place < 0) return html`<p class="excerpt">…${plain}…</p>`;
-  const end = place + words.length;
-  return html`<p class="excerpt">…${plain.slice(0, place)}<mark>${plain.slice(place, end)}</mark>${plain.slice(end)}…</p>`;
+	const plain = clean(text.replace(/\\[nt]/g, " ").replace(/\\"/g, '"'));
+	const place = plain.toLowerCase().indexOf(words.toLowerCase());
+	const end = place < 0 ? 0 : place + words.length;
+	return html`<p class="excerpt">…${plain.slice(0, Math.max(place, 0))}<mark>${plain.slice(Math.max(place, 0), end)}</mark>${plain.slice(end)}…</p>`;
 }
 
 function Hit({ hit, words }) {
-  return html`<a class="card hit" href=${link("run", hit.run_id)}>
-    <p class="about"><b>${hit.agent}</b><${Chip}>${KINDS[hit.type] || hit.type}<//><span>${ago(hit.at, now.value)} ago</span></p>
-    <${Excerpt} text=${hit.excerpt} words=${words} /></a>`;
+	return html`<a class="card hit" href=${link("run", hit.run_id)}>
+		<p class="about"><b>${hit.agent}</b><${Chip}>${KINDS[hit.type] || hit.type}<//><span>${ago(hit.at, now.value)} ago</span></p>
+		<${Excerpt} text=${hit.excerpt} words=${words} /></a>`;
 }
 
 export function Search() {
-  const words = address.value.query.get("q") || "";
-  const ask = () => (words.trim() ? getOfProject("/v1/search", { q: words }) : Promise.resolve({ hits: [] }));
-  const draw = ({ hits }) =>
-    hits.length
-      ? hits.map((hit) => html`<${Hit} hit=${hit} words=${words} />`)
-      : html`<${Empty} title="Nothing found">Tasks, messages, answers, calls with their files and commands, and results are searched.<//>`;
-  const sum = ({ hits }) => (hits.length === 50 ? "the newest 50" : hits.length);
-  return html`<${Page} title="Search" request=${useRequest(ask, [words, project.value])} sum=${sum} draw=${draw} />`;
+	const words = address.value.query.get("q") || "";
+	const ask = () => (words.trim() ? getOfProject("/v1/search", { q: words }) : Promise.resolve({ hits: [] }));
+	const draw = ({ hits }) =>
+		hits.length
+			? hits.map((hit) => html`<${Hit} hit=${hit} words=${words} />`)
+			: html`<${Empty} title="Nothing found">Tasks, messages, answers, calls and results are searched.<//>`;
+	const sum = ({ hits }) => (hits.length === 50 ? "the newest 50" : hits.length);
+	return html`<${Page} title="Search" request=${useRequest(ask, [words, project.value])} sum=${sum} draw=${draw} />`;
 }

@@ -1,63 +1,57 @@
 // Start a run: who, what, and how much it may spend.
-import { html, useState } from "../app/html.js";
-import { go } from "../app/address.js";
-import { getOfProject, post, project } from "../app/api.js";
-import { clean } from "../app/format.js";
-import { sayProblem } from "../app/notices.js";
-import { useRequest } from "../app/request.js";
-import { Icon } from "../parts/icons.js";
+import { clean, getOfProject, go, html, Icon, post, project, sayProblem, typed, useRequest, useState } from "../app/common.js";
 
 function orderOf(form) {
-  const given = Object.fromEntries(new FormData(form));
-  const order = { task: given.task };
-  if (given.agent) order.agent = given.agent;
-  if (given.model) order.model = given.model;
-  if (given.usd) order.budget = { usd: Number(given.usd) };
-  if (given.agent && given.name) order.name = given.name;
-  if (given.agent && given.worktree) order.isolation = "worktree";
-  if (project.value) order.project = project.value;
-  return order;
+	const given = Object.fromEntries(new FormData(form));
+	const order = { task: given.task };
+	if (given.agent) order.agent = given.agent;
+	if (given.model) order.model = given.model;
+	if (given.usd) order.budget = { usd: Number(given.usd) };
+	if (given.agent && given.name) order.name = given.name;
+	if (given.agent && given.worktree) order.isolation = "worktree";
+	if (project.value) order.project = project.value;
+	return order;
 }
 
 export function Start({ id }) {
-  const [agents] = useRequest(() => getOfProject("/v1/agents"), [project.value]);
-  const [models] = useRequest(() => getOfProject("/v1/models"), [project.value]);
-  const [agent, setAgent] = useState(id);
-  const [busy, setBusy] = useState(false);
-  // The same key for the same form: a second click starts no second run.
-  const [key] = useState(() => crypto.randomUUID());
-  const submit = async (event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      const run = await post("/v1/runs", orderOf(event.target), { "Idempotency-Key": key });
-      go("run", run.id);
-    } catch (problem) {
-      sayProblem(problem);
-      setBusy(false);
-    }
-  };
-  const usable = agents ? agents.agents.filter((each) => each.enabled && !each.shadowed_by) : [];
-  const chosen = usable.find((each) => each.name === agent);
-  const submitOnKey = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.form.requestSubmit();
-  return html`<section class="page narrow">
-    <header class="head"><h1>Start a run</h1></header>
-    <form class="start" onSubmit=${submit}>
-      <label>Task<textarea name="task" rows="6" required autofocus onKeyDown=${submitOnKey} placeholder="What is to be done, and how will one see that it is done?"></textarea></label>
-      <label>Agent
-        <select name="agent" value=${agent} onChange=${(event) => setAgent(event.target.value)}>
-          <option value="">main</option>${usable.map((each) => html`<option value=${each.name} selected=${each.name === agent}>${each.name}</option>`)}
-        </select><small>${chosen ? clean(chosen.description) : "The main agent talks to you and starts others."}</small></label>
-      <div class="pair">
-        <label>Model<input name="model" list="models" placeholder="as the agent and the settings say" />
-          <datalist id="models">${models && models.models.map((each) => html`<option value=${each.id} />`)}</datalist></label>
-        <label>Budget in USD, for it and all below<input name="usd" type="number" min="0" step="any" placeholder="no limit" /></label>
-      </div>
-      ${agent && html`<div class="pair">
-        <label>Name<input name="name" pattern="[A-Za-z0-9][A-Za-z0-9_\\-]*" placeholder="optional, to call it by" /></label>
-        <label class="check"><input type="checkbox" name="worktree" /> work in a copy of the repository (worktree)</label>
-      </div>`}
-      <div class="row-end"><span class="muted">Ctrl+Enter</span><button class="primary" disabled=${busy}><${Icon} name="resume" /><span>Start</span></button></div>
-    </form>
-  </section>`;
+	const [agents] = useRequest(() => getOfProject("/v1/agents"), [project.value]);
+	const [models] = useRequest(() => getOfProject("/v1/models"), [project.value]);
+	const [agent, setAgent] = useState(id);
+	const [busy, setBusy] = useState(false);
+	// The same key for the same form: a second click starts no second run.
+	const [key] = useState(() => crypto.randomUUID());
+	const submit = async (event) => {
+		event.preventDefault();
+		setBusy(true);
+		try {
+			const run = await post("/v1/runs", orderOf(event.target), { "Idempotency-Key": key });
+			go("run", run.id);
+		} catch (problem) {
+			sayProblem(problem);
+			setBusy(false);
+		}
+	};
+	const usable = agents ? agents.agents.filter((each) => each.enabled && !each.shadowed_by) : [];
+	const chosen = usable.find((each) => each.name === agent);
+	const submitOnKey = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.form.requestSubmit();
+	return html`<section class="page narrow">
+		<header class="head"><h1>Start a run</h1></header>
+		<form class="start" onSubmit=${submit}>
+			<label>Task<textarea name="task" rows="6" required autofocus onKeyDown=${submitOnKey} placeholder="What is to be done, and how will one see that it is done?"></textarea></label>
+			<label>Agent
+				<select name="agent" value=${agent} onChange=${typed(setAgent)}>
+					<option value="">main</option>${usable.map((each) => html`<option value=${each.name} selected=${each.name === agent}>${each.name}</option>`)}
+				</select><small>${chosen ? clean(chosen.description) : "The main agent talks to you and starts others."}</small></label>
+			<div class="pair">
+				<label>Model<input name="model" list="models" placeholder="as the agent and the settings say" />
+					<datalist id="models">${models && models.models.map((each) => html`<option value=${each.id} />`)}</datalist></label>
+				<label>Budget in USD, for it and all below<input name="usd" type="number" min="0" step="any" placeholder="no limit" /></label>
+			</div>
+			${agent && html`<div class="pair">
+				<label>Name<input name="name" pattern="[A-Za-z0-9][A-Za-z0-9_\\-]*" placeholder="optional, to call it by" /></label>
+				<label class="check"><input type="checkbox" name="worktree" /> work in a copy of the repository (worktree)</label>
+			</div>`}
+			<div class="row-end"><span class="muted">Ctrl+Enter</span><button class="primary" disabled=${busy}><${Icon} name="resume" /><span>Start</span></button></div>
+		</form>
+	</section>`;
 }

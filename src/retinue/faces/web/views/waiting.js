@@ -1,40 +1,37 @@
 // Waiting for you: everything that a run cannot go on without.
-import { html, useState } from "../app/html.js";
+import { Empty, html, plural, useKeys, useState } from "../app/common.js";
 import { answer, items } from "../app/inbox.js";
-import { useKeys } from "../app/keys.js";
 import { liveCount } from "../app/runs.js";
-import { plural } from "../app/format.js";
 import { ItemCard, KEYS } from "../parts/item.js";
-import { Empty } from "../parts/status.js";
 
 function AskForNotices() {
-  const [state, setState] = useState("Notification" in window ? Notification.permission : "denied");
-  if (state !== "default") return null;
-  return html`<button class="plain small" onClick=${async () => setState(await Notification.requestPermission())}>
-    Notify me
-  </button>`;
+	const [state, setState] = useState("Notification" in window ? Notification.permission : "denied");
+	if (state !== "default") return null;
+	return html`<button class="plain small" onClick=${async () => setState(await Notification.requestPermission())}>
+		Notify me
+	</button>`;
 }
 
 export function Waiting() {
-  const [place, setPlace] = useState(0);
-  const shown = items.value;
-  const current = Math.min(place, shown.length - 1);
-  const move = (step) => setPlace(Math.max(0, Math.min(shown.length - 1, current + step)));
-  const keys = { j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1) };
-  for (const [key, choice] of Object.entries(KEYS)) {
-    keys[key] = () => {
-      const item = shown[current];
-      if (!item || !item.options.includes(choice)) return false;
-      answer(item, choice, "");
-    };
-  }
-  useKeys(keys);
-  return html`<section class="page narrow">
-    <header class="head"><h1>Waiting for you</h1><${AskForNotices} /></header>
-    ${shown.length === 0 &&
-    html`<${Empty} title="Nothing waits for you">
-      ${liveCount.value ? `${plural(liveCount.value, "run is", "runs are")} working.` : "No run is working."} Approvals and questions of runs appear here.
-    <//>`}
-    ${shown.map((item, number) => html`<${ItemCard} key=${item.id} item=${item} current=${number === current && shown.length > 1} />`)}
-  </section>`;
+	const [place, setPlace] = useState(0);
+	const shown = items.value;
+	const current = Math.min(place, shown.length - 1);
+	const move = (step) => setPlace(Math.max(0, Math.min(shown.length - 1, current + step)));
+	const keys = { j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1) };
+	for (const [key, choice] of Object.entries(KEYS)) {
+		keys[key] = () => {
+			const item = shown[current];
+			if (!item || !item.options.includes(choice)) return false;
+			answer(item, choice, "");
+		};
+	}
+	useKeys(keys);
+	return html`<section class="page narrow">
+		<header class="head"><h1>Waiting for you</h1><${AskForNotices} /></header>
+		${shown.length === 0 &&
+		html`<${Empty} title="Nothing waits for you">
+			${liveCount.value ? `${plural(liveCount.value, "run is", "runs are")} working.` : "No run is working."} Approvals and questions of runs appear here.
+		<//>`}
+		${shown.map((item, number) => html`<${ItemCard} key=${item.id} item=${item} current=${number === current && shown.length > 1} />`)}
+	</section>`;
 }
