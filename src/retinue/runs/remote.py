@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, assert_never
 
 from retinue.core.clock import Timer
+from retinue.core.events import STEERED, Warned
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Commands:
         match kind:
             case "steer":
                 when = "when it starts" if node.status == "queued" else "after its current tool calls"
-                return supervisor.steer(node, command.text, by=command.by), f"Delivered: it reads this {when}."
+                return self._steer(node, command), f"Delivered: it reads this {when}."
             case "stop":
                 return supervisor.stop(node, _stop_reason(command)), "It is stopping."
             case "stop-tree":
@@ -128,6 +129,12 @@ class Commands:
                 return True, "Nobody waits for it: there is nothing to move."
             case _:
                 assert_never(kind)
+
+    def _steer(self, node: RunNode, command: RunCommand) -> bool:
+        delivered = self._supervisor.steer(node, command.text)
+        if delivered and command.by:
+            self._supervisor.project.log.append(node.handle.place, Warned(STEERED, f"Steered by {command.by}."))
+        return delivered
 
 
 def _stop_reason(command: RunCommand) -> str:
