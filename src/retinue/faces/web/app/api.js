@@ -3,8 +3,8 @@ import { signal } from "./html.js";
 
 export const signedIn = signal(true);
 
-// The id of the project that is shown; null is the one that was served.
-export const project = signal(sessionStorage.getItem("project"));
+// The id of the project that is shown; empty for the one that was served.
+export const project = signal(sessionStorage.getItem("project") || "");
 
 export class Problem extends Error {
 	constructor(status, document) {
@@ -28,7 +28,7 @@ async function ask(path, options) {
 }
 
 function query(params) {
-	const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
+	const given = Object.entries(params).filter(([, value]) => (value ?? "") !== "");
 	return given.length ? "?" + new URLSearchParams(given) : "";
 }
 

@@ -5,11 +5,12 @@ export class Conversation {
 	constructor() {
 		this.entries = [];
 		this.calls = new Map();
-		this.todos = [];
 		this.context = 0;
+		this.seq = 0; // of its last event
 	}
 
 	take(event) {
+		this.seq = event.seq;
 		const act = TAKES[event.type];
 		if (act) act(this, event);
 		return this;
@@ -80,7 +81,6 @@ const TAKES = {
 	"inbox.opened": (talk, event) => talk.change(event.call_id, { asks: event.title, answered: null }),
 	"inbox.closed": (talk, event) =>
 		talk.change(event.call_id, { asks: null, answered: `${event.choice || event.state} by ${event.by || "nobody"}` }),
-	"todos.updated": (talk, event) => (talk.todos = event.todos),
 	"model.retrying": (talk, event) => talk.note(event, `${event.failure.message} Trying again in ${event.delay.toFixed(1)}s.`, "warn"),
 	"limit.reached": (talk, event) => talk.note(event, `Limit: ${event.detail}`, "warn"),
 	"run.warned": (talk, event) => talk.note(event, event.text),

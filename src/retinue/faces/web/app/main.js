@@ -35,7 +35,7 @@ function Nav() {
 	const current = view.value === "run" ? "fleet" : view.value;
 	return html`<nav class="nav" aria-label="Views">
 		<a class="brand" href=${link("")}><svg viewBox="0 0 32 32" aria-hidden="true"><use href="/static/icon.svg#mark" /></svg><b>Retinue</b></a>
-		<a class="button primary new" href=${link("start")} aria-current=${current === "start" ? "page" : undefined}><${Icon} name="start" /><span>Start a run</span></a>
+		<a class="button primary new" href=${link("start")}><${Icon} name="start" /><span>Start a run</span></a>
 		${Object.entries(VIEWS).map(
 			([name, [short, title]]) => html`<a class="place" href=${link(name)} aria-current=${current === name ? "page" : undefined}>
 				<${Icon} name=${name} /><span class="long">${title}</span><span class="short">${short}</span>
@@ -56,8 +56,8 @@ function Bar({ help }) {
 		<a class="project" href=${link("projects")} title=${cwd}><${Icon} name="projects" /><b>${project.value ? project.value.replace(/-[0-9a-f]+$/, "") : cwd.split("/").pop()}</b></a>
 		<form role="search" onSubmit=${search}><${Icon} name="search" /><input name="q" type="search" id="search" placeholder="Search everything that was said and done" aria-label="Search" /></form>
 		<span class=${`connection ${connection.value}`} role="status" title=${word}><span aria-hidden="true">${sign}</span> <span class="word">${word}</span></span>
-		<button class="plain" title=${`Colours: ${theme.value}`} aria-label="Change colours" onClick=${nextTheme}><${Icon} name=${theme.value} /></button>
-		<button class="plain keys" title="Keys (?)" aria-label="Keys" onClick=${help}><${Icon} name="help" /></button>
+		<button class="plain" title=${`Colours: ${theme.value}`} aria-label="Change colours" onClick=${nextTheme}><${Icon} name="theme" /></button>
+		<button class="plain keys" title="Keys (?)" aria-label="Keys" onClick=${help}>?</button>
 	</header>`;
 }
 

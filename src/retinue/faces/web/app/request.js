@@ -1,5 +1,6 @@
 // What a view asks the server for, with the state of the request.
 import { useEffect, useState } from "./html.js";
+import { sayProblem } from "./notices.js";
 
 // Returns [document, problem]. `ask` is called when one of `inputs` changes; a late answer is dropped.
 export function useRequest(ask, inputs) {
@@ -12,4 +13,15 @@ export function useRequest(ask, inputs) {
 		return () => (current = false);
 	}, inputs);
 	return state;
+}
+
+// Returns [busy, act]: `act(work)` does something that the server may refuse, and says so.
+export function useAction() {
+	const [busy, setBusy] = useState(false);
+	const act = async (work) => {
+		setBusy(true);
+		await work().catch(sayProblem);
+		setBusy(false);
+	};
+	return [busy, act];
 }

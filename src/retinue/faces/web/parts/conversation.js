@@ -15,15 +15,6 @@ export function Draft({ partial }) {
 	</article>`;
 }
 
-export function Todos({ todos }) {
-	if (!todos.length) return null;
-	const signs = { completed: "✓", in_progress: "●", pending: "○" };
-	const done = todos.filter((todo) => todo.status === "completed").length;
-	return html`<details class="todos"><summary>To do: ${done} of ${todos.length}</summary>
-		<ul>${todos.map((todo) => html`<li class=${todo.status}>${signs[todo.status] || "○"} ${clean(todo.content)}</li>`)}</ul>
-	</details>`;
-}
-
 // Scrolls with what is added at the end, unless someone has scrolled up to read.
 export function Following({ mark, children }) {
 	const box = useRef();

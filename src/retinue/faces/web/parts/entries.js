@@ -4,23 +4,17 @@ import { Diff, looksLikeDiff } from "./diff.js";
 import { Fold, Output } from "./fold.js";
 import { Markdown } from "./markdown.js";
 
-const ORIGINS = { steer: "Said to it", "follow-up": "Said to it", "wrap-up": "Asked to wrap up" };
+const ORIGINS = { task: "Task", steer: "Said to it", "follow-up": "Said to it", "wrap-up": "Asked to wrap up" };
 
 const SIGNS = { pending: ["·", ""], running: ["●", "live"], finished: ["✓", "ok"], failed: ["✕", "bad"], denied: ["⊘", "bad"] };
 
-function Task({ entry }) {
-	return html`<article class="entry task">
-		<header><b>Task</b>${entry.by && html`<span>from ${entry.by}</span>`}<time>${clock(entry.at)}</time></header>
-		<div class="plain-text">${clean(entry.text)}</div>
-	</article>`;
-}
-
 function Said({ entry }) {
-	const head = html`<b>${ORIGINS[entry.origin] || entry.origin}</b><time>${clock(entry.at)}</time>`;
-	if (["notification", "context", "summary"].includes(entry.origin)) {
-		return html`<${Fold} kind="entry said" head=${head}><${Output} text=${entry.text} /><//>`;
+	const { origin = "task", by, text } = entry;
+	const head = html`<b>${ORIGINS[origin] || origin}</b>${by && html`<span>from ${by}</span>`}<time>${clock(entry.at)}</time>`;
+	if (["notification", "context", "summary"].includes(origin)) {
+		return html`<${Fold} kind="entry said" head=${head}><${Output} text=${text} /><//>`;
 	}
-	return html`<article class="entry said"><header>${head}</header><div class="plain-text">${clean(entry.text)}</div></article>`;
+	return html`<article class="entry said"><header>${head}</header><div class="plain-text">${clean(text)}</div></article>`;
 }
 
 const Answer = ({ entry }) => html`<article class="entry answer"><${Markdown} text=${entry.text} /></article>`;
@@ -73,6 +67,6 @@ function End({ entry }) {
 	</footer>`;
 }
 
-const KINDS = { task: Task, said: Said, answer: Answer, thinking: Thought, note: Note, call: Call, end: End };
+const KINDS = { task: Said, said: Said, answer: Answer, thinking: Thought, note: Note, call: Call, end: End };
 
 export const Entry = memo(({ entry, child }) => html`<${KINDS[entry.kind]} entry=${entry} child=${child} />`);

@@ -1,5 +1,5 @@
 // One thing that waits for a person, with its answers.
-import { callLine, Chip, clean, duration, html, link, now, typed, useState } from "../app/common.js";
+import { callLine, Chip, clean, duration, html, link, now, typed, useAction, useState } from "../app/common.js";
 import { answer } from "../app/inbox.js";
 import { Diff, looksLikeDiff } from "./diff.js";
 import { Output } from "./fold.js";
@@ -10,10 +10,10 @@ export const KEYS = { a: "allow", r: "allow-run", g: "allow-agent", w: "always",
 function titleOf(option, item) {
 	const words = {
 		allow: ["Allow once", "this call only"],
-		"allow-run": ["This run", "this call again, in this run and those below it"],
+		"allow-run": ["This run", "again in this run and those below it"],
 		"allow-agent": [`Every ${item.agent}`, "in every run of this agent"],
-		always: ["Always", item.rule ? `write the rule ${item.rule} into the settings` : "as a rule in the settings"],
-		deny: ["Deny", "the agent is told no, with your words"],
+		always: ["Always", "as a rule in the settings"],
+		deny: ["Deny", "with your words"],
 	};
 	return words[option] || [option, ""];
 }
@@ -29,13 +29,9 @@ function Subject({ item }) {
 
 export function ItemCard({ item, current }) {
 	const [message, setMessage] = useState("");
-	const [busy, setBusy] = useState(false);
+	const [busy, act] = useAction();
 	const isQuestion = item.kind === "question";
-	const give = async (choice) => {
-		setBusy(true);
-		await answer(item, choice, isQuestion ? "" : message);
-		setBusy(false);
-	};
+	const give = (choice) => act(() => answer(item, choice, isQuestion ? "" : message));
 	const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
 	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id} aria-label=${item.title}>
 		<header>
@@ -46,7 +42,7 @@ export function ItemCard({ item, current }) {
 			<a href=${link("run", item.run_id)}>${item.agent}</a>
 			${item.description && html`<span>${clean(item.description)}</span>`}
 			${item.kind === "approval" && html`<${Chip} tone=${RISKS[item.risk]}>${item.risk} risk<//>`}
-			${item.interrupted && html`<${Chip} tone="warn">its process is gone: the answer counts when it is resumed<//>`}
+			${item.interrupted && html`<${Chip} tone="warn">the answer counts when it is resumed<//>`}
 			${item.expires_at && html`<span>${item.default} in ${duration(item.expires_at - now.value)}</span>`}
 		</p>
 		<${Subject} item=${item} />

@@ -40,8 +40,8 @@ export function Segments({ options, value, choose, label }) {
 }
 
 // A whole view that is one document of the server: `[found, problem]` is its request, `draw` shows it.
-export function Page({ title, request: [found, problem], sum, tools, draw, narrow }) {
-	return html`<section class=${"page" + (narrow ? " narrow" : "")}>
+export function Page({ title, request: [found, problem], sum, tools, draw }) {
+	return html`<section class="page">
 		<header class="head"><h1>${title}</h1>${found && sum && html`<span class="sum">${sum(found)}</span>`}${tools}</header>
 		${found ? draw(found) : html`<${Loading} problem=${problem} />`}
 	</section>`;

@@ -17,7 +17,7 @@ function Part({ name, tokens, all, text }) {
 }
 
 function PromptParts({ name }) {
-	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name, project.value]);
+	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name]);
 	if (!found) return html`<${Loading} problem=${problem} />`;
 	return html`<h2>What its model is told <small>${count(found.tokens)} tokens with every request, estimated</small></h2>
 		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
@@ -36,11 +36,11 @@ function Fields({ fates }) {
 
 function Agent({ name }) {
 	// The main agent has no file.
-	const request = useRequest(() => (name === "main" ? Promise.resolve({ name }) : getOfProject(of("agents", name))), [name, project.value]);
+	const request = useRequest(() => (name === "main" ? Promise.resolve({ name }) : getOfProject(of("agents", name))), [name]);
 	const draw = (found) => html`
 		${found.path && html`<p>${clean(found.description)}</p>
 			<p class="about"><${Chip}>${found.source}<//><${Chip}>${found.dialect}<//><code>${found.path}</code></p>
-			${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> has the same name and counts instead.</p>`}
+			${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> counts instead.</p>`}
 			${found.problems.length > 0 && html`<h2>Problems</h2><${Problems} problems=${found.problems} />`}
 			<${Fields} fates=${found.fates} />`}
 		<${PromptParts} name=${name} />`;
@@ -62,7 +62,7 @@ function Row({ agent }) {
 
 export function Agents({ id }) {
 	const [text, setText] = useState("");
-	const request = useRequest(() => getOfProject("/v1/agents"), [project.value]);
+	const request = useRequest(() => getOfProject("/v1/agents"), []);
 	if (id) return html`<${Agent} key=${id} name=${id} />`;
 	const draw = ({ agents, failed }) => {
 		const shown = agents.filter((agent) => `${agent.name} ${agent.description}`.toLowerCase().includes(text.toLowerCase()));

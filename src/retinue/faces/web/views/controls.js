@@ -1,26 +1,21 @@
 // Stepping in: say something to a run, stop it, or go on with one that has ended.
-import { html, Icon, of, plural, post, say, sayProblem, typed, useKeys, useRef, useState } from "../app/common.js";
+import { html, Icon, of, plural, post, say, typed, useAction, useKeys, useRef, useState } from "../app/common.js";
 import { below, LIVE } from "../app/runs.js";
 
 export function Controls({ row }) {
 	const [text, setText] = useState("");
-	const [busy, setBusy] = useState(false);
+	const [busy, act] = useAction();
 	const [asking, setAsking] = useState(false);
 	const field = useRef();
 	const live = LIVE.has(row.state);
 	const under = below(row.id).filter((each) => LIVE.has(each.state)).length;
-	const send = async (verb, body) => {
-		setBusy(true);
-		try {
+	const send = (verb, body) =>
+		act(async () => {
+			setAsking(false);
 			const found = await post(of("runs", row.id, verb), body);
 			if (found.text) say(found.text);
 			setText("");
-		} catch (problem) {
-			sayProblem(problem);
-		}
-		setBusy(false);
-		setAsking(false);
-	};
+		});
 	const submit = (event) => {
 		event.preventDefault();
 		const said = text.trim();

@@ -1,5 +1,5 @@
 // What runs have used: by agent, model, tree and day.
-import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, project, Segments, tokens, useRequest, useState } from "../app/common.js";
+import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, tokens, useRequest, useState } from "../app/common.js";
 import { Bar, Columns, Numbers } from "../parts/chart.js";
 
 const BY = { agent: "Agent", model: "Model", tree: "Tree", day: "Day" };
@@ -28,8 +28,8 @@ export function Cost() {
 	const [by, setBy] = useState("agent");
 	const [days, setDays] = useState("all");
 	const since = days === "all" ? 0 : Math.floor(Date.now() / 1000) - parseInt(days, 10) * 86400;
-	const request = useRequest(() => getOfProject("/v1/cost", { by, since }), [by, days, project.value]);
-	const [daily] = useRequest(() => getOfProject("/v1/cost", { by: "day", since }), [days, project.value]);
+	const request = useRequest(() => getOfProject("/v1/cost", { by, since }), [by, days]);
+	const [daily] = useRequest(() => getOfProject("/v1/cost", { by: "day", since }), [days]);
 	const draw = ({ by: shown, rows, total, budgets }) => {
 		const most = { cost: Math.max(0, ...rows.map((row) => row.cost_usd || 0)), tokens: Math.max(0, ...rows.map(tokens)) };
 		const isTree = shown === "tree";

@@ -67,12 +67,12 @@ export function Prompt({ row }) {
 	const draw = (found) => html`
 		<h2>Task${found.asked_by && html` <small>from ${found.asked_by}</small>`}</h2>
 		<${Output} text=${found.task} />
-		<h2>Prompt of the agent <small>${count(Math.round(found.prompt.length / 4))} tokens, estimated</small></h2>
+		<h2>Prompt of the agent</h2>
 		<${Output} text=${found.prompt || "(none of its own)"} />
 		<p><a href=${link("agents", row.agent)}>The whole system prompt of ${row.agent}, with token counts</a></p>
 		<h2>Tools</h2>
 		<p class="chips">${found.tools.map((tool) => html`<${Chip}>${tool}<//>`)}</p>
-		${found.unknown_effects.length > 0 && html`<h2>Begun when its process died: nobody knows what these did</h2>
+		${found.unknown_effects.length > 0 && html`<h2>Nobody knows what these did: its process died</h2>
 			<ul>${found.unknown_effects.map((call) => html`<li><code>${clean(call)}</code></li>`)}</ul>`}`;
 	return html`<${Part} row=${row} draw=${draw} />`;
 }
@@ -105,7 +105,7 @@ export function RunCost({ row, record }) {
 				["In context now", record.talk.context ? count(record.talk.context) : "–"],
 			]} />
 			<h2>Budget</h2>
-			${!limits.length && html`<p class="about">None was given to this run. Those above it and the settings still hold.</p>`}
+			${!limits.length && html`<p class="about">None of its own. Those above it and of the settings hold.</p>`}
 			${limits.map(([kind, limit]) => html`<${Limit} kind=${kind} limit=${limit} found=${found} />`)}`;
 	};
 	return html`<${Part} row=${row} draw=${draw} />`;

@@ -1,5 +1,5 @@
 // The fleet: every run of the project as a tree, with what each is doing.
-import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
+import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, moment, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
 import { flatten, LIVE, loaded, loadMore, more, tookOf, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
@@ -31,7 +31,7 @@ const Row = memo(({ row, depth, below, folded, selected, current, time, fold }) 
 			<span class="second"><${Status} row=${row} /><span class=${"doing" + (row.doing ? " now" : "")}>${clean(line)}</span></span>
 		</span>
 		<span class="numbers"><span>${duration(tookOf(row, time))}</span><span>${money(row.usage.cost_usd)} · ${count(tokens(row.usage))}</span></span>
-		<time class="age" title=${new Date(row.created_at * 1000).toLocaleString()}>${ago(row.created_at, time)}</time>
+		<time class="age" title=${moment(row.created_at)}>${ago(row.created_at, time)}</time>
 	</a>`;
 });
 
@@ -71,7 +71,7 @@ export function Fleet({ selected }) {
 			current=${place === current} time=${time} fold=${unfold} />`;
 	};
 	return html`<section class="fleet">
-		<header class="head"><h1>Fleet</h1><span class="sum">${rows.length} ${rows.length === 1 ? "run" : "runs"}</span></header>
+		<header class="head"><h1>Fleet</h1><span class="sum">${plural(rows.length, "run")}</span></header>
 		<div class="tools">
 			<input type="search" placeholder="Filter by agent, task, model…" aria-label="Filter runs" value=${text} onInput=${typed(setText)} />
 			<${Segments} options=${TITLES} value=${filter} choose=${setFilter} label="Which runs" />

@@ -1,22 +1,16 @@
 // Go on from the moment that is shown, as a new run: with other words, and with the files of then.
-import { go, html, of, post, say, sayProblem, typed, useState } from "../app/common.js";
+import { go, html, of, post, say, typed, useAction, useState } from "../app/common.js";
 
 export function Fork({ id, seq }) {
 	const [text, setText] = useState("");
 	const [back, setBack] = useState(true);
-	const [busy, setBusy] = useState(false);
-	const submit = async (event) => {
-		event.preventDefault();
-		setBusy(true);
-		try {
-			const found = await post(of("runs", id, "fork"), { at: seq, edit: text.trim() || null, keep_files: !back });
-			say(`Forked at event ${seq}.`);
-			go("run", found.id);
-		} catch (problem) {
-			sayProblem(problem);
-			setBusy(false);
-		}
+	const [busy, act] = useAction();
+	const fork = async () => {
+		const found = await post(of("runs", id, "fork"), { at: seq, edit: text.trim() || null, keep_files: !back });
+		say(`Forked at event ${seq}.`);
+		go("run", found.id);
 	};
+	const submit = (event) => (event.preventDefault(), act(fork));
 	return html`<form class="controls fork" onSubmit=${submit}>
 		<textarea rows="1" value=${text} onInput=${typed(setText)} aria-label="Words of the fork"
 			placeholder="Go on from here as a new run: say what instead, or nothing"></textarea>

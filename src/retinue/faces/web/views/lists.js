@@ -16,7 +16,7 @@ function Job({ job }) {
 }
 
 export function Schedules() {
-	const request = useRequest(() => getOfProject("/v1/schedules"), [project.value, Math.floor(now.value / 30)]);
+	const request = useRequest(() => getOfProject("/v1/schedules"), [Math.floor(now.value / 30)]);
 	const draw = ({ schedules }) =>
 		html`${!schedules.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
 			<div class="cards">${schedules.map((job) => html`<${Job} job=${job} />`)}</div>`;
@@ -24,10 +24,8 @@ export function Schedules() {
 }
 
 export function showProject(id, current) {
-	const chosen = current ? null : id;
-	if (chosen) sessionStorage.setItem("project", chosen);
-	else sessionStorage.removeItem("project");
-	project.value = chosen;
+	project.value = current ? "" : id;
+	sessionStorage.setItem("project", project.value);
 	go("fleet");
 }
 
@@ -73,5 +71,5 @@ export function Search() {
 			? hits.map((hit) => html`<${Hit} hit=${hit} words=${words} />`)
 			: html`<${Empty} title="Nothing found">Tasks, messages, answers, calls and results are searched.<//>`;
 	const sum = ({ hits }) => (hits.length === 50 ? "the newest 50" : hits.length);
-	return html`<${Page} title="Search" request=${useRequest(ask, [words, project.value])} sum=${sum} draw=${draw} />`;
+	return html`<${Page} title="Search" request=${useRequest(ask, [words])} sum=${sum} draw=${draw} />`;
 }

@@ -46,8 +46,6 @@ export function LookBack({ row }) {
 		for (let number = 0; number < at; number++) if (events[number].run_id === chosen) found.take(events[number]);
 		return found;
 	}, [events, at, chosen]);
-	// The number of the last event of the chosen run up to here: numbers count within a run.
-	const reached = useMemo(() => events.slice(0, at).reduce((seq, each) => (each.run_id === chosen ? each.seq : seq), 0), [events, at, chosen]);
 	if (!events.length) return html`<${Loading} problem=${problem} />`;
 	const event = events[at - 1];
 	const spoke = run(event.run_id) || { agent: event.run_id };
@@ -72,6 +70,6 @@ export function LookBack({ row }) {
 			</ul>
 			<div class="past column" aria-label="Conversation at that moment"><${Entries} entries=${talk.entries} started=${new Map()} /></div>
 		</div>
-		<${Fork} id=${chosen} seq=${reached} />
+		<${Fork} id=${chosen} seq=${talk.seq} />
 	</div>`;
 }

@@ -3,7 +3,7 @@ import { clean, count, duration, get, go, html, Icon, link, Loading, money, now,
 import { items } from "../app/inbox.js";
 import { RunRecord } from "../app/record.js";
 import { add, childrenByCall, LIVE, partial, run, tookOf, version } from "../app/runs.js";
-import { Draft, Entries, Following, Todos } from "../parts/conversation.js";
+import { Draft, Entries, Following } from "../parts/conversation.js";
 import { ItemCard } from "../parts/item.js";
 import { Controls } from "./controls.js";
 import { Changes, Effects, Prompt, RunCost } from "./details.js";
@@ -81,6 +81,6 @@ function KnownRun({ row, tab }) {
 			${Object.entries(TABS).map(([name, [title]]) => html`<a href=${link("run", row.id, name)} aria-current=${tab === name ? "page" : undefined}>${title}</a>`)}
 		</nav>
 		<${Tab} row=${row} record=${record} />
-		${Tab === Transcript && html`<${Todos} todos=${record.talk.todos} /><${Controls} row=${row} />`}
+		${Tab === Transcript && html`<${Controls} row=${row} />`}
 	</section>`;
 }

@@ -17,7 +17,7 @@ export function SignInView({ entered }) {
 	};
 	return html`<main class="sign-in"><form class="card" onSubmit=${submit}>
 		<h1>Retinue</h1>
-		<p>Open the address that <code>retinue open</code> prints in a terminal, or paste it here. It holds the token of this server.</p>
+		<p>Open the address that <code>retinue open</code> prints, or paste it here: it holds the token of this server.</p>
 		<label>Address or token<input name="address" type="password" autocomplete="off" autofocus required /></label>
 		${problem && html`<p class="problem" role="alert"><b>${problem.message}</b> ${problem.remedy || ""}</p>`}
 		<button class="primary">Sign in</button>

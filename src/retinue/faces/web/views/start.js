@@ -1,5 +1,5 @@
 // Start a run: who, what, and how much it may spend.
-import { clean, getOfProject, go, html, Icon, post, project, sayProblem, typed, useRequest, useState } from "../app/common.js";
+import { clean, getOfProject, go, html, Icon, post, project, typed, useAction, useRequest, useState } from "../app/common.js";
 
 function orderOf(form) {
 	const given = Object.fromEntries(new FormData(form));
@@ -14,22 +14,15 @@ function orderOf(form) {
 }
 
 export function Start({ id }) {
-	const [agents] = useRequest(() => getOfProject("/v1/agents"), [project.value]);
-	const [models] = useRequest(() => getOfProject("/v1/models"), [project.value]);
+	const [agents] = useRequest(() => getOfProject("/v1/agents"), []);
+	const [models] = useRequest(() => getOfProject("/v1/models"), []);
 	const [agent, setAgent] = useState(id);
-	const [busy, setBusy] = useState(false);
+	const [busy, act] = useAction();
 	// The same key for the same form: a second click starts no second run.
 	const [key] = useState(() => crypto.randomUUID());
-	const submit = async (event) => {
+	const submit = (event) => {
 		event.preventDefault();
-		setBusy(true);
-		try {
-			const run = await post("/v1/runs", orderOf(event.target), { "Idempotency-Key": key });
-			go("run", run.id);
-		} catch (problem) {
-			sayProblem(problem);
-			setBusy(false);
-		}
+		act(async () => go("run", (await post("/v1/runs", orderOf(event.target), { "Idempotency-Key": key })).id));
 	};
 	const usable = agents ? agents.agents.filter((each) => each.enabled && !each.shadowed_by) : [];
 	const chosen = usable.find((each) => each.name === agent);
@@ -37,7 +30,7 @@ export function Start({ id }) {
 	return html`<section class="page narrow">
 		<header class="head"><h1>Start a run</h1></header>
 		<form class="start" onSubmit=${submit}>
-			<label>Task<textarea name="task" rows="6" required autofocus onKeyDown=${submitOnKey} placeholder="What is to be done, and how will one see that it is done?"></textarea></label>
+			<label>Task<textarea name="task" rows="6" required autofocus onKeyDown=${submitOnKey} placeholder="What is to be done, and how does one see that it is?"></textarea></label>
 			<label>Agent
 				<select name="agent" value=${agent} onChange=${typed(setAgent)}>
 					<option value="">main</option>${usable.map((each) => html`<option value=${each.name} selected=${each.name === agent}>${each.name}</option>`)}

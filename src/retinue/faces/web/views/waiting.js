@@ -17,7 +17,7 @@ export function Waiting() {
 	const shown = items.value;
 	const current = Math.min(place, shown.length - 1);
 	const move = (step) => setPlace(Math.max(0, Math.min(shown.length - 1, current + step)));
-	const keys = { j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1) };
+	const keys = { j: () => move(1), k: () => move(-1) };
 	for (const [key, choice] of Object.entries(KEYS)) {
 		keys[key] = () => {
 			const item = shown[current];
@@ -30,7 +30,7 @@ export function Waiting() {
 		<header class="head"><h1>Waiting for you</h1><${AskForNotices} /></header>
 		${shown.length === 0 &&
 		html`<${Empty} title="Nothing waits for you">
-			${liveCount.value ? `${plural(liveCount.value, "run is", "runs are")} working.` : "No run is working."} Approvals and questions of runs appear here.
+			${liveCount.value ? `${plural(liveCount.value, "run is", "runs are")} working.` : "No run is working."}
 		<//>`}
 		${shown.map((item, number) => html`<${ItemCard} key=${item.id} item=${item} current=${number === current && shown.length > 1} />`)}
 	</section>`;
