@@ -36,9 +36,15 @@ def execute(args: argparse.Namespace) -> int:
     # Before anything is imported that might print.
     streams = claim_streams()
     import asyncio
+    import gc
 
+    # The SDK makes a hundred thousand objects when it is imported, and none of them is garbage.
+    gc.disable()
+    import retinue.faces.mcp.server  # noqa: F401
     from retinue.faces.mcp.offer import Offer
     from retinue.faces.mcp.stdio import serve_stdio
 
+    gc.freeze()
+    gc.enable()
     offer = Offer(names, args.tools == "per-agent")
     return asyncio.run(serve_stdio(streams, cwd, offer, attended=not args.unattended))
