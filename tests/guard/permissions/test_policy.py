@@ -206,7 +206,9 @@ def test_a_broken_settings_file_without_rules_denies_nothing(scene: tuple[Path, 
     ws, home = scene
     (ws / ".claude").mkdir()
     (ws / ".claude" / "settings.json").write_text('{"theme": ')
-    assert list(claude_blocks(ws, {"HOME": str(home)}, [])) == []
+    notes: list[str] = []
+    assert list(claude_blocks(ws, {"HOME": str(home)}, notes)) == []
+    assert "is not JSON" in notes[0]
 
 
 def test_bad_rules_fall_one_by_one() -> None:

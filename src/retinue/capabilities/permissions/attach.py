@@ -336,8 +336,8 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
             blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
     for problem in project.settings.problems:
         if not problem.field and not may_hold_rules(Path(problem.where)):
-            continue
-        if not problem.field or problem.field == "permissions" or problem.field.startswith("permissions.deny"):
+            notes.append(str(problem))
+        elif not problem.field or problem.field == "permissions" or problem.field.startswith("permissions.deny"):
             notes.append(f"{problem}: {DENIED}")
             blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING))
         elif problem.field.startswith("permissions.ask"):

@@ -159,9 +159,13 @@ def policy_blocks(notes: list[str]) -> Iterator[Block]:
 def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[Block]:
     file = read_object(path, exact=True)
     if file.problem is not None:
-        if file.problem != EMPTY and may_hold_rules(path):
+        if file.problem == EMPTY:
+            return
+        if may_hold_rules(path):
             notes.append(f"{path} {file.problem}: {DENIED}")
             yield Block(str(path), str(base), DENY_EVERYTHING, shared)
+        else:
+            notes.append(f"{path} {file.problem}; it is ignored")
         return
     notes += (f"{path}: {name} {explain_repeated(name)}" for name in file.repeated)
     notes += (f"{path}: {slip}" for slip in _slips(file.data))
