@@ -140,6 +140,19 @@ def test_what_cannot_be_used_is_refused_with_a_reason(project, scripted, option,
     assert scripted.requests == []
 
 
+def test_words_may_stand_behind_options(project):
+    """The app is not opened without a terminal, and says so: the words were understood."""
+    done = project.retinue("Change it please", "--model", "x")
+    assert "needs a terminal" in done.stderr
+    from retinue.faces.cli.project import Parser
+    from retinue.faces.cli.terminal import configure_app
+
+    parser = Parser()
+    configure_app(parser)
+    args = parser.parse_args(["--allowedTools", "Edit", "--model", "x", "Change it please"])
+    assert (args.prompt, args.model, args.allowed_tools) == ("Change it please", "x", ["Edit"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -29,6 +29,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse takes an argument that may be left out as absent when an option comes before it:
+        # `retinue --model sonnet "words"`.
+        if any(action.nargs == "?" and not action.option_strings for action in self._actions):
+            return self.parse_intermixed_args(args, namespace)
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(self._explain(message), remedy=f"Try: {self.prog} --help")
 
