@@ -314,3 +314,31 @@ async def test_only_a_verbose_result_has_every_text_and_call(serve: Any, host: C
     assert "displayItems" not in made.structured_content["results"][0]
     kinds = [item["type"] for item in whole.structured_content["results"][0]["displayItems"]]
     assert kinds == ["toolCall", "text"]
+
+
+async def test_an_approval_of_an_agent_below_the_run_reaches_the_user_too(
+    project: Project, serve: Any, host: Connect
+) -> None:
+    def answer(request: Request) -> Reply:
+        if "You are the child" in str(request.body["messages"][0]):
+            return edits_a_file(request)
+        if request.turn == 0:
+            child = {"description": "a child", "prompt": "You are the child", "subagent_type": "general-purpose"}
+            return Reply(calls=[("Agent", {**child, "run_in_background": False})])
+        return Reply(text="The child is done.")
+
+    project.mode = "default"
+    serve(answer)
+    asked: list[str] = []
+
+    def allow(key: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["params"]["message"])
+        return {"action": "accept", "content": {"choice": "allow"}}
+
+    async with host(extensions=[TaskHost(allow)]) as client:
+        result = await client.call_tool("run_agent", WRITE)
+    assert len(asked) == 1
+    assert "a child" in asked[0]
+    assert result.structured_content["results"][0]["output"] == "The child is done."
+    assert result.structured_content["record"]["filesWritten"] == ["new.txt"]
+    assert any(str(each.uri).endswith("/diff") for each in result.content[1:])

@@ -51,7 +51,7 @@ async def run_result(feed: Feed, found: RunStanding, *, verbose: bool = False, n
     content: list[ContentBlock] = [TextContent(type="text", text="\n".join(words))]
     content.append(_link(row, "transcript"))
     content.append(_link(row, "effects"))
-    if found.outcome.evidence.files_written:
+    if made["details"]["record"]["filesWritten"]:
         content.append(_link(row, "diff"))
     return CallToolResult(content=content, structured_content=made["details"], is_error=not found.outcome.ok)
 
