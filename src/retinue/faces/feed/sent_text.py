@@ -12,25 +12,28 @@ class SentText:
 
     def __init__(self, part: Literal["text", "thinking"] = "text") -> None:
         self._delta, self._partial, self._part = f"{part}.delta", f"{part}.partial", part
-        self.sent = ""
+        # Joined when it is needed: a long answer comes in thousands of pieces.
+        self._pieces: list[str] = []
+        self.length = 0
 
     def take(self, kind: str, data: Mapping[str, Any]) -> str:
         """Return what is to be sent for an event of the run."""
         if kind == self._delta:
             return self._add(data["text"])
         if kind == self._partial:
-            return self._add(data["text"][len(self.sent) :])
+            return self._add(data["text"][self.length :])
         if kind == "assistant.ended":
             whole = text_of(data["message"], self._part)
-            if whole.startswith(self.sent):
-                return self._add(whole[len(self.sent) :])
+            if whole.startswith("".join(self._pieces)):
+                return self._add(whole[self.length :])
             return self._add("\n\n" + whole)
         if kind == "turn.started":
-            self.sent = ""
+            self._pieces, self.length = [], 0
         return ""
 
     def _add(self, text: str) -> str:
-        self.sent += text
+        self._pieces.append(text)
+        self.length += len(text)
         return text
 
 

@@ -138,7 +138,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
             new = sent.take(frame.type, data)
             if new:
-                if turns > 1 and len(sent.sent) == len(new):
+                if turns > 1 and sent.length == len(new):
                     new = "\n\n" + new
                 yield chunk({"content": new})
         assert outcome is not None
