@@ -14,7 +14,7 @@ from tests.program.conftest import Project
 __all__ = ["serving"]
 
 SIZES = {"phone": (390, 844), "wide": (1600, 1000)}
-PATIENCE = 20_000
+PATIENCE = 60_000
 """Milliseconds to wait for a condition: much more than it takes, for busy machines."""
 
 

@@ -204,3 +204,51 @@ def test_of_two_faces_that_answer_one_item_the_second_hears_who_was_first(
     for seen in (one, two):
         seen.gone(".item")
     assert "gamma" in (project.cwd / "f0.txt").read_text()
+
+
+def test_a_page_without_the_token_asks_for_it_and_keys_lead_through_the_views(
+    project: Project, story: Telling, serving: Serving, visit: Visiting
+) -> None:
+    story(lambda request: ["Found it."])
+    server = serving()
+    run = server.post("/v1/runs", {"agent": "Explore", "task": "Look around"}, 201)
+    server.ended(run["id"])
+    seen = visit(server)
+    stranger = seen.context.browser.new_context().new_page()
+    stranger.goto(f"{server.base}/#/run/{run['id']}")
+    stranger.fill(".sign-in input", "nonsense")
+    stranger.click(".sign-in button")
+    stranger.wait_for_selector(".sign-in .problem")
+    stranger.fill(".sign-in input", server.info["url"])
+    stranger.click(".sign-in button")
+    stranger.wait_for_selector(".entry.answer >> text=Found it.")
+    assert server.token not in stranger.url
+    stranger.context.close()
+    # `retinue open` leads to a run.
+    address = project.retinue("open", run["id"][:8], "--no-browser").stdout.strip()
+    seen.page.goto("about:blank")
+    seen.page.goto(address)
+    seen.see(".entry.answer", "Found it.")
+    assert server.token not in seen.page.url
+    for key, sight in (("?", ".help"), ("Escape", ".row"), ("4", ".card.agent"), ("n", "form.start")):
+        seen.page.keyboard.press(key)
+        seen.see(sight)
+
+
+def test_a_page_that_nobody_looks_at_gives_its_connection_back(
+    project: Project, story: Telling, serving: Serving, visit: Visiting
+) -> None:
+    story(lambda request: ["Done."])
+    server = serving()
+    seen = visit(server)
+    seen.page.clock.install()
+    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+    hide += " document.dispatchEvent(new Event('visibilitychange')) }"
+    seen.page.evaluate(hide, True)
+    seen.page.clock.fast_forward(61_000)
+    seen.see(".connection.resting")
+    run = server.post("/v1/runs", {"agent": "Explore", "task": "Look around"}, 201)
+    server.ended(run["id"])
+    seen.page.evaluate(hide, False)
+    seen.see(".connection.live")
+    seen.see(".row", "done")

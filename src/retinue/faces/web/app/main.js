@@ -46,7 +46,7 @@ function Nav() {
 	</nav>`;
 }
 
-const STATES = { live: ["●", "Live"], connecting: ["○", "Connecting"], lost: ["✕", "Connection lost: trying again"] };
+const STATES = { live: ["●", "Live"], connecting: ["○", "Connecting"], lost: ["✕", "Connection lost: trying again"], resting: ["○", "Resting"] };
 
 function Bar({ help }) {
 	const [sign, word] = STATES[connection.value];
@@ -103,6 +103,8 @@ effect(() => {
 	document.title = (waiting ? `(${waiting}) ` : "") + "Retinue";
 });
 
+// What waits for a person is asked for even then.
+setInterval(() => connection.value === "resting" && inbox.load().catch(() => {}), 20000);
 applyTheme();
 listen(runs.hear);
 listen(inbox.hear);

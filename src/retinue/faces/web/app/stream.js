@@ -3,7 +3,7 @@
 import { batch, signal } from "./html.js";
 import { project, signedIn } from "./api.js";
 
-export const connection = signal("connecting"); // connecting, live, lost
+export const connection = signal("connecting"); // connecting, live, lost, resting
 
 const listeners = new Set();
 let source = null;
@@ -59,6 +59,19 @@ function again() {
 	connection.value = "lost";
 	clearTimeout(timer);
 	if (signedIn.value) timer = setTimeout(open, 700);
+}
+
+// Browsers allow six connections to a server: a page that nobody looks at gives its own back after a while.
+document.addEventListener("visibilitychange", () => {
+	if (!source) return;
+	clearTimeout(timer);
+	if (document.hidden) timer = setTimeout(rest, 60000);
+	else if (connection.value === "resting") open();
+});
+
+function rest() {
+	source.close();
+	connection.value = "resting";
 }
 
 export function disconnect() {
