@@ -3,17 +3,23 @@
 A child is played by the recorded child of the same parent that had the same agent and task, else the same agent, else
 the next one: which of several children starts first does not matter. What an answer says about folders and runs is
 said about those of the run that is played.
+
+When an agent in the background ends is a matter of luck, and an answer that only waits for it would end a run that has
+nobody to wait for. So such an agent does not end before its parent has come as far as it had when it heard of that end;
+and a parent that hears of it after its last recorded answer gives that answer again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from retinue.core.events import AssistantEnded, Compacted, TextDelta, ThinkingDelta
-from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TextDelta, ThinkingDelta
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.core.outcome import Failure
 from retinue.core.request import RunRequest
 from retinue.evidence.cassette import Cassette, RecordedRun
@@ -25,6 +31,9 @@ from retinue.models.resolve import EMBEDDED
 from retinue.models.select import ModelSelection
 
 _SUMMARY = "(The recording has no summary for this place.)"
+_PATIENCE = 5.0
+"""Seconds that the end of an agent is held back at most, if its parent does not come so far this time."""
+_RUN = re.compile(r"\$RUN(\d+)(?!\d)")
 _WINDOW = 1_000_000
 """Of a model that this version does not know: large enough that no conversation is shortened because of it."""
 
@@ -38,6 +47,8 @@ class RecordedModels:
         self._waiting = list(cassette.runs)
         self._played: dict[str, RecordedRun] = {}
         self._models: list[RecordedModel] = []
+        self._by_number: dict[int, RecordedModel] = {}
+        self._heard_after = _heard_after(cassette)
         self.problems: list[str] = []
 
     def select(self, request: RunRequest) -> ModelSelection:
@@ -54,9 +65,19 @@ class RecordedModels:
         else:
             self._waiting.remove(found)
             self._played[run_id] = found
-            model = RecordedModel(info, found.events, self)
+            model = RecordedModel(info, found.events, self, found.number)
+            self._by_number[found.number] = model
         self._models.append(model)
         return model
+
+    async def may_end(self, number: int) -> None:
+        """Return when the parent of a recorded run has come as far as it had when it heard of that run's end."""
+        if number not in self._heard_after:
+            return
+        parent, answers = self._heard_after[number]
+        model = self._by_number.get(parent)
+        if model is not None:
+            await model.reach(answers)
 
     @property
     def unplayed(self) -> int:
@@ -97,9 +118,11 @@ class RecordedModels:
 class RecordedModel:
     """The answers of one recorded run, one for each request."""
 
-    def __init__(self, info: ModelInfo, events: Sequence[object], source: RecordedModels) -> None:
+    def __init__(self, info: ModelInfo, events: Sequence[object], source: RecordedModels, number: int = 0) -> None:
         self.info = info
         self._source = source
+        self._number = number
+        self._moved = asyncio.Event()
         self._answers: list[AssistantMessage] = []
         self._summaries: list[str] = []
         self._asked = 0
@@ -124,10 +147,13 @@ class RecordedModel:
             yield Finished(AssistantMessage((Text(text),), model=self.info.full_name))
             return
         self._asked += 1
-        if self._asked > len(self._answers):
+        self._moved.set()
+        if self._asked > len(self._answers) and not self._hears_late(request):
             yield Finished(self._nothing_left())
             return
-        message = self._source.localized(self._answers[self._asked - 1])
+        if self._asked == len(self._answers):
+            await self._source.may_end(self._number)
+        message = self._source.localized(self._answers[min(self._asked, len(self._answers)) - 1])
         for part in message.content:
             match part:
                 case Text():
@@ -138,11 +164,44 @@ class RecordedModel:
                     yield ToolCallStarted(part.name)
         yield Finished(replace(message, model=message.model or self.info.full_name))
 
+    async def reach(self, answers: int) -> None:
+        """Return when so many answers have been asked for, or after a while."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while self._asked < answers:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
+
+    def _hears_late(self, request: ModelRequest) -> bool:
+        """Return whether all that is new is the end of an agent, of which the recorded run had heard before."""
+        newest = request.messages[-1] if request.messages else None
+        if not self._answers or self._answers[-1].tool_calls:
+            return False
+        return isinstance(newest, UserMessage) and newest.origin == "notification"
+
     def _nothing_left(self) -> AssistantMessage:
         text = f"The recording has {len(self._answers)} answers, and the run asked for number {self._asked}."
         self._source.problems.append(text)
         failure = Failure("invalid_request", text, "Record it again: retinue test --record")
         return AssistantMessage((), "error", model=self.info.full_name, failure=failure)
+
+
+def _heard_after(cassette: Cassette) -> dict[int, tuple[int, int]]:
+    """Return, for each run whose end its parent was notified of, the number of that parent and of the answers that it
+    had given by then."""
+    found: dict[int, tuple[int, int]] = {}
+    for run in cassette.runs:
+        answers = 0
+        for body in run.bodies:
+            if isinstance(body, AssistantEnded):
+                answers += 1
+            elif isinstance(body, MessageAdded) and body.message.origin == "notification":
+                for number in _RUN.findall(body.message.text):
+                    found.setdefault(int(number), (run.number, answers))
+    return found
 
 
 def answers_of(run: RecordedRun) -> list[AssistantMessage]:
