@@ -1,7 +1,7 @@
 """Earlier messages of this conversation, to go back to one: the conversation, the files, or both; and forks.
 
-A fork leaves the old run as it is. That of a conversation is opened with the words of its message in the editor; that
-of any other run goes on at once with what is said to it, and its viewer opens.
+A fork leaves the old run as it is. The fork of a conversation is opened with the words of its message in the editor.
+The fork of any other run goes on at once with what is said to it, and its viewer opens.
 """
 
 from __future__ import annotations
