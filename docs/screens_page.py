@@ -178,7 +178,7 @@ VIEWS = {
     "runcost": "#/run/{main}/cost",
     "cost": "#/cost",
     "agents": "#/agents",
-    "agent": "#/agents/migrator",
+    "agent": "#/agents/translator",
     "start": "#/start/migrator",
     "projects": "#/projects",
 }

@@ -26,6 +26,7 @@ from retinue.faces.feed.views import (
     DoctorRow,
     EffectList,
     FailedFileView,
+    LintList,
     ModelList,
     ModelView,
     OpenAIModel,
@@ -227,6 +228,22 @@ async def list_agents(feed: Feed) -> AgentList:
     entries = sorted(catalog.entries, key=lambda each: (each.shadowed_by is not None, each.name.casefold()))
     agents = [msgspec.convert(row_data(entry), AgentView) for entry in entries]
     return AgentList(agents, [FailedFileView(each.path, each.reason, each.line) for each in catalog.failed])
+
+
+async def lint_agents(feed: Feed) -> LintList:
+    """Return what `retinue agents lint` finds."""
+    from retinue.agents.lint.runner import lint_catalog
+    from retinue.capabilities.mcp.servers import ServerLint
+    from retinue.faces.cli.project import plugins
+
+    project = (await feed.retinue()).supervisor.project
+
+    def work() -> LintList:
+        folders = plugins(feed.cwd, own=False)
+        found = lint_catalog(feed.cwd, plugins=folders, check=ServerLint(lambda: project))
+        return LintList(list(found.findings), found.files)
+
+    return await asyncio.to_thread(work)
 
 
 async def describe_agent(feed: Feed, name: str) -> AgentDetail:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from retinue.agents.lint.subject import Finding
 from retinue.capabilities.audit.changes import FileDiff
 from retinue.capabilities.audit.report import RunEffects
 from retinue.core.delegation import State
@@ -249,6 +250,13 @@ class AgentList(Struct, frozen=True):
 
     agents: list[AgentView]
     failed: list[FailedFileView]
+
+
+class LintList(Struct, frozen=True):
+    """What is wrong with agent files of the project, the user and plugins, by file and line; `files` were looked at."""
+
+    findings: list[Finding]
+    files: int
 
 
 class AgentDetail(Struct, frozen=True, kw_only=True):

@@ -60,6 +60,10 @@ async def get_agent(call: ApiCall) -> views.AgentDetail:
     return await details.describe_agent(await call.projects.feed(call.params.project), call.params.name)
 
 
+async def get_lint(call: ApiCall) -> views.LintList:
+    return await details.lint_agents(await call.projects.feed(call.params.project))
+
+
 async def get_agent_prompt(call: ApiCall) -> views.PromptPreview:
     return await details.preview_prompt(await call.projects.feed(call.params.project), call.params.name)
 

@@ -88,6 +88,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/lint",
+        handler="get_lint",
+        help="What is wrong with agent files: where, why, and what to do.",
+        result=views.LintList,
+        params=params.InProject,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
         path="/v1/models",
         handler="get_models",
         help="The language models that runs may use; and the agents, as clients of OpenAI's API list models.",

@@ -35,7 +35,7 @@ function Given({ call }) {
 function Result({ entry }) {
 	if (entry.result === undefined) return null;
 	if (looksLikeDiff(entry.result)) return html`<${Diff} text=${entry.result} />`;
-	return html`<${Output} text=${entry.result || "(no output)"} label="Result" />`;
+	return html`<${Output} text=${entry.result || "(no output)"} />`;
 }
 
 function Call({ entry, child }) {

@@ -4,14 +4,14 @@ import { clean, html, useState } from "../app/common.js";
 const LINES = 24;
 const LETTERS = 4000;
 
-export function Output({ text, label = "Output" }) {
+export function Output({ text }) {
 	const [whole, setWhole] = useState(false);
 	const all = clean(text);
 	const lines = all.split("\n");
 	let shown = all;
 	if (!whole) shown = lines.slice(0, LINES).join("\n").slice(0, LETTERS);
 	const left = all.length - shown.length;
-	return html`<div class="output" aria-label=${label}>
+	return html`<div class="output">
 		<pre>${shown}</pre>
 		${left > 0 && html`<button class="more" onClick=${() => setWhole(true)}>Show all (${lines.length} lines)</button>`}
 	</div>`;

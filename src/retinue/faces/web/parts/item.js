@@ -21,10 +21,10 @@ function titleOf(option, item) {
 function Subject({ item }) {
 	const { tool, arguments: given } = item.payload;
 	if (looksLikeDiff(item.detail)) return html`<${Diff} text=${item.detail} />`;
-	if (item.detail) return html`<${Output} text=${item.detail} label="What it wants" />`;
+	if (item.detail) return html`<${Output} text=${item.detail} />`;
 	if (!tool) return null;
 	const line = callLine({ arguments: given });
-	return html`<${Output} text=${line === (given && given.command) ? line : JSON.stringify(given, null, 2)} label="The call" />`;
+	return html`<${Output} text=${line === (given && given.command) ? line : JSON.stringify(given, null, 2)} />`;
 }
 
 export function ItemCard({ item, current }) {

@@ -1,19 +1,26 @@
 // The agents of the project: what is wrong with their files, and what their models are told.
-import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, project, typed, useRequest, useState } from "../app/common.js";
+import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, typed, useRequest, useState } from "../app/common.js";
 import { Bar } from "../parts/chart.js";
 import { Fold, Output } from "../parts/fold.js";
 
-const TONES = { error: "bad", warning: "warn", info: "idle" };
+const TONES = { error: "bad", warning: "warn" };
 
-function Problems({ problems }) {
-	return html`<ul class="problems">${problems.map(
-		(each) => html`<li><${Chip} tone=${TONES[each.severity] || "warn"}>${each.severity || "warning"}<//> <code>${each.code || each.field || ""}</code> ${each.message}${each.remedy && html` <small>${each.remedy}</small>`}</li>`,
+// What lint finds in a file; nothing until it has looked.
+function useLint() {
+	const [found] = useRequest(() => getOfProject("/v1/lint"), []);
+	return (path) => (found ? found.findings.filter((each) => each.file === path) : []);
+}
+
+function Findings({ findings }) {
+	if (!findings.length) return null;
+	return html`<h2>Problems of its file</h2><ul class="problems">${findings.map(
+		(each) => html`<li><${Chip} tone=${TONES[each.severity]}>${each.severity}<//> ${each.line && html`<code>line ${each.line}</code>`} ${each.reason} ${each.remedy}</li>`,
 	)}</ul>`;
 }
 
-function Part({ name, tokens, all, text }) {
-	const head = html`<b>${name}</b><${Bar} label="" part=${tokens / all} text=${count(tokens)} />`;
-	return html`<${Fold} kind="file" head=${head}><${Output} text=${text} /><//>`;
+function Part({ part, all }) {
+	const head = html`<b>${part.name}</b><${Bar} label="" part=${part.tokens / all} text=${count(part.tokens)} />`;
+	return html`<${Fold} kind="file" head=${head}><${Output} text=${part.text || part.description} /><//>`;
 }
 
 function PromptParts({ name }) {
@@ -21,38 +28,39 @@ function PromptParts({ name }) {
 	if (!found) return html`<${Loading} problem=${problem} />`;
 	return html`<h2>What its model is told <small>${count(found.tokens)} tokens with every request, estimated</small></h2>
 		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
-		${found.parts.map((part) => html`<${Part} name=${part.name} tokens=${part.tokens} all=${found.tokens} text=${part.text} />`)}
+		${found.parts.map((part) => html`<${Part} part=${part} all=${found.tokens} />`)}
 		<h2>Tools <small>${found.tools.length}</small></h2>
-		${found.tools.map((tool) => html`<${Part} name=${tool.name} tokens=${tool.tokens} all=${found.tokens} text=${tool.description} />`)}`;
+		${found.tools.map((tool) => html`<${Part} part=${tool} all=${found.tokens} />`)}`;
 }
 
 const Back = () => html`<a class="button plain" href=${link("agents")} aria-label="Back to the agents"><${Icon} name="back" /></a>`;
 
 function Fields({ fates }) {
 	return html`<h2>Fields of its file</h2><div class="scroll"><table class="fields"><tbody>
-		${Object.entries(fates).map(([field, fate]) => html`<tr><td><code>${field}</code></td><td>${fate.fate || fate.status || ""}</td><td class="muted grow">${fate.note || fate.detail || ""}</td></tr>`)}
+		${Object.entries(fates).map(([field, fate]) => html`<tr><td><code>${field}</code></td><td>${fate.fate}</td><td class="muted grow">${fate.why || fate.to}</td></tr>`)}
 	</tbody></table></div>`;
 }
 
 function Agent({ name }) {
+	const lint = useLint();
 	// The main agent has no file.
 	const request = useRequest(() => (name === "main" ? Promise.resolve({ name }) : getOfProject(of("agents", name))), [name]);
 	const draw = (found) => html`
 		${found.path && html`<p>${clean(found.description)}</p>
 			<p class="about"><${Chip}>${found.source}<//><${Chip}>${found.dialect}<//><code>${found.path}</code></p>
 			${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> counts instead.</p>`}
-			${found.problems.length > 0 && html`<h2>Problems</h2><${Problems} problems=${found.problems} />`}
+			<${Findings} findings=${lint(found.path)} />
 			<${Fields} fates=${found.fates} />`}
 		<${PromptParts} name=${name} />`;
 	const tools = html`<a class="button primary" href=${link("start", name === "main" ? "" : name)}>Start</a>`;
 	return html`<${Page} title=${html`<${Back} />${name}`} request=${request} tools=${tools} draw=${draw} />`;
 }
 
-function Row({ agent }) {
+function Row({ agent, problems }) {
 	const off = !agent.enabled || agent.shadowed_by;
 	return html`<a class=${"card agent" + (off ? " off" : "")} href=${link("agents", agent.name)}>
 		<header><h3>${agent.name}</h3>
-			${agent.problems.length > 0 && html`<${Chip} tone="warn">${plural(agent.problems.length, "problem")}<//>`}
+			${problems > 0 && html`<${Chip} tone="warn">${plural(problems, "problem")}<//>`}
 			${agent.readonly && html`<${Chip}>read-only<//>`}${!agent.enabled && html`<${Chip}>off<//>`}${agent.shadowed_by && html`<${Chip}>replaced<//>`}
 		</header>
 		<p>${clean(agent.description)}</p>
@@ -63,13 +71,14 @@ function Row({ agent }) {
 export function Agents({ id }) {
 	const [text, setText] = useState("");
 	const request = useRequest(() => getOfProject("/v1/agents"), []);
+	const lint = useLint();
 	if (id) return html`<${Agent} key=${id} name=${id} />`;
 	const draw = ({ agents, failed }) => {
 		const shown = agents.filter((agent) => `${agent.name} ${agent.description}`.toLowerCase().includes(text.toLowerCase()));
 		return html`<input type="search" placeholder="Filter" aria-label="Filter agents" value=${text} onInput=${typed(setText)} />
 			${failed.map((file) => html`<div class="problem"><b><code>${file.path}${file.line ? ":" + file.line : ""}</code></b> ${file.reason}</div>`)}
 			${!shown.length && html`<${Empty} title="No agent fits">Make one with <code>retinue agents new</code>.<//>`}
-			<div class="cards">${shown.map((agent) => html`<${Row} key=${agent.path + agent.name} agent=${agent} />`)}</div>`;
+			<div class="cards">${shown.map((agent) => html`<${Row} key=${agent.path + agent.name} agent=${agent} problems=${lint(agent.path).length} />`)}</div>`;
 	};
 	const tools = html`<a class="button plain small" href=${link("agents", "main")}>The main agent</a>`;
 	return html`<${Page} title="Agents" request=${request} sum=${(found) => found.agents.length} tools=${tools} draw=${draw} />`;
