@@ -26,6 +26,7 @@ from retinue.engine import open_project
 from retinue.evidence.case_file import InboxAnswers
 from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, parse_cassette
 from retinue.evidence.compare import Comparison, compare, outcome_of_run
+from retinue.evidence.leftovers import clear_leftovers
 from retinue.evidence.portable import MachineFolders, localize
 from retinue.evidence.recorded_answers import answers_for, recorded_answers
 from retinue.evidence.recorded_model import RecordedModels
@@ -53,6 +54,7 @@ class Replay(Struct, frozen=True):
 async def play_again(cassette: Cassette, cwd: Path, tools: Tools, environment: Mapping[str, str]) -> Replay:
     """Play a cassette, and return how the new run differs from the recorded one. `cwd` is where the project is looked
     for. Raise FixtureError for live tools without the recorded commit, and what a launch raises."""
+    await asyncio.to_thread(clear_leftovers)
     with tempfile.TemporaryDirectory(prefix="retinue-replay-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
         work = folder / "work"

@@ -14,6 +14,7 @@ from retinue.errors import ConfigurationError, UsageError
 from retinue.evidence.case_file import AgentTests, Case, Policy
 from retinue.evidence.case_run import RunCase, Trial, TrialOptions, scenario_path
 from retinue.evidence.cassette import CassetteError, read_cassette
+from retinue.evidence.leftovers import clear_leftovers
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 
@@ -164,6 +165,7 @@ class Suite:
 
     async def run(self, chosen: Sequence[tuple[AgentTests, int]]) -> list[CaseResult]:
         """Return the results in the order of the cases."""
+        await asyncio.to_thread(clear_leftovers)
         return await asyncio.gather(*(self._run_case(tests, number) for tests, number in chosen))
 
     async def _run_case(self, tests: AgentTests, number: int) -> CaseResult:
