@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.telemetry.collector import Collector
+from retinue.capabilities.telemetry.collector import TraceCollector
 from retinue.capabilities.telemetry.metrics import SpanMetrics
 from retinue.capabilities.telemetry.spans import TraceParent, TraceSpan, agent_span, read_traceparent, trace_of
 from retinue.capabilities.telemetry.translate import HANDLED, SpanTranslator
@@ -36,7 +36,7 @@ class Tracing:
     def __init__(self, project: Project) -> None:
         content = project.settings.settings.telemetry == "content"
         self._translator = SpanTranslator(project.log.reader.stream, content=content)
-        self._collector = Collector(project.environment, project.transport)
+        self._collector = TraceCollector(project.environment, project.transport)
         self._metrics = SpanMetrics()
         self._waiting: list[TraceSpan] = []
         self._dropped = 0

@@ -23,7 +23,7 @@ Signal = Literal["traces", "metrics"]
 _NO_SUCH_ROUTE = (404, 405, 501)
 
 
-class Collector:
+class TraceCollector:
     """Takes batches. `failure` says why the last one was not taken; no failure is ever raised."""
 
     def __init__(self, environment: Mapping[str, str], transport: Transport) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from retinue.capabilities.telemetry.collector import Collector
+from retinue.capabilities.telemetry.collector import TraceCollector
 from retinue.capabilities.telemetry.spans import TraceSpan
 from retinue.capabilities.telemetry.translate import SpanTranslator
 from retinue.http.transport import Transport
@@ -38,7 +38,7 @@ async def send_past(
 ) -> SentTrace:
     """Send the spans of past runs. Stop at the first failure: the rest would fail as well."""
     transport = Transport()
-    collector = Collector(environment, transport)
+    collector = TraceCollector(environment, transport)
     batch: list[TraceSpan] = []
     trace_id = 0
     for span in spans_of(reader, run_ids, content=content):
