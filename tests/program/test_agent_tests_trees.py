@@ -112,3 +112,21 @@ def test_more_turns_than_were_recorded_fail_and_say_so(led: Project) -> None:
     write(led, HEAD + "  expect: {ended: completed}\n")
     done = led.retinue("test")
     assert done.returncode == 1 and "scenario: The recording has" in done.stdout, done.stdout
+
+
+def test_agents_of_a_project_without_a_repository_are_tested_with_a_fixture(led: Project) -> None:
+    import shutil
+
+    shutil.rmtree(led.cwd / ".git")
+    folder = led.cwd / ".claude/agents/small"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"f{number}.txt").write_text("alpha\n")
+    write(
+        led, HEAD + "  fixture: small\n  expect: {children: {agents: [helper, helper]}, files: {written: [f0.txt]}}\n"
+    )
+    done = led.retinue("test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    write(led, HEAD + "  expect: {ended: completed}\n")
+    done = led.retinue("test")
+    assert done.returncode == 2 and "Name a folder" in done.stdout, done.stdout + done.stderr

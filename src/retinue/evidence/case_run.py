@@ -165,8 +165,8 @@ class RunCase:
 
     def _copy_agents(self, work: Path) -> None:
         """Put the agents beside the tested one where they are in the project, as their files say now."""
-        root = repository_root(self.base) or self.base
-        below = self.base.resolve().relative_to(root.resolve())
+        root = project_root(self.base)
+        below = self.base.resolve().relative_to(root)
         if not any(part.startswith(".") for part in below.parts):
             return
         for path in self.base.iterdir():
@@ -264,8 +264,7 @@ def find_agent(tests: AgentTests, environment: Mapping[str, str], chosen: Path |
     when its file cannot be used."""
     beside = [tests.path.with_name(f"{tests.agent}{suffix}") for suffix in _AGENT_SUFFIXES]
     path = chosen or next((each for each in beside if each.is_file()), None)
-    root = repository_root(tests.path.parent.resolve()) or tests.path.parent.resolve()
-    catalog = Catalog.load(root, environment=environment)
+    catalog = Catalog.load(project_root(tests.path.parent), environment=environment)
     if path is None:
         try:
             return catalog.find(tests.agent).spec
@@ -279,6 +278,19 @@ def find_agent(tests: AgentTests, environment: Mapping[str, str], chosen: Path |
     if parsed.spec is None:
         raise CaseFileError(f"{path}: The agent's file cannot be used.", remedy=f"See: retinue agents lint {path}")
     return parsed.spec
+
+
+def project_root(folder: Path) -> Path:
+    """Return the project that a folder of agents belongs to: what is above its dotted folder (`.claude/agents`), else
+    the repository, else the folder itself."""
+    whole = folder.resolve()
+    repository = repository_root(whole)
+    # A dotted folder above the repository has nothing to do with its agents.
+    first = 1 if repository is None else len(repository.parts)
+    for number in range(len(whole.parts) - 1, first - 1, -1):
+        if whole.parts[number].startswith("."):
+            return Path(*whole.parts[:number])
+    return repository or whole
 
 
 def scenario_path(tests: AgentTests, case: Case) -> Path:
