@@ -13,6 +13,7 @@ import log_stories as stories
 import pytest
 from msgspec.structs import replace
 
+from retinue.core.events import TurnStarted
 from retinue.core.process import SILENCE_SECONDS, Owner, start_of, this_process
 from retinue.errors import StateError
 from retinue.log.database import check, connect
@@ -230,3 +231,23 @@ def test_where_processes_cannot_be_seen_the_heartbeat_decides():
     contained = replace(here, id="other", space="pid:[1]", heartbeat=1000.0)
     assert contained.alive(here, now=1001.0)
     assert not contained.alive(here, now=9999.0)
+
+
+async def test_a_process_without_runs_that_others_took_for_dead_begins_again(tmp_path):
+    log = Log.open(tmp_path)
+    for body in stories.whole():
+        log.append(RunPlace("run-1"), body)
+    await log.flush()
+    other = connect(tmp_path)
+    other.execute("DELETE FROM owners")
+    for body in stories.opening():
+        log.append(RunPlace("run-2"), body)
+    await log.flush()
+    other.execute("UPDATE runs SET owner=NULL")
+    other.execute("DELETE FROM owners")
+    other.close()
+    log.append(RunPlace("run-2"), TurnStarted(1))
+    with pytest.raises(StateError, match="took this one for dead"):
+        await log.flush()
+    with pytest.raises(StateError, match="took this one for dead"):
+        await log.close()

@@ -272,7 +272,12 @@ class Writer:
         try:
             if not self._registered:
                 register(self.connection, self.owner)
-            elif self.connection.execute("SELECT 1 FROM owners WHERE id=?", (self.owner.id,)).fetchone() is None:
+            elif self.connection.execute("SELECT 1 FROM owners WHERE id=?", (self.owner.id,)).fetchone() is not None:
+                pass
+            elif not self.tallies:
+                # It had no runs, so nobody has gone on with one: it was silent because it had nothing to say.
+                register(self.connection, self.owner)
+            else:
                 raise StateError(
                     f"Another process took this one for dead and may have gone on with its runs (log {self.path}).",
                     remedy="This happens when a machine was suspended for long. Look with: retinue runs list",
