@@ -37,7 +37,7 @@ from retinue.settings.database import ProjectDatabase, database_folder, use_data
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
 
-WATCH_SECONDS = 0.5
+WATCH_SECONDS = 0.75
 TAKE_OVER_SECONDS = 10.0
 """How long the last owner of a run may seem to live after its worker was found dead."""
 MOST_ATTEMPTS = 20
