@@ -225,3 +225,20 @@ def test_a_database_that_is_started_again_interrupts_nothing(project, serve, tmp
         scene.close()
         running.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_branch_of_a_run_whose_sender_is_gone_can_be_fetched(scene, serve):
+    gate = Gate(1)
+    serve(gate.answer)
+    scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60)
+    process.kill()
+    process.wait()
+    gate.open.set()
+    scene.until(lambda: scene.only_run()["state"] == "ended")
+    run_id = scene.only_run()["id"]
+    done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
+    assert done.returncode == 0, done.stderr
+    assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]

@@ -72,6 +72,10 @@ class ClusterSender:
         await self._engine.withdraw(self._attempt(node))
         return True
 
+    async def close(self) -> None:
+        await asyncio.to_thread(self._engine.close)
+        await asyncio.to_thread(self._tables.close)
+
     async def explain_waiting(self, node: RunNode) -> str | None:
         workers = await asyncio.to_thread(self._tables.workers)
         return explain_waiting(self._needs(node), workers)

@@ -27,6 +27,7 @@ from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.travel import Journey, TravelCapability
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import GitError
+from retinue.log.backend import LostDatabaseError
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
 from retinue.runs.order import Capabilities
@@ -37,11 +38,14 @@ from retinue.settings.database import ProjectDatabase, database_folder, use_data
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
 
-WATCH_SECONDS = 0.75
+WATCH_SECONDS = 1.0
 TAKE_OVER_SECONDS = 10.0
 """How long the last owner of a run may seem to live after its worker was found dead."""
 MOST_ATTEMPTS = 20
 """A run that has cost so many workers their lives is given up."""
+AGAIN_SECONDS = 1.0
+_LEFT = ("interrupted", "queued")
+"""How a run stands that nobody has."""
 Say = Callable[[str], None]
 
 
@@ -160,6 +164,10 @@ class Worker:
         self._idle.clear()
         try:
             await self._go_on(attempt, state)
+        except LostDatabaseError as error:
+            # It is not the run's fault: someone tries again.
+            self._say(f"{attempt.run_id}: {error}")
+            await asyncio.sleep(AGAIN_SECONDS)
         except (RetinueError, GitError, OSError) as error:
             self._say(f"{attempt.run_id}: {error}")
             await self._give_up(attempt, state, error)
@@ -262,8 +270,8 @@ class Worker:
             if run.state == "ended":
                 await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
                 self._say(f"{attempt.run_id}: {run.ended}.")
-            elif run.state == "interrupted" and attempt.number < MOST_ATTEMPTS:
+            elif run.state in _LEFT and attempt.number < MOST_ATTEMPTS:
                 if await self._engine.offer(replace(attempt, number=attempt.number + 1)):
                     self._say(f"{attempt.run_id}: handed over.")
-            elif run.state == "interrupted":
+            elif run.state in _LEFT:
                 await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers died with it."))

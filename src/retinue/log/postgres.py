@@ -227,7 +227,15 @@ class PostgresBackend:
                 raw = idle.pop()
                 if not (raw.closed or raw.broken):
                     return raw
-        return open_server(self.database.url, self.schema)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return open_server(self.database.url, self.schema)
+            except LostDatabaseError as error:
+                # Another process may close one of its connections in a moment.
+                if "too many clients" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
 
     def keep(self, raw: psycopg.Connection[Any]) -> None:
         """Close a connection, or keep it for the next one: opening one costs as much as twenty questions."""

@@ -41,6 +41,9 @@ class Elsewhere(Protocol):
     async def explain_waiting(self, node: RunNode) -> str | None:
         """Return why no worker can serve the run; None when one can."""
 
+    async def close(self) -> None:
+        """Let go of the connections."""
+
     async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
         """Bring back what the run has made. Return the outcome, which says what could not be brought."""
 

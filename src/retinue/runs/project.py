@@ -372,7 +372,7 @@ class Project:
             from retinue.runs.retention import tidy_log
 
             await tidy_log(self)
-        for name in ("transport", "log"):
+        for name in ("elsewhere", "transport", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

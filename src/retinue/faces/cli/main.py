@@ -125,7 +125,10 @@ COMMANDS: dict[str, Command | Group] = {
     "worker": Command("serve runs of other machines that share a database", "worker:serve"),
     "workers": Group(
         "see who serves runs of the shared database",
-        {"list": Command("workers, what each can do, and the runs it has", "worker:list")},
+        {
+            "list": Command("workers, what each can do, and the runs it has", "worker:list"),
+            "fetch": Command("the branch of a run that ended while nobody here waited", "worker:fetch"),
+        },
     ),
     "servers": Group(
         "see the MCP servers that agents may use, and whether they work",

@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 
 from retinue.core.placement import WorkerView, split_labels
-from retinue.errors import UsageError
-from retinue.faces.cli.project import positive, say, write_json
+from retinue.errors import StateError, UsageError
+from retinue.faces.cli.project import add_cwd, folder, locate, positive, say, write_json
 from retinue.faces.text import plural
 
 _ALLOWED = ("hooks", "servers")
@@ -115,6 +115,44 @@ def execute_list(args: argparse.Namespace) -> int:
         print("No worker is running. Start one: retinue worker --database URL")
     for worker in workers:
         print(_line(worker))
+    return 0
+
+
+def configure_fetch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="its id, the beginning of it, or @name: retinue runs list")
+    add_cwd(parser, "the checkout that gets the branch (default: here)")
+
+
+def execute_fetch(args: argparse.Namespace) -> int:
+    """Bring the branch of a run on another machine into this repository.
+
+    It comes by itself to the process that sent the run. This is for when that process, or its machine, was gone. A run
+    that is still at work gives what it had after its last turn that wrote.
+    """
+    from retinue.engine.cluster_tables import ClusterTables
+    from retinue.engine.workspaces import collect_branch
+    from retinue.guard.git import GitError
+    from retinue.models.keys import environment
+    from retinue.settings.database import database_of as database_in
+
+    state, row = locate(args)
+    database = database_in(state)
+    if database is None:
+        raise UsageError("This project's log is a file: no run of it works elsewhere.", remedy="See: RETINUE_DATABASE")
+    tables = ClusterTables(database.url)
+    try:
+        stored = tables.workspace(database.project, row.id, "result")
+        stored = stored or tables.workspace(database.project, row.id, "increment")
+        data = None if stored is None else tables.bundle(database.project, stored)
+    finally:
+        tables.close()
+    if stored is None or data is None:
+        raise UsageError(f"Run {row.id} has left no commits in the database.", remedy="It may have changed nothing.")
+    name = stored.branch or f"retinue-agent-{row.id}"
+    try:
+        print(collect_branch(folder(args.cwd), name, stored.commit, data, environment()))
+    except GitError as error:
+        raise StateError(f"The branch of run {row.id} could not be brought here: {error}") from error
     return 0
 
 

@@ -1,0 +1,61 @@
+"""Who may serve a run, why nobody can, and the smallest engine."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, WorkerView, explain_waiting
+from retinue.engine.local import LocalPlacement
+from retinue.errors import UsageError
+
+WORKER = WorkerView(id="abcdef0123", host="one", pid=7, labels=("gpu",), providers=("anthropic",), version="1.2")
+NEEDS = RunNeeds("anthropic", ("gpu",), (), "1.2")
+
+
+def test_a_worker_must_have_everything_that_a_run_needs():
+    assert WORKER.lacks(NEEDS) == []
+    assert WORKER.lacks(replace(NEEDS, labels=("gpu", "linux"))) == ["lacks the label linux"]
+    assert WORKER.lacks(replace(NEEDS, provider="openai")) == ["has no key of openai"]
+    assert WORKER.lacks(replace(NEEDS, allow=("hooks",))) == ["does not allow hooks of projects"]
+    assert replace(WORKER, draining=True).lacks(NEEDS) == ["is draining"]
+
+
+def test_another_version_is_refused_with_a_sentence():
+    said = explain_waiting(replace(NEEDS, version="1.3"), [WORKER])
+    assert said == "No worker can serve this run: worker abcdef01 on one runs Retinue 1.2, and this is 1.3."
+    assert explain_waiting(NEEDS, [WORKER]) is None
+    assert "Start one: retinue worker" in explain_waiting(NEEDS, [])
+
+
+def test_where_a_run_works_as_files_and_people_write_it():
+    assert ClusterPlacement.read("local") is None
+    assert ClusterPlacement.read("cluster") == ClusterPlacement()
+    assert ClusterPlacement.read("cluster:linux, gpu") == ClusterPlacement(("gpu", "linux"))
+    with pytest.raises(UsageError, match="no place 'moon'"):
+        ClusterPlacement.read("moon")
+
+
+async def test_the_local_engine_gives_each_attempt_to_one_who_serves_it():
+    engine = LocalPlacement(concurrency=2)
+    served, most, at_work = [], 0, 0
+
+    async def serve(attempt):
+        nonlocal most, at_work
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.01)
+        served.append(attempt.run_id)
+        at_work -= 1
+
+    for number in range(6):
+        assert await engine.offer(Attempt("p", f"r{number}", 1))
+    assert not await engine.offer(Attempt("p", "r0", 1)), "it was offered before"
+    await engine.withdraw(Attempt("p", "r5", 1))
+    taking = asyncio.create_task(engine.take(serve))
+    async with asyncio.timeout(5):
+        while len(served) < 5:
+            await asyncio.sleep(0.01)
+    taking.cancel()
+    assert (sorted(served), most) == (["r0", "r1", "r2", "r3", "r4"], 2)
+    assert await engine.dead() == []

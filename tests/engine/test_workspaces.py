@@ -1,0 +1,83 @@
+"""A checkout to another machine and back, as git bundles between real repositories."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from retinue.engine.workspaces import bundle, collect_branch, pack, put_branch, snapshot, unpack
+from retinue.errors import LaunchError
+from retinue.guard.git import Git
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@t")
+    done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def here(tmp_path):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / ".gitignore").write_text("secret.env\n")
+    (folder / "a.txt").write_text("one\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def test_uncommitted_files_travel_ignored_ones_do_not_and_nothing_here_changes(here, tmp_path):
+    (here / "a.txt").write_text("two\n")
+    (here / "new.txt").write_text("new\n")
+    (here / "secret.env").write_text("KEY=1\n")
+    before = (git(here, "status", "--porcelain"), git(here, "for-each-ref"), (here / ".git" / "index").read_bytes())
+    with snapshot(here, ENVIRONMENT) as (packed, repository):
+        data = pack(repository)
+    assert packed.head == git(here, "rev-parse", "HEAD") != packed.commit
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
+    assert sorted(path.name for path in there.iterdir()) == [".git", ".gitignore", "a.txt", "new.txt"]
+    assert (there / "a.txt").read_text() == "two\n"
+    assert git(there, "log", "--format=%s").splitlines()[1:] == ["first"]
+    assert unpack(there, packed.commit, b"not looked at again", ENVIRONMENT) == there
+    after = (git(here, "status", "--porcelain"), git(here, "for-each-ref"), (here / ".git" / "index").read_bytes())
+    assert after == before
+
+
+def test_the_branch_comes_back_and_takes_no_name_that_is_taken(here, tmp_path):
+    with snapshot(here, ENVIRONMENT) as (packed, repository):
+        data = pack(repository)
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
+    git(there, "checkout", "-qb", "work")
+    (there / "a.txt").write_text("three\n")
+    git(there, "commit", "-qam", "work")
+    tip = git(there, "rev-parse", "HEAD")
+    back = bundle(Git(there, ENVIRONMENT), "refs/heads/work", packed.head)
+    assert collect_branch(here, "work", tip, back, ENVIRONMENT) == "work"
+    assert git(here, "show", "work:a.txt") == "three"
+    assert collect_branch(here, "work", tip, back, ENVIRONMENT) == "work", "again is the same"
+    git(here, "branch", "-f", "work", "main")
+    assert collect_branch(here, "work", tip, back, ENVIRONMENT) == "work-2"
+    assert git(here, "branch", "--show-current") == "main"
+
+
+def test_a_run_that_is_taken_over_begins_at_what_was_saved(here, tmp_path):
+    with snapshot(here, ENVIRONMENT) as (packed, repository):
+        data = pack(repository)
+    one = unpack(tmp_path / "one", packed.commit, data, ENVIRONMENT)
+    (one / "a.txt").write_text("after turn 1\n")
+    git(one, "commit", "-qam", "saved")
+    saved = git(one, "rev-parse", "HEAD")
+    more = bundle(Git(one, ENVIRONMENT), "refs/heads/retinue-base", packed.commit)
+    two = unpack(tmp_path / "two", packed.commit, data, ENVIRONMENT)
+    put_branch(two, "run-1", saved, more, ENVIRONMENT)
+    assert git(two, "show", "retinue-agent-run-1:a.txt") == "after turn 1"
+
+
+def test_a_folder_without_a_repository_cannot_travel(tmp_path):
+    with pytest.raises(LaunchError, match="no git repository"), snapshot(tmp_path, ENVIRONMENT):
+        pass
