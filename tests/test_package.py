@@ -90,7 +90,7 @@ def test_the_folders_of_tests_mirror_the_folders_of_the_source():
     assert {folder for folder in tests if folder not in sources} == whole
     packages = {folder for folder in sources if folder.count("/") == folder.startswith("capabilities/")} - {"."}
     tested = tests | {Path(folder).parts[0] for folder in tests}
-    assert packages - tested == {"builtin", "capabilities/trust", "engine"}
+    assert packages - tested == {"builtin", "capabilities/trust"}
 
 
 def test_every_exception_of_the_tree_has_a_code_and_is_drawn_in_the_docstring():
