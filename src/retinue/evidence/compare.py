@@ -24,7 +24,7 @@ Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
 _LONGEST = 160
 
 
-class Difference(Struct, frozen=True):
+class RunDifference(Struct, frozen=True):
     """One thing that is not the same. `agent` and `turn` say where."""
 
     kind: Kind
@@ -77,7 +77,7 @@ class Comparison(Struct, frozen=True):
     left: RecordingFacts
     right: RecordingFacts
     calls: tuple[CallPair, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[RunDifference, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -87,14 +87,16 @@ class Comparison(Struct, frozen=True):
 
 def compare(left: Cassette, right: Cassette) -> Comparison:
     """Return how two recordings differ."""
-    differences: list[Difference] = []
+    differences: list[RunDifference] = []
     notes: list[str] = []
     pairs: list[CallPair] = []
     for one, other in zip_longest(left.runs, right.runs):
         if one is None or other is None:
             run = one or other
             side = "only the first has" if other is None else "only the second has"
-            differences.append(Difference("tree", run.created.agent, 0, f"{side} this run: {_short(run.created.task)}"))
+            differences.append(
+                RunDifference("tree", run.created.agent, 0, f"{side} this run: {_short(run.created.task)}")
+            )
             continue
         differences += _compare_runs(one, other, notes, pairs)
     facts = facts_of(left), facts_of(right)
@@ -102,12 +104,12 @@ def compare(left: Cassette, right: Cassette) -> Comparison:
     return Comparison(*facts, tuple(pairs), tuple(differences), tuple(dict.fromkeys(notes)))
 
 
-def _compare_runs(one: RecordedRun, other: RecordedRun, notes: list[str], pairs: list[CallPair]) -> list[Difference]:
+def _compare_runs(one: RecordedRun, other: RecordedRun, notes: list[str], pairs: list[CallPair]) -> list[RunDifference]:
     agent = one.created.agent
-    found: list[Difference] = []
+    found: list[RunDifference] = []
     if other.created.agent != agent:
         text = f"the first has a run of {agent} here, the second one of {other.created.agent}"
-        return [Difference("tree", agent, 0, text)]
+        return [RunDifference("tree", agent, 0, text)]
     found += _compare_requests(agent, marks_of(one), marks_of(other), notes)
     mine, theirs = calls_of(one), calls_of(other)
     for left, right in _paired(mine, theirs):
@@ -120,8 +122,8 @@ def _compare_runs(one: RecordedRun, other: RecordedRun, notes: list[str], pairs:
 
 def _compare_requests(
     agent: str, mine: Sequence[RequestMark], theirs: Sequence[RequestMark], notes: list[str]
-) -> list[Difference]:
-    found: list[Difference] = []
+) -> list[RunDifference]:
+    found: list[RunDifference] = []
     known: set[str] = set()
     for turn, (one, other) in enumerate(zip(mine, theirs, strict=False), 1):
         parts = one.differences(other)
@@ -132,9 +134,9 @@ def _compare_requests(
         known.update(new)
         if new:
             words = {"tools": "other tools are offered", "messages": "another conversation is sent"}
-            found.append(Difference("request", agent, turn, " and ".join(words[part] for part in new)))
+            found.append(RunDifference("request", agent, turn, " and ".join(words[part] for part in new)))
     if len(mine) != len(theirs):
-        found.append(Difference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}"))
+        found.append(RunDifference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}"))
     return found
 
 
@@ -149,40 +151,40 @@ def _paired(
     return found
 
 
-def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> list[Difference]:
+def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> list[RunDifference]:
     if one is None or other is None:
         call = one or other
         assert call is not None, "a pair has one call at least"
         side = "only the first calls" if other is None else "only the second calls"
-        return [Difference("call", agent, call.turn, f"{side} {_short(call.text)}")]
+        return [RunDifference("call", agent, call.turn, f"{side} {_short(call.text)}")]
     if one.text != other.text:
-        return [Difference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")]
+        return [RunDifference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")]
     if one.result != other.result:
         text = f"{_short(one.text)}: {_first_difference(one.result or '', other.result or '')}"
-        return [Difference("result", agent, one.turn, text)]
+        return [RunDifference("result", agent, one.turn, text)]
     return []
 
 
-def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> list[Difference]:
+def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> list[RunDifference]:
     if one is None or other is None:
-        return [] if one is other else [Difference("ending", agent, 0, "only one of them has ended")]
+        return [] if one is other else [RunDifference("ending", agent, 0, "only one of them has ended")]
     found = []
     if one.ended != other.ended:
-        found.append(Difference("ending", agent, one.turns, f"{one.ended} against {other.ended}"))
+        found.append(RunDifference("ending", agent, one.turns, f"{one.ended} against {other.ended}"))
     if one.text != other.text:
-        found.append(Difference("answer", agent, one.turns, _first_difference(one.text, other.text)))
+        found.append(RunDifference("answer", agent, one.turns, _first_difference(one.text, other.text)))
     return found
 
 
-def _compare_files(left: RecordingFacts, right: RecordingFacts) -> list[Difference]:
+def _compare_files(left: RecordingFacts, right: RecordingFacts) -> list[RunDifference]:
     found = []
     for path in sorted(left.files.keys() | right.files.keys()):
         if path not in right.files:
-            found.append(Difference("file", left.agent, 0, f"only the first changes {path}"))
+            found.append(RunDifference("file", left.agent, 0, f"only the first changes {path}"))
         elif path not in left.files:
-            found.append(Difference("file", left.agent, 0, f"only the second changes {path}"))
+            found.append(RunDifference("file", left.agent, 0, f"only the second changes {path}"))
         elif left.files[path] != right.files[path]:
-            found.append(Difference("file", left.agent, 0, f"{path} is another one afterwards"))
+            found.append(RunDifference("file", left.agent, 0, f"{path} is another one afterwards"))
     return found
 
 

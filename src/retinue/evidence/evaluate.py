@@ -26,7 +26,7 @@ _SAMPLES = 2000
 _SEED = 20
 
 
-class Estimate(Struct, frozen=True):
+class IntervalEstimate(Struct, frozen=True):
     """A value with its interval of 95 %."""
 
     value: float
@@ -40,9 +40,9 @@ class AgentScore(Struct, frozen=True, kw_only=True):
     agent: str
     runs: int
     passes: int
-    rate: Estimate
-    turns: Estimate | None
-    usd: Estimate | None
+    rate: IntervalEstimate
+    turns: IntervalEstimate | None
+    usd: IntervalEstimate | None
     spent: float
 
 
@@ -60,7 +60,7 @@ class Evaluation(Struct, frozen=True):
 
     agents: tuple[AgentScore, ...]
     cases: tuple[CaseScore, ...]
-    difference: Estimate | None = None
+    difference: IntervalEstimate | None = None
 
 
 async def evaluate(
@@ -114,25 +114,25 @@ def _case_score(results: Sequence[CaseResult]) -> CaseScore:
     return CaseScore(results[0].case.name, passes, tuple(len(trials) for trials in ran))
 
 
-def wilson(passes: int, runs: int) -> Estimate:
+def wilson(passes: int, runs: int) -> IntervalEstimate:
     """Return a pass rate with its Wilson score interval; from 0 to 1 where nothing ran."""
     if runs == 0:
-        return Estimate(0.0, 0.0, 1.0)
+        return IntervalEstimate(0.0, 0.0, 1.0)
     rate = passes / runs
     scale = 1 + _Z**2 / runs
     centre = (rate + _Z**2 / (2 * runs)) / scale
     spread = _Z * math.sqrt(rate * (1 - rate) / runs + _Z**2 / (4 * runs**2)) / scale
-    return Estimate(rate, max(centre - spread, 0.0), min(centre + spread, 1.0))
+    return IntervalEstimate(rate, max(centre - spread, 0.0), min(centre + spread, 1.0))
 
 
-def mean_interval(values: Sequence[float]) -> Estimate:
+def mean_interval(values: Sequence[float]) -> IntervalEstimate:
     """Return a mean with its bootstrap interval; the same values always give the same interval."""
     chance = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
     means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(_SAMPLES))
-    return Estimate(fmean(values), means[int(0.025 * _SAMPLES)], means[int(0.975 * _SAMPLES) - 1])
+    return IntervalEstimate(fmean(values), means[int(0.025 * _SAMPLES)], means[int(0.975 * _SAMPLES) - 1])
 
 
-def paired_difference(cases: Sequence[CaseScore]) -> Estimate | None:
+def paired_difference(cases: Sequence[CaseScore]) -> IntervalEstimate | None:
     """Return the mean difference of the pass rates, case by case; None where no case has run for both."""
     differences = []
     for case in cases:

@@ -19,7 +19,7 @@ from retinue.core.format import format_cost
 from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, AgentTests, find_test_files, read_test_file
 from retinue.evidence.case_run import TrialOptions
-from retinue.evidence.evaluate import AgentScore, Estimate, Evaluation, evaluate
+from retinue.evidence.evaluate import AgentScore, Evaluation, IntervalEstimate, evaluate
 from retinue.evidence.suite import CaseResult, SuiteOptions, choose_cases, quote_suite
 from retinue.faces.cli.case_report import result_lines
 from retinue.faces.cli.project import add_where, folder, positive, say, write_json
@@ -120,11 +120,11 @@ def evaluation_lines(found: Evaluation) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def _percent(rate: Estimate) -> str:
+def _percent(rate: IntervalEstimate) -> str:
     return f"{rate.value:.0%} [{rate.low:.0%}, {rate.high:.0%}]"
 
 
-def _points(difference: Estimate) -> str:
+def _points(difference: IntervalEstimate) -> str:
     return f"{difference.value:+.0%} [{difference.low:+.0%}, {difference.high:+.0%}]"
 
 
