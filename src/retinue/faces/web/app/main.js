@@ -57,7 +57,7 @@ function Bar({ help }) {
 		<form role="search" onSubmit=${search}><${Icon} name="search" /><input name="q" type="search" id="search" placeholder="Search everything that was said and done" aria-label="Search" /></form>
 		<span class=${`connection ${connection.value}`} role="status" title=${word}><span aria-hidden="true">${sign}</span> <span class="word">${word}</span></span>
 		<button class="plain" title=${`Colours: ${theme.value}`} aria-label="Change colours" onClick=${nextTheme}><${Icon} name="theme" /></button>
-		<button class="plain keys" title="Keys (?)" aria-label="Keys" onClick=${help}>?</button>
+		<button class="plain keys" aria-label="Keys" onClick=${help}>?</button>
 	</header>`;
 }
 
@@ -103,12 +103,11 @@ effect(() => {
 	document.title = (waiting ? `(${waiting}) ` : "") + "Retinue";
 });
 
-// What waits for a person is asked for even then.
+// What waits is asked for even then.
 setInterval(() => connection.value === "resting" && inbox.load().catch(() => {}), 20000);
 applyTheme();
 listen(runs.hear);
 listen(inbox.hear);
-// Asked for first, drawn meanwhile.
 begin()
 	.then(() =>
 		effect(() => {

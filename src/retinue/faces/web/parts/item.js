@@ -33,7 +33,7 @@ export function ItemCard({ item, current }) {
 	const isQuestion = item.kind === "question";
 	const give = (choice) => act(() => answer(item, choice, isQuestion ? "" : message));
 	const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
-	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id} aria-label=${item.title}>
+	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id}>
 		<header>
 			<h2>${clean(item.title)}</h2>
 			<${Chip} tone="ask">waiting ${duration(now.value - item.created_at)}<//>

@@ -3,24 +3,31 @@
 import { html, memo } from "../app/html.js";
 import { clean } from "../app/format.js";
 
-const MOST = 200000;
+const MOST = 60000; // what follows is shown as it is
+const DEEPEST = 8;
+const LONGEST = 5000; // of a paragraph: patterns take time with its square
 
-export const Markdown = memo(({ text }) => html`<div class="prose">${blocks(clean(text.slice(0, MOST)).split("\n"))}</div>`);
+export const Markdown = memo(({ text }) => {
+	const all = clean(text);
+	return html`<div class="prose">${blocks(all.slice(0, MOST).split("\n"))}${all.length > MOST && html`<pre>${all.slice(MOST)}</pre>`}</div>`;
+});
 
 const FENCE = /^\s*(```+|~~~+)\s*([\w+-]*)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(.*)$/;
 const BULLET = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 const TABLE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/;
 
-function blocks(lines) {
+function blocks(lines, depth = 0) {
+	// Deeper than anyone writes.
+	if (depth > DEEPEST) return [lines.join("\n")];
 	const found = [];
 	let place = 0;
 	while (place < lines.length) {
 		const line = lines[place];
 		const take = BLOCKS.find((each) => each.fits(line, lines[place + 1] || ""));
 		if (!line.trim()) place++;
-		else if (take) place = take.read(lines, place, found);
+		else if (take) place = take.read(lines, place, found, depth + 1);
 		else place = paragraph(lines, place, found);
 	}
 	return found;
@@ -32,7 +39,7 @@ const BLOCKS = [
 	{ fits: (line) => RULE.test(line), read: (lines, place, found) => (found.push(html`<hr />`), place + 1) },
 	{ fits: (line) => /^\s*>/.test(line), read: quote },
 	{ fits: (line) => BULLET.test(line), read: list },
-	{ fits: (line, next) => line.includes("|") && TABLE.test(next), read: table },
+	{ fits: (line, next) => line.includes("|") && next.length < 999 && TABLE.test(next), read: table },
 ];
 
 function fence(lines, place, found) {
@@ -50,14 +57,14 @@ function heading(lines, place, found) {
 	return place + 1;
 }
 
-function quote(lines, place, found) {
+function quote(lines, place, found, depth) {
 	const inside = [];
 	for (; place < lines.length && /^\s*>/.test(lines[place]); place++) inside.push(lines[place].replace(/^\s*> ?/, ""));
-	found.push(html`<blockquote>${blocks(inside)}</blockquote>`);
+	found.push(html`<blockquote>${blocks(inside, depth)}</blockquote>`);
 	return place;
 }
 
-function list(lines, place, found) {
+function list(lines, place, found, depth) {
 	const indent = BULLET.exec(lines[place])[1].length;
 	const ordered = /\d/.test(BULLET.exec(lines[place])[2]);
 	const first = parseInt(BULLET.exec(lines[place])[2], 10);
@@ -72,13 +79,13 @@ function list(lines, place, found) {
 		} else break;
 		place++;
 	}
-	const drawn = items.map((item) => html`<li>${item.length > 1 ? blocks(item) : inline(item[0])}</li>`);
+	const drawn = items.map((item) => html`<li>${item.length > 1 ? blocks(item, depth) : inline(item[0])}</li>`);
 	found.push(ordered ? html`<ol start=${first}>${drawn}</ol>` : html`<ul>${drawn}</ul>`);
 	return place;
 }
 
 function cells(line) {
-	return line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+	return line.trim().replace(/^\||\|$/g, "").split("|", 50).map((cell) => cell.trim());
 }
 
 function table(lines, place, found) {
@@ -101,22 +108,21 @@ function paragraph(lines, place, found) {
 	return place;
 }
 
-const INLINE = /(`+)(.+?)\1(?!`)|\*\*(?=\S)(.+?)\*\*|(?<![\w*])\*(?=\S)([^*\n]+?)\*(?!\w)|(?<!\w)_(?=\S)([^_\n]+?)_(?!\w)|~~(.+?)~~|\[([^\]\n]*)\]\(\s*<?([^)\s>]*)>?[^)\n]*\)|(https?:\/\/[^\s<>()"'`]+[^\s<>()"'`.,;:!?])/s;
+const INLINE = /(`+)(.+?)\1(?!`)|\*\*(?=\S)(.+?)\*\*|(?<![\w*])\*(?=\S)([^*\n]+?)\*(?!\w)|(?<!\w)_(?=\S)([^_\n]+?)_(?!\w)|\[([^[\]\n]*)\]\(\s*<?([^)\s>]*)>?[^)\n]*\)|(https?:\/\/[^\s<>()"'`]+[^\s<>()"'`.,;:!?])/s;
 
 export function inline(text, depth = 0) {
 	const found = [];
 	while (text) {
-		const match = depth < 8 ? INLINE.exec(text) : null;
+		const match = depth < DEEPEST && text.length < LONGEST ? INLINE.exec(text) : null;
 		if (!match) {
 			found.push(text);
 			break;
 		}
 		if (match.index) found.push(text.slice(0, match.index));
-		const [whole, , code, strong, star, underscore, struck, label, target, bare] = match;
+		const [whole, , code, strong, star, underscore, label, target, bare] = match;
 		if (code !== undefined) found.push(html`<code>${code.trim() ? code.replace(/^ (.*) $/s, "$1") : code}</code>`);
 		else if (strong !== undefined) found.push(html`<strong>${inline(strong, depth + 1)}</strong>`);
 		else if (star !== undefined || underscore !== undefined) found.push(html`<em>${inline(star || underscore, depth + 1)}</em>`);
-		else if (struck !== undefined) found.push(html`<s>${inline(struck, depth + 1)}</s>`);
 		else found.push(anchor(target === undefined ? bare : target, label, whole));
 		text = text.slice(match.index + whole.length);
 	}

@@ -37,8 +37,8 @@ export function Controls({ row }) {
 	return html`<form class="controls" onSubmit=${submit}>
 		<textarea ref=${field} rows="1" value=${text} onInput=${typed(setText)} onKeyDown=${pressed} aria-label="Message"
 			placeholder=${live ? "Say something: it reads this after its current tool calls" : "Go on with it: say what next, or nothing"}></textarea>
-		${live && html`<button class="primary" disabled=${busy || !text.trim()} title="Steer (Enter)"><${Icon} name="send" /><span>Steer</span></button>`}
+		${live && html`<button class="primary" disabled=${busy || !text.trim()}><${Icon} name="send" /><span>Steer</span></button>`}
 		${!live && html`<button class="primary" disabled=${busy}><${Icon} name="resume" /><span>Resume</span></button>`}
-		${live && html`<button type="button" class="danger" onClick=${() => setAsking(true)} title="Stop (x)"><${Icon} name="stop" /><span>Stop</span></button>`}
+		${live && html`<button type="button" class="danger" onClick=${() => setAsking(true)}><${Icon} name="stop" /><span>Stop</span></button>`}
 	</form>`;
 }

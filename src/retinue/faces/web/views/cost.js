@@ -11,7 +11,7 @@ function Line({ row, by, most, budget }) {
 	const value = most.cost ? (row.cost_usd || 0) / most.cost : tokens(row) / Math.max(most.tokens, 1);
 	return html`<tr>
 		<td class="name">${name}<span class="share"><span style=${{ width: value * 100 + "%" }}></span></span></td>
-		<td class="n">${money(row.cost_usd)}${row.unpriced_runs > 0 && html`<small title="runs without a known price">+${row.unpriced_runs}?</small>`}</td>
+		<td class="n">${money(row.cost_usd)}${row.unpriced_runs > 0 && html`<small>+${row.unpriced_runs}?</small>`}</td>
 		<td class="n">${row.runs}</td><td class="n wide">${row.turns}</td>
 		<td class="n">${count(tokens(row))}</td><td class="n wide">${percent(cacheShare(row))}</td>
 		${budget !== undefined && html`<td>${budget && budget.usd ? html`<${Bar} label="" part=${(row.cost_usd || 0) / budget.usd} text=${`of ${money(budget.usd)}`} />` : ""}</td>`}

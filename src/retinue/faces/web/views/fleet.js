@@ -1,5 +1,5 @@
 // The fleet: every run of the project as a tree, with what each is doing.
-import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, moment, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
+import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
 import { flatten, LIVE, loaded, loadMore, more, tookOf, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
@@ -31,7 +31,7 @@ const Row = memo(({ row, depth, below, folded, selected, current, time, fold }) 
 			<span class="second"><${Status} row=${row} /><span class=${"doing" + (row.doing ? " now" : "")}>${clean(line)}</span></span>
 		</span>
 		<span class="numbers"><span>${duration(tookOf(row, time))}</span><span>${money(row.usage.cost_usd)} · ${count(tokens(row.usage))}</span></span>
-		<time class="age" title=${moment(row.created_at)}>${ago(row.created_at, time)}</time>
+		<time class="age">${ago(row.created_at, time)}</time>
 	</a>`;
 });
 

@@ -11,8 +11,8 @@ const KEYS = [
 	["[  ]", "the parts of a run"],
 	["s", "say something to the run"],
 	["x", "stop the run (asks first)"],
-	["a  r  g  w  d", "allow once, for this run, for this agent, always; deny"],
-	["Esc", "leave a field, go back"],
+	["a  r  g  w  d", "allow once, this run, this agent, always; deny"],
+	["Esc", "back"],
 ];
 
 export function Help({ close }) {
