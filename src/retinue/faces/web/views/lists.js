@@ -45,10 +45,6 @@ export function Projects() {
 	return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
 }
 
-const KINDS = {
-	"run.created": "task", "message.added": "message", "assistant.ended": "answer", "tool.started": "call", "tool.ended": "result", "run.ended": "ending",
-};
-
 // An excerpt is a piece of JSON: its escapes are undone, and the words are marked.
 function Excerpt({ text, words }) {
 	const plain = clean(text.replace(/\\[nt]/g, " ").replace(/\\"/g, '"'));
@@ -59,7 +55,7 @@ function Excerpt({ text, words }) {
 
 function Hit({ hit, words }) {
 	return html`<a class="card hit" href=${link("run", hit.run_id)}>
-		<p class="about"><b>${hit.agent}</b><${Chip}>${KINDS[hit.type] || hit.type}<//><span>${ago(hit.at, now.value)} ago</span></p>
+		<p class="about"><b>${hit.agent}</b><${Chip}>${hit.type.split(".")[0]}<//><span>${ago(hit.at, now.value)} ago</span></p>
 		<${Excerpt} text=${hit.excerpt} words=${words} /></a>`;
 }
 

@@ -34,7 +34,7 @@ export function Start({ id }) {
 			<label>Agent
 				<select name="agent" value=${agent} onChange=${typed(setAgent)}>
 					<option value="">main</option>${usable.map((each) => html`<option value=${each.name} selected=${each.name === agent}>${each.name}</option>`)}
-				</select><small>${chosen ? clean(chosen.description) : "The main agent talks to you and starts others."}</small></label>
+				</select><small>${chosen ? clean(chosen.description) : "It talks to you and starts others."}</small></label>
 			<div class="pair">
 				<label>Model<input name="model" list="models" placeholder="as the agent and the settings say" />
 					<datalist id="models">${models && models.models.map((each) => html`<option value=${each.id} />`)}</datalist></label>
