@@ -8,7 +8,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Budget, Usage
 from retinue.runs.budget import Account
-from retinue.runs.reservation import set_aside
+from retinue.runs.elsewhere import set_aside
 from retinue.settings.load import load_settings
 
 

@@ -36,7 +36,7 @@ _WORKFLOW = "retinue_attempt"
 POLL_SECONDS = 0.3
 
 
-class ClusterPlacement:
+class DbosPlacement:
     """The engine as one process sees it. A worker has `owner` and `view`; who only offers has neither."""
 
     def __init__(self, tables: ClusterTables, owner: Owner | None = None, view: WorkerView | None = None) -> None:

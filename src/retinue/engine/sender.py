@@ -31,7 +31,7 @@ class ClusterSender:
         self._project = project
         self._name = database.project
         self._tables = ClusterTables(database.url)
-        self._engine = cluster.ClusterPlacement(self._tables)
+        self._engine = cluster.DbosPlacement(self._tables)
         # It takes most of a second, which the preparation of the first run takes as well.
         threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 

@@ -22,7 +22,7 @@ from retinue.core.outcome import Failure, Outcome
 from retinue.core.placement import Attempt, WorkerView
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
-from retinue.engine.cluster import ClusterPlacement, queue_of
+from retinue.engine.cluster import DbosPlacement, queue_of
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.travel import Journey, TravelCapability
 from retinue.errors import RetinueError, StateError
@@ -82,7 +82,7 @@ class Worker:
         self.id = owner.id
         self._owner = owner
         self._tables = ClusterTables(url)
-        self._engine = ClusterPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
+        self._engine = DbosPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
         self._serving: dict[str, Supervisor] = {}
         self._at_work = 0
         self._idle = asyncio.Event()

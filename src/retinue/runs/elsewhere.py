@@ -10,18 +10,23 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
 from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta, ToolEnded, TurnEnded
 from retinue.core.outcome import Failure, Outcome
-from retinue.core.usage import NOTHING
+from retinue.core.usage import NO_LIMITS, NOTHING, Budget
 from retinue.errors import RetinueError, StateError
 from retinue.log.commands import CommandKind, RunCommand, send
 from retinue.log.query import LogReader
 from retinue.log.tail import PartialTexts, events_after, last_number
+from retinue.runs.budget import Account, of_settings
 from retinue.runs.queue import never_started
 
 if TYPE_CHECKING:
+    from retinue.core.request import RunRequest
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.settings.table import Settings
 
 LOOK_SECONDS = 0.1
 COMPLAIN_SECONDS = 10.0
@@ -245,3 +250,30 @@ class RemoteWatch:
             if place.run_id in self._above:
                 body = TextDelta(piece.text) if piece.kind == "text" else ThinkingDelta(piece.text)
                 self._project.log.tell(Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, body))
+
+
+# What it may spend there, set aside before it leaves
+
+
+def set_aside(request: RunRequest, settings: Settings, parent: Account | None) -> RunRequest:
+    """Return the request of a run that works on another machine with all that it may spend there: nobody can ask this
+    process then. Of what the tree has left it gets the share of one agent of those that work at once."""
+    if parent is None:
+        most = of_settings(settings)
+    else:
+        left, share = parent.remaining(), max(settings.max_concurrent, 1)
+        most = Budget(
+            tokens=_part(left.tokens, share),
+            usd=None if left.usd is None else left.usd / share,
+            turns=_part(left.turns, share),
+            tool_calls=_part(left.tool_calls, share),
+            seconds=left.seconds,
+            spawns=_part(left.spawns, share),
+        )
+    if most == NO_LIMITS:
+        return request
+    return replace(request, budget=most if request.budget is None else request.budget.within(most))
+
+
+def _part(amount: int | None, share: int) -> int | None:
+    return None if amount is None else -(-amount // share)

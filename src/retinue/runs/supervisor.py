@@ -26,8 +26,7 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch
-from retinue.runs.members import Members
-from retinue.runs.node import RunNode
+from retinue.runs.node import Members, RunNode
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
@@ -35,7 +34,6 @@ from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place
 from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands, Sweeper
-from retinue.runs.reservation import set_aside
 from retinue.runs.resolution import RetryCalls
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
 
@@ -283,6 +281,8 @@ class Supervisor(Members):
         if request.placement is None and (request.depth == 0 or said == HERE):
             return request
         if self.project.elsewhere is not None:
+            from retinue.runs.elsewhere import set_aside
+
             request = set_aside(request, self.settings, parent.account if parent is not None else None)
             return replace(request, placement=request.placement or ClusterPlacement.read(said))
         if self.project.moved is not None:
