@@ -6,7 +6,7 @@ is always a tuple: messages are values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import field
@@ -116,5 +116,5 @@ class ToolMessage(Tagged, frozen=True, tag="tool"):
 Message = UserMessage | AssistantMessage | ToolMessage
 
 
-def user(text: str, origin: Origin = "task") -> UserMessage:
-    return UserMessage((Text(text),), origin)
+def user(text: str, origin: Origin = "task", images: Sequence[Image] = ()) -> UserMessage:
+    return UserMessage((Text(text), *images), origin)

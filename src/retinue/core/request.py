@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from retinue.core.messages import Image
 from retinue.core.placement import ClusterPlacement
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
@@ -56,6 +57,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     spec: AgentSpec
     task: str
     cwd: Path
+    images: tuple[Image, ...] = ()
+    """What a person attached to the task, for models that see images. The log keeps them with the message."""
     model: str | None = None
     """`provider/model`, or a part of its name, as the caller asked."""
     thinking: str | None = None

@@ -17,14 +17,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.events import RunCreated
+from retinue.core.events import MessageAdded, RunCreated
+from retinue.core.messages import Image
 from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Budget
 from retinue.engine import open_project
 from retinue.evidence.case_file import InboxAnswers
-from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, parse_cassette
+from retinue.evidence.cassette import Cassette, CassetteError, RecordedRun, export_cassette, parse_cassette
 from retinue.evidence.compare import Comparison, compare, outcome_of_run
 from retinue.evidence.leftovers import clear_leftovers
 from retinue.evidence.portable import MachineFolders, localize
@@ -106,8 +107,9 @@ async def _play(
 
         project.approvers.append(approve)
     async with Supervisor(project) as supervisor:
-        created = localized(cassette.first.created, folders)
-        node = await supervisor.start(request_of(created, work), background=False)
+        request = request_of(localized(cassette.first.created, folders), work)
+        request = replace(request, images=attached_images(cassette.first))
+        node = await supervisor.start(request, background=False)
         await node.handle.wait()
         await supervisor.wait_all()
         await project.log.flush()
@@ -123,6 +125,14 @@ async def _play(
 def localized(created: RunCreated, folders: MachineFolders) -> RunCreated:
     """Return the first event of a recorded run with the folders of here."""
     return msgspec.json.decode(localize(dump(created), folders, lambda _: None), type=RunCreated)
+
+
+def attached_images(run: RecordedRun) -> tuple[Image, ...]:
+    """Return the images that a person attached to the task of a recorded run, as the cassette has them."""
+    for event in run.events:
+        if isinstance(event.body, MessageAdded) and event.body.message.origin == "task":
+            return tuple(part for part in event.body.message.content if isinstance(part, Image))
+    return ()
 
 
 def request_of(created: RunCreated, work: Path) -> RunRequest:

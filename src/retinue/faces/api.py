@@ -26,6 +26,7 @@ from retinue.errors import UsageError
 from retinue.faces.dialogue import Dialogue, budget_of, output_type_of, with_prompt
 from retinue.models.keys import environment as process_environment
 from retinue.runs.handle import Run
+from retinue.runs.person_prompt import PersonPrompt
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.database import VARIABLE as DATABASE
 
@@ -162,7 +163,7 @@ class Retinue(Dialogue):
     async def spawn(
         self,
         agent: str | AgentSpec,
-        task: str,
+        task: str | PersonPrompt,
         *,
         model: str | Model | None = None,
         thinking: str | None = None,
@@ -180,7 +181,8 @@ class Retinue(Dialogue):
         run_id: str | None = None,
         asked: Mapping[str, str] | None = None,
     ) -> Run[Value]:
-        """Start `agent` on `task`; in the background it may have to wait for a slot.
+        """Start `agent` on `task`, which is text or what `expand` made of it; in the background it may have to wait
+        for a slot.
 
         `schema` is the type of the result (a pydantic model, dataclass, TypedDict, or a list of one) or a JSON Schema:
         the outcome's `value` is of that type, and the text is its JSON. `placement` is `local`, `cluster` or
@@ -197,6 +199,9 @@ class Retinue(Dialogue):
         if not isinstance(spec, AgentSpec):
             raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
         # An empty task is refused by the supervisor, whatever the agent's file would put before it.
+        said = task if isinstance(task, PersonPrompt) else None
+        if isinstance(task, PersonPrompt):
+            task = task.render()
         if isinstance(task, str) and task.strip():
             task = await self._project.with_initial_prompt(spec, task)
         pinned = EVERYTHING if model else EVERYTHING - {"model"}
@@ -205,6 +210,7 @@ class Retinue(Dialogue):
             spec=with_prompt(spec, append_system_prompt),
             task=task,
             cwd=Path(cwd).resolve() if cwd else self._project.cwd,
+            images=() if said is None else tuple(said.images),
             model=self._name_of(model) or self._model,
             thinking=thinking,
             limits=limits or {},
@@ -223,6 +229,8 @@ class Retinue(Dialogue):
         )
         if output is not None and output.read is not None:
             started.handle.read_value(output.read)
+        if said is not None:
+            self.bring(said, started.handle)
         return started.handle
 
     async def map(

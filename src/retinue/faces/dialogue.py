@@ -87,6 +87,7 @@ class Dialogue:
             spec=with_prompt(spec, append_system_prompt),
             task=await self._project.with_initial_prompt(spec, said.render()),
             cwd=self._project.cwd,
+            images=tuple(said.images),
             model=self._name_of(model) or said.model or self._model,
             thinking=thinking,
             limits=limits or {},
@@ -152,7 +153,7 @@ class Dialogue:
         if not run_id:
             run = await self.prompt(said, model=model, limits=limits, budget=budget)
             return MessageReceipt("prompted", run.id, run.agent, run)
-        if main is not None and main.live and self._supervisor.steer(main, said.render()):
+        if main is not None and main.live and self._supervisor.steer(main, said.render(), said.images):
             self.bring(said, main.handle)
             return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
         run = await self.resume(run_id, said, model=model, limits=limits, budget=budget)
@@ -178,6 +179,7 @@ class Dialogue:
         again = await self._supervisor.resume(
             found.id,
             words,
+            images=said.images,
             model=self._name_of(model) or said.model,
             thinking=thinking,
             mode=permission_mode,

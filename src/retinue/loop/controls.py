@@ -12,11 +12,11 @@ taken back when it arrives here, unless someone else cancelled as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from retinue.core.messages import Origin, UserMessage, user
+from retinue.core.messages import Image, Origin, UserMessage, user
 from retinue.loop.finish import Ending
 
 T = TypeVar("T")
@@ -162,14 +162,14 @@ class Controls:
 
     # What others do
 
-    def steer(self, text: str, origin: Origin = "steer") -> bool:
+    def steer(self, text: str, origin: Origin = "steer", images: Sequence[Image] = ()) -> bool:
         """Say `text` to the agent after its current tool calls, before the next request."""
-        return self.tell(text, origin) is not None
+        return self.tell(text, origin, images) is not None
 
-    def tell(self, text: str, origin: Origin = "steer") -> UserMessage | None:
+    def tell(self, text: str, origin: Origin = "steer", images: Sequence[Image] = ()) -> UserMessage | None:
         """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
         None when it cannot be told."""
-        message = user(text, origin)
+        message = user(text, origin, images)
         return message if self._put(self._steers, message) else None
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:

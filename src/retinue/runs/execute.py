@@ -8,7 +8,7 @@ dies leaves no effect without a trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from retinue.agents.report import is_file_note
 from retinue.core.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
-from retinue.core.messages import UserMessage, user
+from retinue.core.messages import Image, UserMessage, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Tool, ToolContext
@@ -208,7 +208,7 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(prompt, past, post, brief),
+        messages=_messages(prompt, request.images, past, post, brief),
         tools=tools,
         context=context,
         limits=launch.limits,
@@ -280,17 +280,17 @@ def compaction_share(launch: Launch, at: float | None) -> float | None:
 
 
 def _messages(
-    prompt: str, past: Conversation | None, post: str, brief: Callable[[str], str]
+    prompt: str, images: Sequence[Image], past: Conversation | None, post: str, brief: Callable[[str], str]
 ) -> tuple[UserMessage, ...]:
     """What is new to the model. A run that was cut off before it heard its task hears it now."""
     if past is None:
-        return (user(prompt),)
+        return (user(prompt, images=images),)
     news = (user(post, "notification"),) if post else ()
     if news and past.messages and prompt == NEWS_PROMPT:
         return news
     if past.created is None or past.messages:
-        return (*news, user(prompt, "follow-up"))
-    return (user(brief(past.created.task)), *news, user(prompt, "steer"))
+        return (*news, user(prompt, "follow-up", images))
+    return (user(brief(past.created.task)), *news, user(prompt, "steer", images))
 
 
 def _context(node: RunNode, project: Project) -> ToolContext:

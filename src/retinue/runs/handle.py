@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -17,6 +17,7 @@ from retinue.log.run_events import PAGE
 from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
+    from retinue.core.messages import Image
     from retinue.log.rows import RunPlace
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
@@ -69,7 +70,7 @@ class RunController(Protocol):
     members: dict[str, Any]
     """The runs of this process in their tree, by id."""
 
-    def steer(self, node: Any, text: str) -> bool: ...
+    def steer(self, node: Any, text: str, images: Sequence[Image] = ()) -> bool: ...
     def stop(self, node: Any, reason: str) -> bool: ...
 
 
@@ -177,10 +178,10 @@ class RunHandle(Run[Any]):
         """Say something to the agent after its current tool calls. False once it has ended."""
         return self.steerer(text)
 
-    def steerer(self, text: str) -> bool:
-        """The same, at once."""
+    def steerer(self, text: str, images: Sequence[Image] = ()) -> bool:
+        """The same, at once, and with images."""
         node = self._node()
-        return node is not None and self._supervisor.steer(node, text)
+        return node is not None and self._supervisor.steer(node, text, images)
 
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
         """End the run as `stopped` and keep what it has said. False once it has ended."""

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct, field
 
+from retinue.core.messages import Image
+
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
 
@@ -37,6 +39,9 @@ LABELS: Mapping[str, str] = {
     "command_output": "output of",
     "standard_input": "standard input",
 }
+LOOK = "It is a part of this message. If you cannot see it here, look at it with read before you answer."
+"""What a block says of an image. The image can be missing: a run that was cut off before it heard its task only has the
+task's text."""
 _TAGS = "|".join(LABELS)
 _ANY = re.compile(rf"<(?=/?(?:{_TAGS})\b)")
 _BLOCK = re.compile(rf'^<({_TAGS}) name="([^"\n]*)">\n(.*?)\n</\1>$', re.MULTILINE | re.DOTALL)
@@ -82,11 +87,18 @@ class PersonPrompt(Struct):
     """The model that a command's file wants for its turn."""
     grants: list[str] = field(default_factory=list)
     """Rules that a command's file allows for the rest of the run."""
+    images: list[Image] = field(default_factory=list)
+    """The pictures behind the blocks, for models that see images."""
     notes: list[str] = field(default_factory=list)
     """What the person should know: why a file was not attached, for example."""
 
     def add(self, tag: Tag, name: str, text: str) -> None:
         self.blocks.append(PromptBlock(tag, name, text))
+
+    def add_image(self, name: str, about: str, image: Image) -> None:
+        """Attach a picture: as an image, and as a block that names it where the image itself does not arrive."""
+        self.add("attached_image", name, f"{about}\n{LOOK}")
+        self.images.append(image)
 
     def render(self) -> str:
         """Return what the model reads."""
@@ -131,11 +143,6 @@ def blocks_of(text: str) -> list[PromptBlock]:
     if len(words) == len(text):
         return []
     return [PromptBlock(cast("Tag", found[1]), found[2], found[3]) for found in _BLOCK.finditer(text, len(words))]
-
-
-def outputs_of(prompts: Iterable[str]) -> list[PromptBlock]:
-    """Return the outputs of commands that rendered prompts hold."""
-    return [block for text in prompts for block in blocks_of(text) if block.tag == "command_output"]
 
 
 def describe_blocks(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
+from retinue.core.messages import Image
 from retinue.core.placement import HERE, ClusterPlacement
 from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode
@@ -146,6 +147,7 @@ class Supervisor(Members):
         id_or_prefix: str,
         prompt: str | None = None,
         *,
+        images: Sequence[Image] = (),
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | None = None,
         model: str | None = None,
@@ -173,7 +175,7 @@ class Supervisor(Members):
         if begins and past.created is not None:
             prompt = past.created.task
         as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
-        as_asked = replace(as_asked, cwd=self.project.place_of(as_asked.cwd))
+        as_asked = replace(as_asked, cwd=self.project.place_of(as_asked.cwd), images=tuple(images))
         request = with_approved_mode(as_asked, log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
@@ -202,10 +204,10 @@ class Supervisor(Members):
         said = post(news, show_cost=self.settings.show_cost)
         return self._begin(node, join, None if begins else past, said)
 
-    def steer(self, node: RunNode, text: str) -> bool:
+    def steer(self, node: RunNode, text: str, images: Sequence[Image] = ()) -> bool:
         """Say something to a run, for after its current tool calls. False once it has ended."""
         answers = any(hear(node, text) for hear in self.project.capabilities.each("hear"))
-        if not answers and not node.handle.controls.steer(text):
+        if not answers and not node.handle.controls.steer(text, images=images):
             return False
         if "bridge" in self.__dict__:
             self.bridge.steered(node, text)

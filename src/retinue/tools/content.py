@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -53,6 +54,15 @@ _MARKS = (
 
 def content_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def is_image_file(path: Path) -> bool:
+    """Return whether a file that can be read holds an image: its content counts, not its name."""
+    try:
+        with path.expanduser().open("rb") as file:
+            return image_type(file.read(16)) is not None
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def image_type(head: bytes) -> str | None:

@@ -88,7 +88,7 @@ async def test_an_image_is_named_so_that_the_model_looks_at_it(project: Project)
     (project.cwd / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
     said = await expanded(project, "What is wrong in @shot.png?")
     assert [(block.tag, block.name) for block in said.blocks] == [("attached_image", "shot.png")]
-    assert "Look at it with read" in said.blocks[0].text
+    assert "look at it with read" in said.blocks[0].text
 
 
 def test_a_mention_is_a_path_that_exists(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.events import RunEnded
 from retinue.errors import StateError
-from retinue.faces.tui.session import Attached
+from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
 from tests.runs.run_scene import until

@@ -15,7 +15,8 @@ from textual.app import App
 
 from retinue.faces.tui.editor.completion import Candidate, Choices, Files, rank, wanted
 from retinue.faces.tui.editor.history import MOST_BYTES, History
-from retinue.faces.tui.editor.prompt import Pastes, Prompt
+from retinue.faces.tui.editor.paste import Pastes
+from retinue.faces.tui.editor.prompt import Prompt
 from retinue.runs.person_prompt import parse_call
 
 # History
@@ -76,6 +77,17 @@ def test_no_file_of_any_content_breaks_the_history(data: bytes) -> None:
 
 
 # Pastes
+
+
+def test_the_path_of_an_image_is_pasted_as_its_mention(tmp_path: Path) -> None:
+    picture, words = tmp_path / "my shot.png", tmp_path / "words.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    words.write_text("no image")
+    spaced = str(picture).replace(" ", "\\ ")
+    for pasted in (str(picture), f"'{picture}'", f"{spaced} ", picture.as_uri()):
+        assert Pastes().take(pasted) == f'@"{picture}" '
+    for pasted in (str(words), "my shot.png", f"see {picture}", f"{picture}\n{picture}", "'", "/"):
+        assert Pastes().take(pasted) == pasted
 
 
 def test_a_long_paste_is_a_placeholder_and_is_sent_whole() -> None:

@@ -145,12 +145,12 @@ async def test_escape_gives_words_that_wait_back_to_the_editor(tmp_path, monkeyp
         await type_in(pilot, "go")
         await scene.model("go").asked()
         await type_in(pilot, "also the tests")
-        await until(pilot, lambda: app.session.queue == ["also the tests"])
+        await until(pilot, lambda: app.session.waiting == ["also the tests"])
         app._prompt.put("and this")
         await pilot.press("escape")
         await until(pilot, lambda: app.session.state == "idle")
         assert app._prompt.text == "also the tests\n\nand this"
-        assert app.session.queue == []
+        assert app.session.waiting == []
         await until(pilot, lambda: "sent after this turn" not in picture(app))
 
 

@@ -79,9 +79,9 @@ async def test_words_while_it_works_wait_and_are_said_before_the_next_request(ta
         model = t.scene.model("go")
         await model.asked()
         assert (await t.session.say("also this")).how == "queued"
-        assert t.session.queue == ["also this"]
+        assert t.session.waiting == ["also this"]
         model.call("ls")
-        await until(lambda: t.session.queue == [] or len(model.requests) == 2)
+        await until(lambda: t.session.waiting == [] or len(model.requests) == 2)
         await model.asked()
         model.say("done")
         await until(lambda: len(model.requests) == 3)
@@ -89,7 +89,7 @@ async def test_words_while_it_works_wait_and_are_said_before_the_next_request(ta
         model.say("done, too")
         await t.state("idle")
         assert ("also this") in [text for _, text in await t.heard()]
-        assert t.session.queue == []
+        assert t.session.waiting == []
 
 
 async def test_what_still_waits_when_it_ends_begins_the_next_leg(talk) -> None:
@@ -155,7 +155,7 @@ async def test_resend_stops_and_sends_what_waits_as_the_next_turn(talk) -> None:
         await t.session.say("no, the other one")
         assert await t.session.resend()
         await until(lambda: len(model.requests) == 2)
-        assert t.session.queue == [] and t.session.state == "working"
+        assert t.session.waiting == [] and t.session.state == "working"
         model.say("the other one")
         await t.state("idle")
         assert [text for _, text in await t.heard()] == ["go", "no, the other one"]
@@ -182,7 +182,7 @@ async def test_resend_that_cannot_start_puts_the_words_back(talk, monkeypatch) -
         monkeypatch.setattr(t.retinue, "resume", refuse)
         with pytest.raises(StateError):
             await t.session.resend()
-        assert t.session.queue == ["waiting words"]
+        assert t.session.waiting == ["waiting words"]
 
 
 async def test_words_that_wait_can_be_taken_back(talk) -> None:
@@ -192,7 +192,7 @@ async def test_words_that_wait_can_be_taken_back(talk) -> None:
         await t.session.say("one")
         await t.session.say("two")
         assert t.session.unqueue() == "one\n\ntwo"
-        assert t.session.queue == []
+        assert t.session.waiting == []
 
 
 async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> None:
@@ -204,7 +204,7 @@ async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> N
         child = await t.scene.child(main, "look around", name="scout")
         said = await t.session.say("@scout only in src")
         assert (said.how, said.agent) == ("steered", "scout")
-        assert t.session.queue == [] and len(model.requests) == 1
+        assert t.session.waiting == [] and len(model.requests) == 1
         t.scene.model("look around").call("ls")
         await until(lambda: len(t.scene.model("look around").requests) == 2)
         assert ("steer", "only in src") in await t.scene.said(child.id)

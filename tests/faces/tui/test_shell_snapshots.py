@@ -22,8 +22,9 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
-from retinue.faces.tui.screens import sessions
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
+from retinue.runs.person_prompt import PersonPrompt
 from tests.faces.tui.screen_scene import SnapApp, at_home, picture
 from tests.program.conftest import project  # noqa: F401 - a fixture
 
@@ -100,7 +101,7 @@ async def conversation(pilot) -> None:
 
 async def typing(pilot) -> None:
     await conversation(pilot)
-    pilot.app.session.queue += ["and the column, too", "then run the tests"]
+    pilot.app.session.queue += [PersonPrompt("and the column, too"), PersonPrompt("then run the tests")]
     pilot.app._prompt.put("/co")
     await settled(pilot, "/compact", "◦ then run the tests")
 
@@ -175,7 +176,7 @@ def test_sessions(app, snap_compare, size, monkeypatch) -> None:
         row(3, "漢字 in a task that is far too long for one line " * 4, ended="stopped"),
         row(4, "Try the new model", ended="error"),
     ]
-    monkeypatch.setattr(sessions, "conversations", lambda _: rows)
+    monkeypatch.setattr(LogReader, "conversations", lambda *_, **__: rows)
 
     async def before(pilot) -> None:
         await settled(pilot, "13 agents")

@@ -141,7 +141,7 @@ async def test_words_that_wait_come_back_without_what_they_attach(tmp_path, monk
         await scene.model("go").asked()
         await send(pilot, "see @a.txt too ")
         await until(pilot, lambda: app.session.queue and "◦ see @a.txt too" in picture(app))
-        assert "content of a" in app.session.queue[0]
+        assert "content of a" in app.session.queue[0].render()
         await pilot.press("up")
         await until(pilot, lambda: app._prompt.text == "see @a.txt too")
 

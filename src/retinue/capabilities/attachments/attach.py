@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from retinue.core.format import format_bytes
 from retinue.core.messages import Image
 from retinue.core.permission import ToolUse
 from retinue.core.tool import ToolContext
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MOST_FILES = 20
 MOST_CHARACTERS = 400_000
 """Of all attachments of one prompt together."""
+MOST_IMAGE_CHARACTERS = 20_000_000
+"""Of all images of one prompt together, as base64: providers refuse requests of 32 MB."""
 _MENTION = re.compile(r'(?:^|(?<=[\s(]))@(?:"([^"\n]+)"|([^\s"@]+))')
 _LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
 _TRAILING = ".,;:!?)'`"
@@ -115,18 +118,26 @@ async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, 
         prompt.notes.append(f"{mention.shown} is not attached: {problem}")
         return room
     tool, arguments = _call(mention, path)
-    output = await tool.run("attachment", arguments, _context(project))
+    output = await tool.run("attachment", arguments, _context(project, _beyond(mention, path, prompt, project.cwd)))
     text = project.redactor(output.text)
     if output.is_error:
         prompt.notes.append(f"{mention.shown} is not attached: {text}")
-    elif any(isinstance(part, Image) for part in output.content):
-        prompt.add("attached_image", mention.path, f"{text}\nLook at it with read before you answer.")
+    elif images := [part for part in output.content if isinstance(part, Image)]:
+        _attach_image(mention, text, images[0], prompt)
     elif len(text) > room:
         prompt.notes.append(f"{mention.shown} is not attached: the others take up all {MOST_CHARACTERS:,} characters.")
     else:
         prompt.add("attached_folder" if path.is_dir() else "attached_file", mention.shown, text)
         return room - len(text)
     return room
+
+
+def _attach_image(mention: FileMention, about: str, image: Image, prompt: PersonPrompt) -> None:
+    if sum(len(each.data) for each in (*prompt.images, image)) > MOST_IMAGE_CHARACTERS:
+        most = format_bytes(MOST_IMAGE_CHARACTERS * 3 // 4)
+        prompt.notes.append(f"{mention.shown} is not attached: the images of one message have at most {most}.")
+        return
+    prompt.add_image(mention.path, about, image)
 
 
 def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Project) -> str:
@@ -153,8 +164,18 @@ def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:
     return ReadTool(), arguments
 
 
-def _context(project: Project) -> ToolContext:
-    roots = (project.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
+def _beyond(mention: FileMention, path: Path, prompt: PersonPrompt, cwd: Path) -> tuple[Path, ...]:
+    """Return the folder of an image that may lie outside of the workspace: a person at the prompt names it, as by
+    dropping it on the terminal. Words that a program sends, and files of commands, reach nothing out there."""
+    from retinue.tools.content import is_image_file
+
+    if prompt.ask is None or mention not in find_mentions([prompt.words], cwd) or not is_image_file(path):
+        return ()
+    return (path.parent,)
+
+
+def _context(project: Project, beyond: tuple[Path, ...]) -> ToolContext:
+    roots = (project.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots), *beyond)
     return ToolContext(
         run_id="attachment",
         roots=tuple(map(project.real_path, roots)),

@@ -17,8 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
+from retinue.core.messages import Image
 from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
-from retinue.runs.person_prompt import PromptBlock
+from retinue.runs.person_prompt import LOOK, PromptBlock
+from retinue.tools.read import IMAGE_BYTES
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _MOST_BYTES = 20 * 2**20
@@ -30,6 +32,7 @@ class EditorPrompt(Struct):
 
     words: str = ""
     blocks: list[PromptBlock] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
 
 
 def read_prompt(given: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
@@ -79,8 +82,14 @@ def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Pat
     ending = _IMAGES.get(media_type)
     if ending is None:
         raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGES)} are.")
-    path = _save(_decode(data), ending, outputs)
-    prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
+    found = _decode(data)
+    path = _save(found, ending, outputs)
+    # What is too large for models stays a file: `read` says what to do about it.
+    if len(found) > IMAGE_BYTES:
+        prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
+        return
+    prompt.blocks.append(PromptBlock("attached_image", str(path), LOOK))
+    prompt.images.append(Image(media_type, data))
 
 
 def _save(data: bytes, ending: str, outputs: Path) -> Path:

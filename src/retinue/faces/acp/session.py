@@ -267,6 +267,7 @@ class AcpSession:
             retinue = await self.feed.retinue()
             meant = await retinue.expand(said.words, ask=self.asks.consent, permission_mode=self.choices.mode)
             meant.blocks += said.blocks
+            meant.images += said.images
             text = meant.render()
             self.story.own_words.append(text)
             try:
@@ -293,7 +294,7 @@ class AcpSession:
             self._follow(0)
         else:
             node = self._node()
-            if node is not None and retinue.supervisor.steer(node, text):
+            if node is not None and retinue.supervisor.steer(node, text, meant.images):
                 retinue.bring(meant, node.handle)
                 return before
             if await self._said_elsewhere(text):

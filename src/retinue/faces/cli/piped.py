@@ -38,11 +38,3 @@ def read_piped() -> PromptBlock | None:
     if not text.strip():
         return None
     return PromptBlock("standard_input", "stdin", text)
-
-
-def with_piped(task: str) -> str:
-    """Return the task with what is piped in behind it."""
-    piped = read_piped()
-    if piped is None:
-        return task
-    return f"{task}\n\n{piped.render()}"

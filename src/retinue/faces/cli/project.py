@@ -168,12 +168,17 @@ def with_descendants(reader: LogReader, row: RunRow) -> list[RunRow]:
 # Input
 
 
-def read_task(value: str, what: str = "task") -> str:
-    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors."""
+def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
+    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors.
+    With `attaches` the path of an image stays as it is, because the image is attached."""
+    from retinue.tools.content import is_image_file
+
     where = "standard input" if value == "-" else value[1:]
     try:
         if value == "-":
             text = sys.stdin.buffer.read().decode("utf-8")
+        elif attaches and value.startswith("@") and is_image_file(Path(value[1:])):
+            text = value
         elif value.startswith("@") and len(value) > 1:
             text = Path(value[1:]).expanduser().read_text("utf-8")
         else:

@@ -211,20 +211,25 @@ def execute_agent(args: argparse.Namespace) -> int:
     stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
     from retinue.faces.cli.foreground import drive
-    from retinue.faces.cli.piped import with_piped
+    from retinue.faces.cli.piped import read_piped
+    from retinue.runs.person_prompt import PersonPrompt
 
     output = output_of(args)
 
     async def work() -> int:
         if not args.agent.strip():
             raise UsageError("The name of the agent is empty.", remedy="See which there are: retinue agents list")
-        task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
-        if args.task != "-":
-            task = with_piped(task)
+        task, schema, cwd = read_task(args.task, attaches=True), read_schema(args.schema), folder(args.cwd)
         async with open_retinue(args, cwd) as retinue:
+            said = PersonPrompt(task)
+            # Files are attached to words of a person alone: not to what a file or a pipe says.
+            if task == args.task:
+                said = await retinue.expand(task)
+            if args.task != "-" and (piped := read_piped()):
+                said.blocks.append(piped)
             run = await retinue.spawn(
                 args.agent,
-                task,
+                said,
                 model=args.model,
                 thinking=args.thinking,
                 limits=limits_of(args),
@@ -381,4 +386,4 @@ def _read_prompt(value: str) -> str:
     is_words = parse_mention(value) is not None or len(named.split()) > 1
     if value.startswith("@") and is_words and not is_file:
         return value
-    return read_task(value, "prompt")
+    return read_task(value, "prompt", attaches=True)

@@ -16,6 +16,7 @@ from retinue.faces.api import Retinue
 from retinue.faces.modes import next_mode
 from retinue.faces.text import optional
 from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
+from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
@@ -30,7 +31,7 @@ from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS, Frame, move_to_background, sentence
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
-from retinue.faces.tui.session import Attached, Session, Talk
+from retinue.faces.tui.session import Session, Talk
 from retinue.faces.tui.shell import PersonShell
 from retinue.faces.tui.statusline import FactFinder, Facts
 from retinue.faces.tui.submission import ask_to_run, submit
@@ -141,7 +142,6 @@ class RetinueApp(Frame):
         self.board.main_id = row.id
         self._working.progress = WorkProgress()
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
-            # Two processes must not run one conversation: this one watches, and sends words as commands.
             self.talk = Attached(self.project.state, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
@@ -393,8 +393,8 @@ class RetinueApp(Frame):
         self._agents.enabled = settings.fleet_view
         self._agents.paint(self.board, now, frame, look)
         self._chat.paint(now, self.finder.window, frame=frame, motion=self.motion)
-        self._waiting.paint(self.talk.queue, settings.abort_resend_key)
-        self._prompt.waiting = bool(self.talk.queue)
+        self._waiting.paint(self.talk.waiting, settings.abort_resend_key)
+        self._prompt.waiting = bool(self.talk.waiting)
         if self._welcome.is_attached:
             self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
         self._status.paint(self.status_facts(), self.project)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from retinue.errors import RetinueError
+from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.frame import command, live_runs
-from retinue.faces.tui.session import Attached
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from retinue.errors import RetinueError
+from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.reports import context_lines, conversation_markdown, cost_lines, measure_context
 from retinue.faces.tui.frame import command
-from retinue.faces.tui.session import Attached
 from retinue.runs.person_prompt import words_of
 
 App = Any

@@ -12,9 +12,8 @@ when the person speaks again, or when it is woken because an agent of its own ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
 from retinue.core.events import (
@@ -30,12 +29,10 @@ from retinue.core.events import (
 )
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
-from retinue.log.commands import CommandKind, RunCommand, send
-from retinue.log.query import LogReader
 from retinue.runs.handle import RunHandle, handle_of
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
-from retinue.runs.person_prompt import PersonPrompt, outputs_of, words_of
-from retinue.runs.record import NEWS_PROMPT, parse_mention, recorded_mode, without_prefix
+from retinue.runs.person_prompt import PersonPrompt
+from retinue.runs.record import NEWS_PROMPT, recorded_mode
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -59,7 +56,9 @@ class Talk(Protocol):
 
     main_id: str | None
     state: State
-    queue: list[str]
+
+    @property
+    def waiting(self) -> Sequence[str]: ...
 
     async def say(self, text: str) -> Delivery: ...
     def interrupt(self) -> bool: ...
@@ -102,7 +101,12 @@ class Session:
         self.run: RunHandle | None = None
         self.main_id: str | None = None
         self.state: State = "idle"
-        self.queue: list[str] = []
+        self.queue: list[PersonPrompt] = []
+
+    @property
+    def waiting(self) -> list[str]:
+        """The words that wait until the main agent can hear them."""
+        return [said.words for said in self.queue]
 
     async def say(self, text: str) -> Delivery:
         """Say something to the main agent, or to the agent that is meant. Raise RetinueError when it cannot start or
@@ -141,8 +145,9 @@ class Session:
 
     def unqueue(self) -> str:
         """Take back what waits, for the editor: the words, whose files are attached anew when they are sent."""
-        text = "\n\n".join(map(words_of, self.queue))
-        self.outputs += outputs_of(self.queue)
+        text = "\n\n".join(self.waiting)
+        for said in self.queue:
+            self.outputs += [block for block in said.blocks if block.tag == "command_output"]
         self.queue.clear()
         self._changed()
         return text
@@ -189,7 +194,7 @@ class Session:
                 if self.queue and self.run is not None:
                     # Said between two turns, in order. The run may end just now; then the rest stays in the queue
                     # for the next attempt.
-                    while self.queue and self.run.steerer(self.queue[0]):
+                    while self.queue and self.run.steerer(self.queue[0].render(), self.queue[0].images):
                         self.queue.pop(0)
                     self._changed()
                 elif self._final:
@@ -234,22 +239,22 @@ class Session:
                 raise
 
     async def _deliver(self, said: PersonPrompt) -> Delivery:
-        text = said.render()
         if self.state == "working" or self._beginning:
-            self.queue.append(text)
+            self.queue.append(said)
             if self.run is not None:
                 self._retinue.bring(said, self.run)
             self._changed()
             return Delivery("queued")
-        if self.state == "holding" and self.run is not None and self.run.steerer(text):
+        if self.state == "holding" and self.run is not None and self.run.steerer(said.render(), said.images):
             self._retinue.bring(said, self.run)
             return Delivery("sent")
         await self._begin(said)
         return Delivery("sent")
 
-    async def _begin_with(self, waiting: list[str]) -> None:
+    async def _begin_with(self, waiting: list[PersonPrompt]) -> None:
+        images = [image for said in waiting for image in said.images]
         try:
-            await self._begin(PersonPrompt("\n\n".join(waiting)))
+            await self._begin(PersonPrompt("\n\n".join(said.render() for said in waiting), images=images))
         except BaseException:
             self.queue = waiting + self.queue
             self._changed()
@@ -312,88 +317,3 @@ def _mode_of(retinue: Retinue) -> PermissionMode:
     from retinue.capabilities.permissions.attach import session_mode
 
     return session_mode(retinue.supervisor.project)
-
-
-class Attached:
-    """A conversation whose main run works in another process: watched through the log, spoken to through the log's
-    commands. Leaving it changes nothing for the run. `queue` is always empty: words go to the other process at once,
-    which says them before the run's next request."""
-
-    def __init__(self, folder: Path, run_id: str, *, changed: Callable[[], None] = lambda: None) -> None:
-        self._folder = folder
-        self._changed = changed
-        self._final = False
-        # It has ended in its process: it can be taken up here.
-        self.over = False
-        self.main_id: str | None = run_id
-        self.state: State = "working"
-        self.queue: list[str] = []
-
-    async def say(self, text: str) -> Delivery:
-        """Say something to the run, or to an agent of it. Raise StateError when it cannot take it."""
-        run_id, words, agent = self._find_run(text)
-        is_accepted, answer = await self._send(run_id, "steer", words)
-        if not is_accepted:
-            raise StateError(answer)
-        if agent:
-            return Delivery("steered", agent)
-        return Delivery("sent")
-
-    def interrupt(self) -> bool:
-        """Return False: Esc of someone who watches stops nothing in another process."""
-        return False
-
-    async def resend(self) -> bool:
-        return False
-
-    def unqueue(self) -> str:
-        return ""
-
-    async def compact(self, wish: str = "") -> str:
-        return (await self._send(self.main_id or "", "compact", wish))[1]
-
-    async def stop(self) -> str:
-        """End the run and everything below it, in its process. Return what became of it."""
-        return (await self._send(self.main_id or "", "stop-tree"))[1]
-
-    def observe(self, event: Event) -> None:
-        match event.body:
-            case TurnStarted():
-                self._become("working")
-            case AssistantEnded(message=message):
-                self._final = not message.tool_calls and message.failure is None
-            case TurnEnded():
-                if self._final:
-                    self._become("holding")
-            case RunEnded():
-                self.over = True
-                self._become("idle")
-            case RunResumed():
-                self.over = False
-            case _:
-                pass
-
-    async def pump(self) -> bool:
-        return False
-
-    async def _send(self, run_id: str, kind: CommandKind, text: str = "") -> tuple[bool, str]:
-        (answer,) = await send(self._folder, [RunCommand(run_id, kind, text)])
-        return answer.accepted, answer.text
-
-    def _find_run(self, text: str) -> tuple[str, str, str]:
-        """Return the run that is meant, the words for it, and its name if it is not the main one."""
-        mention = parse_mention(text)
-        if mention is not None and self.main_id is not None:
-            if mention.handle == "main":
-                return self.main_id, mention.message, ""
-            names = {mention.handle, without_prefix(mention.handle)}
-            with LogReader.open(self._folder) as reader:
-                for row in reader.list_runs(parent_id=self.main_id):
-                    first = reader.created(row.id)
-                    if first is not None and first.options.get("name") in names:
-                        return row.id, mention.message, mention.handle
-        return self.main_id or "", text, ""
-
-    def _become(self, state: State) -> None:
-        self.state = state
-        self._changed()

@@ -13,11 +13,11 @@ from typing import Any
 from rich.text import Text
 
 from retinue.faces.text import optional
+from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import clean, one_line
 from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.chat.log import ChatLog
-from retinue.faces.tui.session import Attached
 from retinue.runs.person_prompt import PromptBlock
 from retinue.tools.capture import Capture
 from retinue.tools.processes import run_program

@@ -28,7 +28,6 @@ from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.questions import unescape
 from retinue.faces.tui.board.text import clean, fit, one_line
 from retinue.faces.tui.chat.folded import Folded
-from retinue.runs.person_prompt import words_of
 
 PREVIEW = 80
 EXPANDED_LINES = 30
@@ -288,7 +287,7 @@ class Waiting(Static):
 
 
 def lines(queue: Sequence[str], resend_key: str, width: int) -> list[Text]:
-    rows = [Text(fit(f"◦ {one_line(words_of(text))}", width), STYLES["dim"]) for text in queue[:MOST]]
+    rows = [Text(fit(f"◦ {one_line(words)}", width), STYLES["dim"]) for words in queue[:MOST]]
     more = optional("+{} more · ", max(len(queue) - MOST, 0))
     hint = f"  {more}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
     return [*rows, Text(fit(hint, width), STYLES["dim"])]

@@ -24,12 +24,12 @@ from retinue.core.format import format_wait
 from retinue.errors import RetinueError
 from retinue.evidence.fork import Fork, fork_run
 from retinue.faces.text import optional, plural
+from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.rewind import Rewinder, RewindPoint, name_files, report_files
 from retinue.faces.tui.screens.dialogs import Ask, Choice, ConfirmScreen, Pick
-from retinue.faces.tui.session import Attached
 from retinue.log.open_calls import describe_call
 from retinue.log.replay import current_branch
 
