@@ -155,6 +155,13 @@ class LogReader:
             for _, event in found.read(after=after, types=types, limit=limit, condition=condition):
                 yield event
 
+    def backwards(self, run_id: str, types: Collection[str] = (), condition: str = "") -> Iterator[Event]:
+        """Yield the same the other way round, newest first."""
+        found = self._of_run(run_id)
+        if found is not None:
+            for _, event in found.read(types=types, condition=condition, newest_first=True):
+                yield event
+
     def created(self, run_id: str) -> RunCreated | None:
         """The first event of a run: who it is and what it was asked."""
         first = next(self.stream(run_id, limit=1), None)

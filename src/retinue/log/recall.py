@@ -7,12 +7,13 @@ its conversation does, and a conversation no more than a model could ever be tol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.core.events import Rewound
+from retinue.core.events import Event, Rewound
 from retinue.errors import StateError
 from retinue.log.replay import Conversation, Rebuilding
 
@@ -65,6 +66,16 @@ def read_conversation(reader: LogReader, run_id: str) -> Conversation:
     return rebuilding.done(reader.partial(run_id))
 
 
+def read_branch(
+    reader: LogReader, run_id: str, types: Collection[str] = (), most: int | None = None
+) -> Iterator[Event]:
+    """Yield the events that the conversation consists of now, newest first: those of `types`, or all; at most `most`.
+    Only as many are read as are taken, and none of `tools.ended`, which only repeats the ends of the calls."""
+    ranges = _branch(reader, run_id, _kinds(reader, run_id))
+    within = " OR ".join(f"seq BETWEEN {first} AND {last}" for first, last in ranges)
+    yield from islice(reader.backwards(run_id, types, f"type!='tools.ended' AND ({within})"), most)
+
+
 def read_last_turn(reader: LogReader, run_id: str) -> Conversation:
     """Return how the run was cut off, from its last answer on: `unknown`, `unrun` and `partial` are those of the
     whole conversation."""
@@ -89,8 +100,13 @@ def _branch(reader: LogReader, run_id: str, kinds: Kinds) -> Ranges:
         for event in reader.stream(run_id, types=("run.rewound",)):
             if isinstance(event.body, Rewound):
                 returns[event.seq] = event.body.to
+    return branch_ranges(returns, kinds[-1][0] if kinds else 0)
+
+
+def branch_ranges(returns: Mapping[int, int], last: int) -> Ranges:
+    """Return the ranges of events up to `last` that count, in order. `returns` are the numbers of the returns to an
+    earlier event, each with the number of that event."""
     ranges: Ranges = []
-    last = kinds[-1][0] if kinds else 0
     for seq in sorted(returns, reverse=True):
         if seq <= last:
             ranges.append((seq, last))

@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -280,7 +281,7 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
     left, main_id = await run_app(retinue, host=host, **options)
     if main_id is not None:
         await retinue.supervisor.project.log.flush()
-        _say_farewell(retinue, main_id, elsewhere)
+        await _say_farewell(retinue, main_id, elsewhere)
     if left == "keep" and host is not None:
         live = sum(node.live for node in retinue.supervisor.members.values())
         what = "1 run goes" if live == 1 else f"{live} runs go"
@@ -293,12 +294,12 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
     return 0
 
 
-def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
+async def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
     """Leave the last exchange on the ordinary screen, and how to go on with the conversation."""
     from retinue.faces.tui.board.conversation import farewell
 
     width = shutil.get_terminal_size().columns
-    for line in farewell(retinue.supervisor.project.log.reader.events(main_id), width):
+    for line in await retinue.supervisor.project.log.read(partial(farewell, run_id=main_id, width=width)):
         say(line)
     where = f" --cwd {shlex.quote(elsewhere)}" if elsewhere else ""
     say(f"\nResume with: retinue --resume {main_id[:8]}{where}")

@@ -18,6 +18,7 @@ from retinue.faces.text import optional
 from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
 from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation
+from retinue.faces.tui.board.conversation import read_end
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
 from retinue.faces.tui.chat.answer import Notice
@@ -36,7 +37,6 @@ from retinue.faces.tui.shell import PersonShell
 from retinue.faces.tui.statusline import FactFinder, Facts
 from retinue.faces.tui.submission import ask_to_run, submit
 from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
-from retinue.log.replay import current_branch
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05
@@ -150,7 +150,7 @@ class RetinueApp(Frame):
         self.session.open(row.id)
         self.talk = self.session
         load_conversation(self.board, self.project.log.reader, row.root_id)
-        await self._chat.show(current_branch(self.project.log.reader.events(row.id)))
+        await self._chat.show(await self.project.log.read(partial(read_end, run_id=row.id)))
         self._show_news()
 
     @work

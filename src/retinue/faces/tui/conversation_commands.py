@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.faces.text import plural
 from retinue.faces.tui.frame import command
-from retinue.log.replay import current_branch
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -32,9 +32,10 @@ async def copy(app: RetinueApp, rest: str) -> None:
         app.tell("Say /copy, /copy 2 for the answer before the last one, or /copy code.", "warning")
         return
     await app.project.log.flush()
-    events = app.project.log.reader.events(app.talk.main_id) if app.talk.main_id else []
-    found = answers(current_branch(events))
     number = int(rest) if rest.isdecimal() else 1
+    found: list[str] = []
+    if app.talk.main_id is not None:
+        found = await app.project.log.read(partial(answers, run_id=app.talk.main_id, most=number))
     if not 1 <= number <= len(found):
         app.tell(f"There are {plural(len(found), 'answer')} to copy.", "warning")
         return

@@ -25,6 +25,8 @@ from retinue.faces.cli.project import with_descendants
 from retinue.faces.text import plural, short_path
 from retinue.faces.tui.board.conversation import exchanges
 from retinue.log.commands import annotate
+from retinue.log.query import LogReader
+from retinue.log.recall import branch_ranges
 from retinue.log.replay import current_branch
 from retinue.log.rows import RunRow
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 SHOWN = 5
+READ = ("message.added", "turn.started", "run.rewound")
+"""Events that say where one can go back to."""
 
 
 class RewindPoint(Struct, frozen=True):
@@ -53,7 +57,8 @@ class RewindPoint(Struct, frozen=True):
 
 
 def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> list[RewindPoint]:
-    """Return where one can go back to, oldest first, then the parts that were left."""
+    """Return where one can go back to, oldest first, then the parts that were left. Of the run's events, those of the
+    types `READ` are enough."""
     branch = current_branch(events)
     points = []
     for each in exchanges(branch):
@@ -62,7 +67,7 @@ def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> lis
             scope = UndoScope(Who(events[0].run_id, ""), each.turn, since=each.at)
             files = _changed_files(changes, scope)
             points.append(RewindPoint(each.seq - 1, each.at, each.text, each.turn, files=files))
-    return [*points, *_find_left(events, branch)]
+    return [*points, *_find_left(events)]
 
 
 def _changed_files(changes: Sequence[Changed], scope: UndoScope) -> tuple[str, ...]:
@@ -74,18 +79,19 @@ def _changed_files(changes: Sequence[Changed], scope: UndoScope) -> tuple[str, .
     return tuple(path for path, chain in chains.items() if not same(chain[0].before, chain[-1].after))
 
 
-def _find_left(events: Sequence[Event], branch: Sequence[Event]) -> list[RewindPoint]:
+def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
     """Return the ends of parts that a person went back behind, oldest first."""
-    here = {event.seq for event in branch}
+    returns = {event.seq: event.body.to for event in events if isinstance(event.body, Rewound)}
+    here = branch_ranges(returns, max(returns, default=0))
     found = []
     for event in events:
+        end = event.seq - 1
         # Going back twice in a row leaves nothing between.
-        if not isinstance(event.body, Rewound) or event.seq - 1 in here:
+        if event.seq not in returns or end in returns or any(first <= end <= last for first, last in here):
             continue
-        before = [each for each in events if each.seq < event.seq]
-        said = exchanges(current_branch(before))
-        if said and not isinstance(before[-1].body, Rewound):
-            found.append(RewindPoint(before[-1].seq, event.at, said[-1].text, is_left=True))
+        said = exchanges(current_branch([each for each in events if each.seq <= end]))
+        if said:
+            found.append(RewindPoint(end, event.at, said[-1].text, is_left=True))
     return found
 
 
@@ -99,7 +105,7 @@ class Rewinder:
     async def points(self) -> list[RewindPoint]:
         """Return where one can go back to, with the files that were changed since."""
         await self._project.log.flush()
-        events = self._project.log.reader.events(self._row.id)
+        events = await self._project.log.read(self._read_said)
         runs = [row.id for row in self._tree()]
         changes = await asyncio.to_thread(_read_changes, self._project.state, runs)
         return find_points(events, changes)
@@ -118,6 +124,9 @@ class Rewinder:
         below = tuple(row.id for row in tree[1:])
         scope = UndoScope(Who(self._row.id, self._row.agent), point.turn, below, point.at)
         return await asyncio.to_thread(self._undo, scope)
+
+    def _read_said(self, reader: LogReader) -> list[Event]:
+        return list(reader.stream(self._row.id, types=READ))
 
     def _tree(self) -> list[RunRow]:
         return with_descendants(self._project.log.reader, self._row)

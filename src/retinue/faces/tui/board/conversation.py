@@ -6,14 +6,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
-from retinue.core.events import AssistantEnded, Event, MessageAdded, TurnStarted
+from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolEnded, TurnStarted
 from retinue.faces.tui.board.text import clean_lines, fit, wrap
+from retinue.log.query import LogReader
+from retinue.log.recall import read_branch
 
 PERSON = frozenset({"task", "follow-up", "steer"})
 FAREWELL_LINES = 12
+MOST_EVENTS = 900
+"""Of an earlier conversation that is shown again."""
+MOST_CHARACTERS = 8_000_000
+_SPOKEN = ("message.added", "turn.started", "assistant.ended")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -45,9 +52,43 @@ def exchanges(events: Iterable[Event]) -> list[Exchange]:
     return found
 
 
-def answers(events: Iterable[Event]) -> list[str]:
+def read_end(reader: LogReader, run_id: str) -> list[Event]:
+    """Return the newest events of a conversation, oldest first: as many as are shown."""
+    found: list[Event] = []
+    room = MOST_CHARACTERS
+    for event in read_branch(reader, run_id, most=MOST_EVENTS):
+        room -= _length(event)
+        if room < 0 and found:
+            break
+        found.append(event)
+    found.reverse()
+    return found
+
+
+def _length(event: Event) -> int:
+    match event.body:
+        case ToolEnded(result=result):
+            return len(result.text)
+        case AssistantEnded(message=message) | MessageAdded(message):
+            return len(message.text)
+        case _:
+            return 0
+
+
+def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
+    """Yield the exchanges of a conversation of the log, newest first. Only as much is read as is taken."""
+    back: list[Event] = []
+    for event in read_branch(reader, run_id, _SPOKEN):
+        back.append(event)
+        if isinstance(event.body, MessageAdded) and event.body.message.origin in PERSON:
+            yield from exchanges(reversed(back))
+            back.clear()
+
+
+def answers(reader: LogReader, run_id: str, most: int) -> list[str]:
     """Return what the main agent said last before each time the person spoke again, newest first."""
-    return [each.answers[-1] for each in reversed(exchanges(events)) if each.answers]
+    found = (each.answers[-1] for each in newest_exchanges(reader, run_id) if each.answers)
+    return list(islice(found, most))
 
 
 def code_blocks(text: str) -> list[str]:
@@ -55,12 +96,11 @@ def code_blocks(text: str) -> list[str]:
     return [found[2].rstrip("\n") for found in _FENCE.finditer(text)]
 
 
-def farewell(events: Iterable[Event], width: int) -> list[str]:
+def farewell(reader: LogReader, run_id: str, width: int) -> list[str]:
     """Return the last exchange as lines for the ordinary screen; of a long answer its end."""
-    found = exchanges(events)
-    if not found:
+    last = next(newest_exchanges(reader, run_id), None)
+    if last is None:
         return []
-    last = found[-1]
     said = " ".join(clean_lines(last.text))
     lines = [fit(f"❯ {said}", width)]
     if last.answers:

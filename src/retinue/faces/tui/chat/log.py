@@ -120,17 +120,17 @@ class ChatLog(VerticalScroll, can_focus=False):
                     self.add(notice)
 
     async def show(self, events: Sequence[Event]) -> None:
-        """Show an earlier conversation in place of this one; of a very long one its end."""
+        """Show an earlier conversation, or the end of it, in place of this one."""
         await self.empty()
         blocks: list[Widget] = []
         self._collected = blocks
         try:
-            for event in events[-MOST_BLOCKS * 3 :]:
+            for event in events:
                 await self.take(event)
         finally:
             self._collected = None
         shown = blocks[-MOST_BLOCKS:]
-        if len(events) > MOST_BLOCKS * 3 or len(blocks) > MOST_BLOCKS:
+        if len(blocks) > MOST_BLOCKS or any(event.seq > 1 for event in events[:1]):
             shown.insert(0, Notice(EARLIER))
         await self.mount(*shown[-AT_ONCE:])
         self.anchor()
