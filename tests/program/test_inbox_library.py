@@ -11,6 +11,7 @@ from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.inbox import body, headline
 from retinue.faces.cli.questions import understood
+from retinue.runs.person_prompt import PromptBlock
 from tests.program.model_server import Reply, Request
 
 EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})
@@ -48,6 +49,21 @@ async def test_a_callable_decides(project, serve, approve, allowed):
         outcome = await (await retinue.spawn("general-purpose", "edit")).wait()
     assert ("gamma" in (project.cwd / "f0.txt").read_text()) == allowed
     assert bool(outcome.evidence.denials) != allowed
+
+
+async def test_an_item_names_the_words_of_a_person_and_not_what_is_attached_to_them(project, serve):
+    serve(edits)
+    project.mode = "default"
+    asked = []
+
+    def approve(item: InboxItem) -> bool:
+        asked.append(item.description)
+        return True
+
+    output = PromptBlock("command_output", "ls", "f0.txt")
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as retinue:
+        await (await retinue.prompt("Edit it", attached=[output])).wait()
+    assert asked == ["Edit it"]
 
 
 async def test_a_program_that_watches_the_inbox_is_asked_and_answers_once(project, serve):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from retinue.core.events import Rewound, ToolsEnded
 from retinue.core.messages import UserMessage
+from retinue.faces.tui.board.conversation import exchanges, newest_exchanges, read_end
+from retinue.faces.tui.rewind import READ, Rewinder, find_points
 from retinue.faces.tui.screens.dialogs import ConfirmScreen
 from retinue.faces.tui.screens.rewind import RewindScreen
+from retinue.log.replay import current_branch
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
 
@@ -159,3 +163,25 @@ async def test_A11_cost_is_counted_once_after_clear_and_coming_back(tmp_path, mo
         await talk(scene, app, pilot, "two")
         await app.open_session(main)
         assert app.board.cards[main].usage.total_tokens == 2 * before.total_tokens
+
+
+async def test_what_the_app_reads_of_a_conversation_is_what_all_of_its_events_say(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, **FREE) as (scene, app, pilot):
+        await talk(scene, app, pilot, "one")
+        await talk(scene, app, pilot, "two", "two.txt")
+        for words in ("three", "four"):
+            rewinder = Rewinder(app.project, app.session.main_id)
+            newest = [point for point in await rewinder.points() if not point.is_left][-1]
+            await rewinder.go_back(newest)
+            await app.open_session(app.session.main_id)
+            await talk(scene, app, pilot, words)
+        await app.project.log.flush()
+        reader, run_id = app.project.log.reader, app.session.main_id
+        events = reader.events(run_id)
+        assert sum(isinstance(event.body, Rewound) for event in events) == 2
+        assert find_points(list(reader.stream(run_id, types=READ))) == find_points(events)
+        branch = [event for event in current_branch(events) if not isinstance(event.body, ToolsEnded)]
+        assert read_end(reader, run_id) == branch
+        assert [each.text for each in newest_exchanges(reader, run_id)] == [
+            each.text for each in reversed(exchanges(branch))
+        ]

@@ -23,6 +23,7 @@ from retinue.errors import RetinueError
 from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, guard_tools
 from retinue.runs.guard import RunGuard, RunGuards
+from retinue.runs.person_prompt import words_of
 
 if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
@@ -101,7 +102,7 @@ def _asker(node: RunNode, project: Project, resumed: bool) -> Asker:
         project.log.append(handle.place, body)
         node.observe(body)
 
-    about = node.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
+    about = node.description or " ".join(words_of(handle.launch.request.task).split())[:_ABOUT]
     asker = Asker(handle.place, handle.agent, handle.controls, record, description=about, resting=node.resting)
     if resumed:
         from retinue.log.inbox import leftovers

@@ -24,7 +24,7 @@ from retinue.runs.system_prompt import instruction_files
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
-HINT = "Enter opens it in your editor · Esc closes · #words in the prompt adds a note"
+HINT = "Enter edits it · Esc closes · #words in the prompt adds a note"
 
 
 class MemoryScreen(ModalScreen[None]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
@@ -19,7 +20,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.core.events import AssistantEnded, Event, MessageAdded, TurnEnded
+from retinue.core.events import AssistantEnded, MessageAdded, TurnEnded
 from retinue.core.format import format_wait
 from retinue.errors import RetinueError
 from retinue.evidence.fork import Fork, fork_run
@@ -31,7 +32,8 @@ from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.rewind import Rewinder, RewindPoint, name_files, report_files
 from retinue.faces.tui.screens.dialogs import Ask, Choice, ConfirmScreen, Pick
 from retinue.log.open_calls import describe_call
-from retinue.log.replay import current_branch
+from retinue.log.query import LogReader
+from retinue.log.recall import read_branch
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -200,7 +202,7 @@ async def fork_conversation(app: RetinueApp, point: RewindPoint) -> None:
 async def fork_watched_run(app: RetinueApp, run_id: str) -> None:
     """Ask for a moment of a run and for words, go on from there as a new run, and watch it."""
     await app.project.log.flush()
-    rows = find_moments(app.project.log.reader.events(run_id))
+    rows = await app.project.log.read(partial(read_moments, run_id=run_id))
     if not rows:
         app.tell("Nothing was said in this run yet.", "warning")
         return
@@ -222,11 +224,12 @@ async def fork_watched_run(app: RetinueApp, run_id: str) -> None:
     app.watch_run(fork.run_id)
 
 
-def find_moments(events: Sequence[Event]) -> list[tuple[str, str]]:
+def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
     """Return the moments from which a run can be forked, each as the number of its event and words for it."""
     rows: list[tuple[str, str]] = []
     said = ""
-    for event in current_branch(events):
+    spoken = list(read_branch(reader, run_id, ("message.added", "assistant.ended", "turn.ended")))
+    for event in reversed(spoken):
         match event.body:
             case MessageAdded(message):
                 rows.append((str(event.seq), f"{event.seq:>4}  [{message.origin}] {_short(message.text)}"))
