@@ -69,6 +69,13 @@ class CommandAnswer(Struct, frozen=True):
 # The sender
 
 
+async def send_aside(folder: Path, command: RunCommand) -> CommandAnswer:
+    """Send one command in a thread of its own, and return the answer: another process may hold the file for seconds,
+    and must not hold up this one's event loop."""
+    (answer,) = await asyncio.to_thread(lambda: asyncio.run(send(folder, [command])))
+    return answer
+
+
 async def send(
     folder: Path, commands: Sequence[RunCommand], *, patience: float = PATIENCE_SECONDS
 ) -> list[CommandAnswer]:

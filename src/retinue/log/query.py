@@ -114,6 +114,15 @@ class LogReader:
                     found.append(run)
         return found
 
+    def tree(self, row: RunRow) -> list[RunRow]:
+        """Return the run and all that it started, parents before their children."""
+        found, waiting = [], [row]
+        while waiting:
+            each = waiting.pop(0)
+            found.append(each)
+            waiting += reversed(self.list_runs(parent_id=each.id))
+        return found
+
     def named(self, name: str) -> list[RunRow]:
         """Runs that were given this name, newest first."""
         found = f"SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"  # noqa: S608

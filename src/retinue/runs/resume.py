@@ -216,12 +216,8 @@ def post(views: list[ChildView], *, show_cost: bool = False) -> str:
 
 def used_below(reader: LogReader, run_id: str) -> Usage:
     """What all descendants of a run have used."""
-    total, waiting = Usage(), [run_id]
-    while waiting:
-        for row in reader.list_runs(parent_id=waiting.pop()):
-            total += row.usage
-            waiting.append(row.id)
-    return total
+    below = reader.tree(reader.run(run_id))[1:]
+    return sum((row.usage for row in below), Usage())
 
 
 def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -> Launch:

@@ -155,16 +155,6 @@ def project_of(state: Path, row: RunRow) -> Path:
             return Path(row.cwd)
 
 
-def with_descendants(reader: LogReader, row: RunRow) -> list[RunRow]:
-    """Return the run and all that it started, parents before their children."""
-    found, waiting = [], [row]
-    while waiting:
-        each = waiting.pop(0)
-        found.append(each)
-        waiting += reversed(reader.list_runs(parent_id=each.id))
-    return found
-
-
 # Input
 
 

@@ -17,7 +17,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.core.format import relative as undo_path
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, with_descendants, write_values
+from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, write_values
 from retinue.faces.text import (
     EFFECT_SIGNS,
     effect_notes,
@@ -62,7 +62,7 @@ def execute_effects(args: argparse.Namespace) -> int:
     """
     folder, row = locate(args)
     with LogReader.open(folder) as reader:
-        rows = with_descendants(reader, row) if args.tree else [row]
+        rows = reader.tree(row) if args.tree else [row]
         found = [(each, run_effects(reader, folder, each)) for each in rows]
         pruned = [each.id for each in rows if any(reader.ordered(each.id, ("run.pruned",)))]
     for run_id in pruned:
@@ -174,7 +174,7 @@ def execute_undo(args: argparse.Namespace) -> int:
         raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
     folder, row = locate(args)
     with LogReader.open(folder) as reader:
-        rows = with_descendants(reader, row) if args.tree else [row]
+        rows = reader.tree(row) if args.tree else [row]
         for each in rows:
             if each.state in LIVE:
                 tree = " --tree" if args.tree else ""

@@ -20,7 +20,6 @@ from retinue.faces.cli.project import (
     project_of,
     read_task,
     say,
-    with_descendants,
     write_values,
 )
 from retinue.faces.cli.run import (
@@ -162,7 +161,7 @@ def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]
         return folder, [row], "stop"
     with LogReader.open(folder) as reader:
         # Descendants may live in other processes, and may have outlived the run itself.
-        live = [each for each in with_descendants(reader, row) if each.state in LIVE]
+        live = [each for each in reader.tree(row) if each.state in LIVE]
         return folder, live or [row], "stop-tree"
 
 

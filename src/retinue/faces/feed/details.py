@@ -82,7 +82,6 @@ async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> 
     """Return what programs read of a run: `content` and `details`, as `retinue run --json` prints them, with the
     record of what the run and those below it really did. Without `verbose` the single words and calls are left out.
     Raise StateError for a run that has not ended."""
-    from retinue.faces.cli.project import with_descendants
     from retinue.faces.cli.runs_changes import run_effects
 
     def read(reader: LogReader) -> dict[str, Any]:
@@ -100,7 +99,7 @@ async def describe_result(feed: Feed, row: RunRow, *, verbose: bool = False) -> 
         )
         environment = process_environment()
         made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
-        below = [run_effects(reader, feed.folder, each) for each in with_descendants(reader, row)]
+        below = [run_effects(reader, feed.folder, each) for each in reader.tree(row)]
         made["details"] |= {"status": outcome.ended, "record": _record(below, row.cwd)}
         return made
 
@@ -153,11 +152,10 @@ async def read_transcript(feed: Feed, row: RunRow, *, after: int, limit: int) ->
 
 async def list_effects(feed: Feed, row: RunRow, *, tree: bool) -> EffectList:
     """Return what a run really did; with `tree` also those below it."""
-    from retinue.faces.cli.project import with_descendants
     from retinue.faces.cli.runs_changes import run_effects
 
     def read(reader: LogReader) -> EffectList:
-        rows = with_descendants(reader, row) if tree else [row]
+        rows = reader.tree(row) if tree else [row]
         return EffectList([run_effects(reader, feed.folder, each) for each in rows])
 
     found: EffectList = await feed.read(read)
@@ -167,10 +165,9 @@ async def list_effects(feed: Feed, row: RunRow, *, tree: bool) -> EffectList:
 async def list_changes(feed: Feed, row: RunRow, *, tree: bool) -> DiffList:
     """Return the files that a run has changed, with secrets taken out."""
     from retinue.capabilities.audit.changes import diff_of_runs
-    from retinue.faces.cli.project import with_descendants
 
     def read(reader: LogReader) -> DiffList:
-        rows = with_descendants(reader, row) if tree else [row]
+        rows = reader.tree(row) if tree else [row]
         outcome = reader.outcome(row.id)
         found = diff_of_runs(feed.folder, [each.id for each in rows])
         files = [replace(each, diff=feed.redact(each.diff)) for each in found]

@@ -21,7 +21,7 @@ from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.faces.feed.stream import EventHub, EventScope, FeedFrame
 from retinue.guard.redact import Redactor
-from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
+from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send_aside
 from retinue.log.encode import dump
 from retinue.log.inbox import InboxRow, items
 from retinue.log.inbox import answer as answer_item
@@ -242,9 +242,7 @@ class Feed:
 
     async def _command(self, run_id: str, kind: CommandKind, text: str = "", *, by: str = "") -> CommandAnswer:
         row = await self.find(run_id)
-        # In a thread of its own: another process may hold the file for seconds.
-        order = send(self.folder, [RunCommand(row.id, kind, text, by)])
-        (said,) = await asyncio.to_thread(asyncio.run, order)
+        said = await send_aside(self.folder, RunCommand(row.id, kind, text, by))
         if not said.accepted:
             raise ConflictError(said.text, remedy="" if "resume" in said.text else "Look at the run and try again.")
         return said
@@ -322,13 +320,7 @@ def take_snapshot(reader: LogReader, **filters: Any) -> Snapshot:
 def take_tree(reader: LogReader, run_id: str) -> Snapshot:
     """Read a run with all below it in one moment."""
     with one_moment(reader):
-        top = find_run(reader, run_id)
-        rows, waiting = [], [top]
-        while waiting:
-            row = waiting.pop(0)
-            rows.append(row)
-            waiting += reversed(reader.list_runs(parent_id=row.id))
-        return _snapshot(reader, rows)
+        return _snapshot(reader, reader.tree(find_run(reader, run_id)))
 
 
 def _snapshot(reader: LogReader, rows: list[RunRow]) -> Snapshot:

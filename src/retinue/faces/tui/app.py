@@ -142,7 +142,7 @@ class RetinueApp(Frame):
         self.board.main_id = row.id
         self._working.progress = WorkProgress()
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
-            self.talk = Attached(self.project.state, row.id, changed=self._talk_changed)
+            self.talk = Attached(self.project.state, row.id, self.project.redactor, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
             self.feed.watch(self.project.state, row.root_id)

@@ -8,7 +8,7 @@ from pathlib import Path
 from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.tui.session import Delivery, State
-from retinue.log.commands import CommandKind, RunCommand, send
+from retinue.log.commands import CommandKind, RunCommand, send_aside
 from retinue.log.query import LogReader
 from retinue.runs.record import parse_mention, without_prefix
 
@@ -18,8 +18,11 @@ class Attached:
     commands. Leaving it changes nothing for the run. Nothing is ever `waiting`: words go to the other process at once,
     which says them before the run's next request."""
 
-    def __init__(self, folder: Path, run_id: str, *, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, run_id: str, redact: Callable[[str], str], *, changed: Callable[[], None] = lambda: None
+    ) -> None:
         self._folder = folder
+        self._redact = redact
         self._changed = changed
         self._final = False
         # It has ended in its process: it can be taken up here.
@@ -76,7 +79,8 @@ class Attached:
         return False
 
     async def _send(self, run_id: str, kind: CommandKind, text: str = "") -> tuple[bool, str]:
-        (answer,) = await send(self._folder, [RunCommand(run_id, kind, text)])
+        # What a person types is written to the log, which holds no secrets.
+        answer = await send_aside(self._folder, RunCommand(run_id, kind, self._redact(text)))
         return answer.accepted, answer.text
 
     def _find_run(self, text: str) -> tuple[str, str, str]:

@@ -21,7 +21,6 @@ from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, same
 from retinue.core.delegation import LIVE
 from retinue.core.events import Event, Rewound, Undone
 from retinue.errors import StateError
-from retinue.faces.cli.project import with_descendants
 from retinue.faces.text import plural, short_path
 from retinue.faces.tui.board.conversation import exchanges
 from retinue.log.commands import annotate
@@ -129,7 +128,7 @@ class Rewinder:
         return list(reader.stream(self._row.id, types=READ))
 
     def _tree(self) -> list[RunRow]:
-        return with_descendants(self._project.log.reader, self._row)
+        return self._project.log.reader.tree(self._row)
 
     def _undo(self, scope: UndoScope) -> list[UndoneFile]:
         if not _has_ledger(self._project.state):

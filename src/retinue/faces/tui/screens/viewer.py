@@ -112,12 +112,9 @@ class RunSource:
         return "It is stopping."
 
     async def _order(self, kind: CommandKind, text: str = "") -> str:
-        from retinue.log.commands import RunCommand, send
+        from retinue.log.commands import RunCommand, send_aside
 
-        command = RunCommand(self.run_id, kind, text)
-        # The other process answers when it looks at the log next: that must not block this event loop.
-        answers = await asyncio.to_thread(lambda: asyncio.run(send(self._folder, [command])))
-        return answers[0].text
+        return (await send_aside(self._folder, RunCommand(self.run_id, kind, text))).text
 
     async def _written(self) -> AsyncGenerator[Event, None]:
         """Yield what is in the log and was not yielded yet, page by page."""
