@@ -9,6 +9,7 @@ from retinue.core.outcome import Outcome
 from retinue.errors import StateError
 from retinue.log.activity import activity, spending, totals
 from retinue.log.database import log_file
+from retinue.log.migrations import RARE_TYPES
 from retinue.log.prune import prunable, prune_events
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
@@ -79,3 +80,17 @@ async def test_the_space_is_left_to_new_runs_while_another_process_reads(tmp_pat
         reader.select("COMMIT")
     assert done.busy
     assert done.events == 39 * 6 + 2
+
+
+async def test_rare_events_are_found_by_their_index(tmp_path, database):
+    await finished(tmp_path)
+    query = f"SELECT run_id FROM events WHERE type='run.pruned' AND {RARE_TYPES}"
+    with LogReader.open(tmp_path) as reader:
+        if database is None:
+            (row,) = reader.select(f"EXPLAIN QUERY PLAN {query}")
+            plan = row["detail"]
+        else:
+            # The table of a test is so small that the server would read it whole.
+            reader.select("SELECT set_config('enable_seqscan', 'off', false)")
+            plan = " ".join(row[0] for row in reader.select(f"EXPLAIN {query}"))
+    assert "events_rare" in plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from retinue.errors import StateError
-from retinue.log.migrations import NAME_OF_RUN
+from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
 
 _TOLD = ("events", "runs", "partials", "commands", "inbox", "schedules")
 """The tables of which listeners are told."""
@@ -177,7 +177,12 @@ AS $$ BEGIN PERFORM pg_notify(TG_TABLE_SCHEMA, ''); RETURN NULL; END $$;
     for table in _TOLD
 )
 
-STEPS: tuple[tuple[str, str], ...] = (("create_log", _CREATE_LOG),)
+_FIND_RARE_EVENTS = f"""
+ALTER TABLE events ALTER COLUMN type TYPE TEXT COLLATE "C";
+CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES};
+"""
+
+STEPS: tuple[tuple[str, str], ...] = (("create_log", _CREATE_LOG), ("find_rare_events", _FIND_RARE_EVENTS))
 """Name and statements of each step."""
 
 
