@@ -80,6 +80,7 @@ class Worker:
             concurrency=concurrency,
         )
         self.id = owner.id
+        self._room = concurrency
         self._owner = owner
         self._tables = ClusterTables(url)
         self._engine = DbosPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
@@ -102,7 +103,7 @@ class Worker:
             if listening.done():
                 await self._engine.beat()
                 beating.start()
-                self._say("It takes runs now.")
+                self._say(f"worker {self.id[:8]} (process {self._owner.pid}) takes runs now, {self._room} at a time")
                 await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
                 taking.result()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 from pathlib import Path
 
 from retinue.core.placement import WorkerView, split_labels
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_cwd, folder, locate, positive, say, write_json
-from retinue.faces.text import plural
 
 _ALLOWED = ("hooks", "servers")
 
@@ -90,7 +88,6 @@ async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, draining.set)
-    say(f"worker {worker.id[:8]} (process {os.getpid()}) serves {plural(args.concurrency, 'run')} at a time")
     await worker.run(draining, args.grace)
     say("worker ended")
     return 0
