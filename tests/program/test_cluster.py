@@ -69,6 +69,17 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     assert scene.file(branch, "done.txt").split() == ["0", "1", "2", "3"]
     assert scene.file(branch, "README.md") == "changed and not committed\n"
     assert not (scene.project.cwd / "done.txt").exists()
+    # The transcript is a file of the worker.
+    assert found["sessionFile"] is None
+    assert any(f"retinue runs show {row['id']}" in note for note in found["notes"])
+
+
+def test_a_worker_that_has_no_database_does_not_say_that_it_takes_runs(scene):
+    scene.url = "postgresql://nobody@127.0.0.1:1/none"
+    worker = scene.worker()
+    assert worker.process.wait(60) != 0
+    scene.until(lambda: worker.said)
+    assert not any("takes runs" in line for line in worker.said)
 
 
 @pytest.mark.parametrize("turn", [0, 2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -36,8 +35,7 @@ class ClusterSender:
         threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
     async def place(self, node: RunNode) -> None:
-        root = await asyncio.to_thread(self._send_workspace, node)
-        node.end_notes.append(f"It worked on another machine, with the files of {root}.")
+        await asyncio.to_thread(self._send_workspace, node)
         await self._project.log.let_go(node.id)
         await self._engine.offer(self._attempt(node))
 
@@ -50,7 +48,7 @@ class ClusterSender:
         allow = [what for what, present in (("hooks", node.hooks.listens("PreToolUse")),) if present]
         return RunNeeds(launch.model.info.provider, placement.labels, tuple(allow), __version__)
 
-    def _send_workspace(self, node: RunNode) -> Path:
+    def _send_workspace(self, node: RunNode) -> None:
         from retinue.engine.workspaces import pack, snapshot
 
         request, project = node.handle.launch.request, self._project
@@ -63,7 +61,6 @@ class ClusterSender:
             except GitError as error:
                 raise LaunchError(f"The workspace could not be packed: {error}") from error
             self._tables.save_workspace(self._name, node.id, stored, data)
-        return packed.root
 
     async def withdraw(self, node: RunNode) -> bool:
         row = self._project.log.reader.run(node.id)
@@ -81,6 +78,9 @@ class ClusterSender:
         return explain_waiting(self._needs(node), workers)
 
     async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
+        # Its transcript is a file of the worker.
+        note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
+        outcome = replace(outcome, notes=(*outcome.notes, note))
         if outcome.branch is None:
             return outcome
         try:

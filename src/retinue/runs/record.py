@@ -107,11 +107,11 @@ def _checkout(request: RunRequest) -> dict[str, str]:
 
 
 def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
-    """Where the transcript of a run goes; None for none. Its file may name a folder (`session_dir`):
-    that of a project only one of the project, so that cloning it does not write elsewhere. With `persist_session`
-    false no session is kept there; the transcript that every run has is with the others."""
+    """Where the transcript of a run goes; None for none here: a run on a worker has its own there. Its file may name
+    a folder (`session_dir`): that of a project only one of the project, so that cloning it does not write elsewhere.
+    With `persist_session` false no session is kept there; the transcript that every run has is with the others."""
     session, chosen = request.spec.session, project.settings.settings.output_transcript
-    if not wants_transcript(session.transcript, chosen, session.persist):
+    if request.placement is not None or not wants_transcript(session.transcript, chosen, session.persist):
         return None
     if session.directory is None or session.persist is False:
         return transcript_path(project.state, run_id)

@@ -130,6 +130,9 @@ def past(reader: LogReader, row: RunRow) -> Past:
     said = "" if outcome is not None else _last_words(reader, row.id)
     if first is None:
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
+    if first.options.get("placement"):
+        # Its transcript is a file of the worker that had it.
+        row = replace(row, transcript=None)
     name = str(first.spec.get("display_name") or row.agent)
     cut_off = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
     unknown = tuple(map(describe_call, cut_off))
