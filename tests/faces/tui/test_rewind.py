@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.core.events import Rewound, ToolsEnded
 from retinue.core.messages import UserMessage
-from retinue.faces.tui.board.conversation import exchanges, newest_exchanges, read_end
+from retinue.faces.tui.board.conversation import exchanges, farewell, newest_exchanges, read_end
 from retinue.faces.tui.rewind import READ, Rewinder, find_points
 from retinue.faces.tui.screens.dialogs import ConfirmScreen
 from retinue.faces.tui.screens.rewind import RewindScreen
@@ -56,6 +56,20 @@ async def test_going_back_takes_conversation_and_files_and_the_words_are_in_the_
         # What is said next goes on after the first message, and only after it.
         await talk(scene, app, pilot, "four")
         assert heard(scene) == ["one", "four"]
+
+
+async def test_words_come_back_without_what_was_attached_to_them(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, **FREE) as (scene, app, pilot):
+        (app.project.cwd / "a.txt").write_text("content of a")
+        await talk(scene, app, pilot, "one")
+        await talk(scene, app, pilot, "see @a.txt please")
+        await open_rewind(app, pilot, 2)
+        assert "attached_file" not in picture(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app._prompt.text != "")
+        assert app._prompt.text == "see @a.txt please"
+        lines = farewell(app.project.log.reader, app.session.main_id, 80)
+        assert lines == ["❯ one", "", "Answer to one."]
 
 
 async def test_a_fork_is_a_conversation_of_its_own_and_the_old_one_stays(tmp_path, monkeypatch) -> None:

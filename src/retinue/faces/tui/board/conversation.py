@@ -14,6 +14,7 @@ from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolEnded, 
 from retinue.faces.tui.board.text import clean_lines, fit, wrap
 from retinue.log.query import LogReader
 from retinue.log.recall import read_branch
+from retinue.runs.person_prompt import words_of
 
 PERSON = frozenset({"task", "follow-up", "steer"})
 FAREWELL_LINES = 12
@@ -26,8 +27,8 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", r
 
 @dataclass(slots=True)
 class Exchange:
-    """Something a person said, and what the main agent answered. `seq` is the place of the words in the run's log;
-    `turn` the first turn after them, 0 where there was none."""
+    """Something a person said, without what was attached to it, and what the main agent answered. `seq` is the place
+    of the words in the run's log; `turn` the first turn after them, 0 where there was none."""
 
     seq: int
     at: float
@@ -42,7 +43,7 @@ def exchanges(events: Iterable[Event]) -> list[Exchange]:
     for event in events:
         match event.body:
             case MessageAdded(message) if message.origin in PERSON:
-                found.append(Exchange(event.seq, event.at, message.text))
+                found.append(Exchange(event.seq, event.at, words_of(message.text)))
             case TurnStarted(turn) if found and not found[-1].turn:
                 found[-1].turn = turn
             case AssistantEnded(message=message) if found and message.text.strip():

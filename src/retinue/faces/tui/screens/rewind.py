@@ -34,6 +34,7 @@ from retinue.faces.tui.screens.dialogs import Ask, Choice, ConfirmScreen, Pick
 from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
 from retinue.log.recall import read_branch
+from retinue.runs.person_prompt import words_of
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -232,7 +233,7 @@ def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
     for event in reversed(spoken):
         match event.body:
             case MessageAdded(message):
-                rows.append((str(event.seq), f"{event.seq:>4}  [{message.origin}] {_short(message.text)}"))
+                rows.append((str(event.seq), f"{event.seq:>4}  [{message.origin}] {_short(words_of(message.text))}"))
             case AssistantEnded(_, answer):
                 calls = [describe_call(call) for call in answer.tool_calls]
                 said = ", ".join(calls) or answer.text
