@@ -22,6 +22,19 @@ async def type_in(pilot, text: str) -> None:
     await pilot.pause()
 
 
+async def test_the_status_line_counts_this_conversation_alone(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        model = scene.model("go")
+        await type_in(pilot, "go")
+        await model.asked()
+        model.say("Done.")
+        await until(pilot, lambda: app.session.state == "idle" and "Done." in picture(app))
+        assert app.status_facts().tokens > 0
+        await type_in(pilot, "/new")
+        await until(pilot, lambda: app.session.main_id is None)
+        assert app.status_facts().tokens == 0
+
+
 async def test_what_is_said_and_answered_is_on_the_screen(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "hello")

@@ -262,8 +262,10 @@ class FactFinder:
         running, queued = app.board.counts()
         tokens, spent = 0, 0.0
         for card in app.board.cards.values():
-            tokens += card.usage.total_tokens
-            spent += card.usage.cost_usd or 0.0
+            # What other conversations of this app cost, /cost does not count either.
+            if card.root_id == app.talk.main_id:
+                tokens += card.usage.total_tokens
+                spent += card.usage.cost_usd or 0.0
         model, mode = main.model, ""
         if app.talk is app.session:
             model, mode = app.session.model or model, app.session.mode
