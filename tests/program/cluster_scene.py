@@ -60,8 +60,12 @@ class ClusterScene:
     def variables(self) -> dict[str, str]:
         return {"RETINUE_DATABASE": self.url, "RETINUE_DATABASE_PROJECT": self.name}
 
+    @property
+    def worker_variables(self) -> dict[str, str]:
+        return dict(self.project.environment | {"RETINUE_DATABASE": self.url})
+
     def worker(self, *arguments: str, keys: bool = True) -> WorkerProcess:
-        environment = self.project.environment | {"RETINUE_DATABASE": self.url}
+        environment = self.worker_variables
         if not keys:
             del environment["ANTHROPIC_API_KEY"], environment["ANTHROPIC_BASE_URL"]
         made = WorkerProcess(environment, self.folder / f"worker-{len(self.workers)}", *arguments)

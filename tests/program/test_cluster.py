@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from tests.program.cluster_scene import ClusterScene
+from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.retention import Removed, remove_leftovers
+from tests.program.cluster_scene import ClusterScene, WorkerProcess
 from tests.program.model_server import Reply, Request
 
 pytest.importorskip("dbos")
@@ -238,10 +240,10 @@ def test_a_database_that_is_started_again_interrupts_nothing(project, serve, tmp
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_the_branch_of_a_run_whose_sender_is_gone_can_be_fetched(scene, serve):
+def test_what_a_run_made_stays_until_someone_has_fetched_it(scene, serve):
     gate = Gate(1)
     serve(gate.answer)
-    scene.worker()
+    worker = scene.worker()
     scene.ready(1)
     process = scene.run("Do all steps", "--json")
     assert gate.reached.wait(60)
@@ -250,6 +252,20 @@ def test_the_branch_of_a_run_whose_sender_is_gone_can_be_fetched(scene, serve):
     gate.open.set()
     scene.until(lambda: scene.only_run()["state"] == "ended")
     run_id = scene.only_run()["id"]
+    tables, home = ClusterTables(scene.url), worker.home / ".retinue"
+    (checkout,) = home.glob("**/workspaces/*")
+    # Nobody has its branch: it stays, however old it is.
+    assert remove_leftovers(tables, home, 0) == Removed()
     done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
     assert done.returncode == 0, done.stderr
     assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]
+    assert remove_leftovers(tables, home, 3600) == Removed()
+    assert checkout.is_dir()
+    worker.process.terminate()
+    worker.process.wait(30)
+    tables.close()
+    scene.workers.append(WorkerProcess(scene.worker_variables, worker.home, "--keep-days", "0.000001"))
+    scene.until(lambda: any("Removed of ended runs: 1 checkouts, 3 bundles." in line for line in scene.workers[1].said))
+    assert not checkout.exists()
+    done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
+    assert "no commits in the database" in done.stderr

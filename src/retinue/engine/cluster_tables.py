@@ -5,7 +5,7 @@
 | `workers` | who serves runs, with what, and when it last said so by the server's clock |
 | `placements` | runs that were offered: which attempt, in which queue, which worker has it |
 | `bundles` | commits of workspaces as git bundles, by project and commit |
-| `workspaces` | which bundle a run began with, had after its last turn that wrote, and ended with |
+| `workspaces` | the bundle a run began with, had after its last turn that wrote, ended with; since when it is home |
 
 All methods block: call them in a thread.
 """
@@ -44,8 +44,15 @@ CREATE TABLE IF NOT EXISTS retinue.workspaces (
     project TEXT NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL, commit TEXT NOT NULL, head TEXT NOT NULL,
     branch TEXT NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (project, run_id, kind)
 );
+ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS home_at DOUBLE PRECISION;
 """
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
+_REMOVE_BUNDLES = f"""
+DELETE FROM bundles USING (
+    SELECT project, CASE kind WHEN 'base' THEN commit ELSE commit || ':' || kind END AS key FROM workspaces
+    GROUP BY 1, 2 HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))
+) AS finished WHERE bundles.project=finished.project AND bundles.commit=finished.key
+"""  # noqa: S608
 
 
 class StoredWorkspace(Struct, frozen=True):
@@ -188,7 +195,7 @@ class ClusterTables:
                 )
             connection.execute(
                 "INSERT INTO workspaces VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
-                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn",
+                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, home_at=NULL",
                 (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn),
             )
             if stored.kind == "increment" and before is not None and before.key != stored.key:
@@ -207,6 +214,37 @@ class ClusterTables:
             query = "SELECT data FROM bundles WHERE project=? AND commit=?"
             row = connection.execute(query, (project, stored.key)).fetchone()
         return None if row is None else bytes(row[0])
+
+    def mark_home(self, project: str, run_id: str) -> None:
+        """Record that an ended run has nothing here any more that its sender's repository does not have."""
+        with self._use() as connection:
+            connection.execute(
+                f"UPDATE workspaces SET home_at={_NOW} WHERE project=? AND run_id=? AND home_at IS NULL",  # noqa: S608
+                (project, run_id),
+            )
+
+    def finished_bases(self, project: str, keep_seconds: float) -> set[str]:
+        """Return the commits that runs began with of which all have been home for so long."""
+        query = (
+            "SELECT commit FROM workspaces WHERE project=? AND kind='base' "  # noqa: S608
+            f"GROUP BY commit HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
+        )
+        with self._use() as connection:
+            return {row[0] for row in connection.execute(query, (project, keep_seconds))}
+
+    def remove_bundles(self, keep_seconds: float) -> int:
+        """Remove the bundles of runs that have all been home for so long. Return how many."""
+        with self._use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                # Who sends a run names its bundle first and then looks whether it is there: not in between.
+                connection.execute("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE")
+                done = connection.execute(_REMOVE_BUNDLES, (keep_seconds,))
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            return int(done.rowcount)
 
     @contextmanager
     def _use(self) -> Iterator[Any]:

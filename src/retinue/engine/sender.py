@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -54,10 +55,13 @@ class ClusterSender:
         request, project = node.handle.launch.request, self._project
         consented = has_git_consent(project, request.cwd)
         with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
-            known = self._tables.has_bundle(self._name, packed.commit)
             stored = StoredWorkspace("base", packed.commit, packed.head)
+            # First the name of the bundle: from then on nobody removes it.
+            self._tables.save_workspace(self._name, node.id, stored, None)
+            if self._tables.has_bundle(self._name, packed.commit):
+                return
             try:
-                data = None if known else pack(git)
+                data = pack(git)
             except GitError as error:
                 raise LaunchError(f"The workspace could not be packed: {error}") from error
             self._tables.save_workspace(self._name, node.id, stored, data)
@@ -67,6 +71,7 @@ class ClusterSender:
         if row.state != "queued" or row.started_at is not None:
             return False
         await self._engine.withdraw(self._attempt(node))
+        await self._mark_home(node)
         return True
 
     async def close(self) -> None:
@@ -82,13 +87,24 @@ class ClusterSender:
         note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
         outcome = replace(outcome, notes=(*outcome.notes, note))
         if outcome.branch is None:
+            if outcome.ended == "completed":
+                # It has changed nothing.
+                await self._mark_home(node)
             return outcome
         try:
             branch = await asyncio.to_thread(self._collect, node)
         except (GitError, RetinueError, OSError) as error:
             note = f"its branch {outcome.branch} is in the database and could not be brought here: {error}"
             return replace(outcome, notes=(*outcome.notes, note))
-        return replace(outcome, branch=branch or outcome.branch)
+        if branch is None:
+            return outcome
+        await self._mark_home(node)
+        return replace(outcome, branch=branch)
+
+    async def _mark_home(self, node: RunNode) -> None:
+        # What is not marked stays: that costs room and nothing else.
+        with contextlib.suppress(RetinueError):
+            await asyncio.to_thread(self._tables.mark_home, self._name, node.id)
 
     def _collect(self, node: RunNode) -> str | None:
         from retinue.engine.workspaces import collect_branch

@@ -24,6 +24,7 @@ from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
 from retinue.engine.cluster import DbosPlacement, queue_of
 from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, Removed, remove_leftovers
 from retinue.engine.travel import Journey, TravelCapability
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import GitError
@@ -44,6 +45,8 @@ TAKE_OVER_SECONDS = 10.0
 MOST_ATTEMPTS = 20
 """A run that has cost so many workers their lives is given up."""
 AGAIN_SECONDS = 1.0
+REMOVE_SECONDS = 600.0
+"""How often a worker looks for what ended runs have left."""
 _LEFT = ("interrupted", "queued")
 """How a run stands that nobody has."""
 Say = Callable[[str], None]
@@ -63,6 +66,7 @@ class Worker:
         allow: Collection[str] = (),
         sandbox: str = "",
         concurrency: int = 4,
+        keep_seconds: float = KEEP_DAYS * DAY_SECONDS,
         say: Say = lambda text: None,
     ) -> None:
         use_database(url)
@@ -81,6 +85,7 @@ class Worker:
         )
         self.id = owner.id
         self._room = concurrency
+        self._keep_seconds = keep_seconds
         self._owner = owner
         self._tables = ClusterTables(url)
         self._engine = DbosPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
@@ -96,6 +101,7 @@ class Worker:
         beating = threading.Thread(target=self._beat, name="retinue-beat", daemon=True)
         taking = asyncio.create_task(self._engine.take(self.serve), name="take attempts")
         watching = asyncio.create_task(self._watch(), name="watch other workers")
+        removing = asyncio.create_task(self._remove_leftovers(), name="remove what ended runs have left")
         waiting = asyncio.create_task(draining.wait())
         listening = asyncio.create_task(self._engine.listens.wait())
         try:
@@ -109,7 +115,7 @@ class Worker:
                 taking.result()
             await self._drain(grace)
         finally:
-            tasks = (watching, waiting, taking, listening)
+            tasks = (watching, removing, waiting, taking, listening)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -153,6 +159,20 @@ class Worker:
                     if view is not None and not view.lacks(attempt.needs) and await self._engine.offer(attempt):
                         self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def _remove_leftovers(self) -> None:
+        await self._engine.listens.wait()
+        while True:
+            tables = ClusterTables(self._url)
+            try:
+                done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
+                if done != Removed():
+                    self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
+            except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
+                self._say(f"What ended runs have left could not be removed: {error}")
+            finally:
+                tables.close()
+            await asyncio.sleep(REMOVE_SECONDS)
 
     async def serve(self, attempt: Attempt) -> None:
         """Go on with one run until it has ended here, or cannot go on here. Never raises."""

@@ -43,6 +43,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=positive, default=20.0, metavar="SECONDS", help="for runs to finish after SIGTERM (default: 20)"
     )
+    parser.add_argument(
+        "--keep-days",
+        type=positive,
+        default=7.0,
+        metavar="DAYS",
+        help="how long files of ended runs stay after their branch was brought home (default: 7)",
+    )
 
 
 def execute_serve(args: argparse.Namespace) -> int:
@@ -63,6 +70,7 @@ def execute_serve(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> int:
+    from retinue.engine.retention import DAY_SECONDS
     from retinue.engine.worker import Worker
     from retinue.guard.sandbox.kernel import can_sandbox
     from retinue.models.keys import environment
@@ -82,6 +90,7 @@ async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> 
         allow=allow,
         sandbox="on" if can_sandbox(settings) else "off",
         concurrency=args.concurrency,
+        keep_seconds=args.keep_days * DAY_SECONDS,
         say=say,
     )
     draining = asyncio.Event()
@@ -141,15 +150,19 @@ def execute_fetch(args: argparse.Namespace) -> int:
         stored = tables.workspace(database.project, row.id, "result")
         stored = stored or tables.workspace(database.project, row.id, "increment")
         data = None if stored is None else tables.bundle(database.project, stored)
-    finally:
-        tables.close()
-    if stored is None or data is None:
-        raise UsageError(f"Run {row.id} has left no commits in the database.", remedy="It may have changed nothing.")
-    name = stored.branch or f"retinue-agent-{row.id}"
-    try:
+        if stored is None or data is None:
+            raise UsageError(
+                f"Run {row.id} has no commits in the database.",
+                remedy="It has changed nothing, or its branch was brought home and the copy removed later.",
+            )
+        name = stored.branch or f"retinue-agent-{row.id}"
         print(collect_branch(folder(args.cwd), name, stored.commit, data, environment()))
+        if row.state == "ended":
+            tables.mark_home(database.project, row.id)
     except GitError as error:
         raise StateError(f"The branch of run {row.id} could not be brought here: {error}") from error
+    finally:
+        tables.close()
     return 0
 
 

@@ -1,0 +1,55 @@
+"""Removes what ended runs have left on a worker and in the shared database.
+
+A run's files are removed when its sender has the branch, or someone has fetched it, and a while has passed since. What
+nobody has brought home stays, however old it is. So does a checkout that a worktree on this machine still belongs to.
+All functions block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.capabilities.worktree.home import load_records
+from retinue.engine.cluster_tables import ClusterTables
+from retinue.settings.database import digest
+from retinue.settings.places import home_of_projects
+
+KEEP_DAYS = 7.0
+DAY_SECONDS = 86_400.0
+
+
+class Removed(Struct, frozen=True):
+    """How many bundles and checkouts were removed."""
+
+    bundles: int = 0
+    checkouts: int = 0
+
+
+def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> Removed:
+    """Remove bundles from the database, and checkouts from this machine, whose runs were all brought home more than
+    `keep_seconds` ago."""
+    checkouts = 0
+    for folder in home_of_projects(home).glob(f"*@{digest(tables.url)}/workspaces"):
+        project = folder.parent.name.rpartition("@")[0]
+        used = {Path(record.repository) for record in load_records(folder.parent)}
+        for commit in tables.finished_bases(project, keep_seconds):
+            if folder / commit not in used:
+                checkouts += _remove_checkout(tables, project, folder / commit, keep_seconds)
+    return Removed(tables.remove_bundles(keep_seconds), checkouts)
+
+
+def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_seconds: float) -> bool:
+    aside = checkout.with_name(f"{checkout.name}.old")
+    try:
+        checkout.rename(aside)
+    except FileNotFoundError:
+        return False
+    # A run with the same files may have been sent meanwhile.
+    if checkout.name not in tables.finished_bases(project, keep_seconds) and not checkout.exists():
+        aside.rename(checkout)
+        return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
