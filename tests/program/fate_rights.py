@@ -161,3 +161,12 @@ async def _delegation_tool(scene: Scene, value: str) -> str:
         await (await retinue.prompt("PARENT TALK")).wait()
     (agent,) = [tool for tool in scene.first["tools"] if tool["name"] == "Agent"]
     return str(agent["description"])
+
+
+@proves("placement")
+async def placement(scene: Scene) -> None:
+    _, outcome = await scene.run("local")
+    assert outcome.ok
+    # Without a cluster to place it on, the run does not start: the key was read.
+    with pytest.raises(LaunchError, match="placed on a cluster"):
+        await scene.run("cluster")
