@@ -32,6 +32,10 @@ def test_where_a_run_works_as_files_and_people_write_it():
     assert ClusterPlacement.read("local") is None
     assert ClusterPlacement.read("cluster") == ClusterPlacement()
     assert ClusterPlacement.read("cluster:linux, gpu") == ClusterPlacement(("gpu", "linux"))
+    assert ClusterPlacement.read("cluster:priority=0,gpu") == ClusterPlacement(("gpu",), 0)
+    for wrong in ("priority=10", "priority=-1", "priority=", "priority=1,priority=2"):
+        with pytest.raises(UsageError, match="no priority"):
+            ClusterPlacement.read(f"cluster:{wrong}")
     with pytest.raises(UsageError, match="no place 'moon'"):
         ClusterPlacement.read("moon")
 

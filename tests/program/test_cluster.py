@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from retinue.capabilities.worktree.home import BRANCH
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.retention import Removed, remove_leftovers
 from tests.program.cluster_scene import ClusterScene, WorkerProcess
@@ -269,3 +270,36 @@ def test_what_a_run_made_stays_until_someone_has_fetched_it(scene, serve):
     assert not checkout.exists()
     done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
     assert "no commits in the database" in done.stderr
+
+
+def test_the_urgent_run_is_first_and_a_tenant_leaves_room_for_others(scene, serve):
+    import psycopg
+
+    gate = Gate(0)
+    serve(gate.answer)
+    worker = scene.worker("--concurrency", "2", "--tenant-limit", "1")
+    scene.ready(1)
+
+    def send(task, tenant, *more):
+        variables = scene.variables | {"RETINUE_TENANT": tenant}
+        options = ("--on", "cluster", "--json", *more)
+        return scene.project.start("run", "general-purpose", task, *options, env=variables)
+
+    def wait_in_queue(count):
+        with psycopg.connect(scene.url, autocommit=True) as server:
+            query = "SELECT count(*) FROM retinue.placements WHERE queue <> ''"
+            scene.until(lambda: server.execute(query).fetchone()[0] == count)
+
+    first = send("first", "a")
+    assert gate.reached.wait(60), worker.said
+    late = send("late", "a", "--priority", "9")
+    wait_in_queue(2)
+    soon = send("soon", "a", "--priority", "1")
+    wait_in_queue(3)
+    result(send("other", "b"))
+    rows = scene.json("runs", "list", "--json")["runs"]
+    assert sorted(row["state"] for row in rows) == ["ended", "queued", "queued", "running"]
+    gate.open.set()
+    ids = [result(process)["branch"].removeprefix(BRANCH) for process in (first, soon, late)]
+    served = [line.partition(":")[0] for line in worker.said if "attempt 1" in line]
+    assert [run_id for run_id in served if run_id in ids] == ids

@@ -10,23 +10,41 @@ from msgspec import Struct
 from retinue.errors import UsageError
 
 HERE, CLUSTER = "local", "cluster"
+PRIORITY, LAST_PRIORITY = 5, 9
+"""Of a run that does not say, and of one that waits for all others; 0 comes first."""
 
 
 class ClusterPlacement(Struct, frozen=True):
-    """A run that any worker may take which has all of `labels`."""
+    """A run that any worker may take which has all of `labels`. Of those that wait, the lowest priority is first."""
 
     labels: tuple[str, ...] = ()
+    priority: int = PRIORITY
 
     @classmethod
     def read(cls, text: str) -> ClusterPlacement | None:
-        """Return what `local`, `cluster` or `cluster:gpu,linux` means; None for here. Raise UsageError."""
+        """Return what `local`, `cluster`, `cluster:gpu,linux` or `cluster:gpu,priority=1` means; None for here. Raise
+        UsageError."""
         word, _, labels = text.strip().partition(":")
         if word == HERE and not labels:
             return None
         if word != CLUSTER:
             remedy = "Use local, cluster or cluster:LABEL,LABEL."
             raise UsageError(f"There is no place '{text}' for runs.", remedy=remedy)
-        return cls(split_labels(labels))
+        words = split_labels(labels)
+        said = [label for label in words if label.startswith(_PRIORITY)]
+        if not said:
+            return cls(words)
+        return cls(tuple(label for label in words if label not in said), _read_priority(said))
+
+
+_PRIORITY = "priority="
+
+
+def _read_priority(said: list[str]) -> int:
+    number = said[0].removeprefix(_PRIORITY)
+    if len(said) > 1 or number not in map(str, range(LAST_PRIORITY + 1)):
+        raise UsageError(f"'{', '.join(said)}' is no priority.", remedy="Use one number from 0, first, to 9, last.")
+    return int(number)
 
 
 def split_labels(text: str) -> tuple[str, ...]:
@@ -35,12 +53,15 @@ def split_labels(text: str) -> tuple[str, ...]:
 
 
 class RunNeeds(Struct, frozen=True):
-    """What a worker must have to serve a run. `allow` is what its operator must let projects do: hooks, servers."""
+    """What a worker must have to serve a run, and when it is its turn. `allow` is what its operator must let projects
+    do: hooks, servers. Runs of one `tenant` share what a worker has for each."""
 
     provider: str = ""
     labels: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     version: str = ""
+    priority: int = PRIORITY
+    tenant: str = ""
 
 
 class Attempt(Struct, frozen=True):
@@ -57,7 +78,8 @@ class Attempt(Struct, frozen=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives."""
+    """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives; `tenant_limit` how many
+    runs of one tenant it serves at once."""
 
     id: str
     host: str
@@ -69,6 +91,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     version: str = ""
     queue: str = ""
     concurrency: int = 1
+    tenant_limit: int | None = None
     draining: bool = False
     heartbeat: float = 0.0
     runs: tuple[str, ...] = ()

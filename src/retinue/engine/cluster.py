@@ -1,7 +1,7 @@
 """The engine of a cluster: queues of DBOS in the shared database (extra `cluster`).
 
 One workflow of DBOS is one attempt of a run, and has no steps: what a run does is in the log. Workers with the same
-profile (version, providers, labels, rights, concurrency) share a queue. An attempt goes into the queue of a
+profile (version, providers, labels, rights, limits) share a queue. An attempt goes into the queue of a
 profile that can serve it; without one it waits in `placements` until a worker that can serve it offers it again.
 
 DBOS needs a paid service to notice dead executors. Here each worker watches the others (`dead`): an attempt of one
@@ -51,27 +51,30 @@ class DbosPlacement:
         return await asyncio.to_thread(self._offer, attempt)
 
     def _offer(self, attempt: Attempt) -> bool:
-        queue = self._queue_for(attempt.needs)
+        worker = self._worker_for(attempt.needs)
         if not self._tables.put(attempt):
             return False
         if attempt.number > 1:
             self._cancel(replace(attempt, number=attempt.number - 1))
-        if queue:
-            wanted = {"queue_name": queue, "workflow_name": _WORKFLOW, "workflow_id": attempt.id}
-            wanted["app_version"] = _VERSION
+        if worker is not None:
+            wanted = _enqueue_options(attempt, worker)
             # What does not get into a queue is offered again by a worker that could serve it.
             with contextlib.suppress(Exception):
                 self._connected().enqueue(wanted, msgspec.json.encode(attempt).decode())
-                self._tables.put_into(attempt, queue)
+                self._tables.put_into(attempt, worker.queue)
         return True
 
-    def _queue_for(self, needs: RunNeeds) -> str:
-        """Return the queue of the workers that can serve this and have the most room; empty without one."""
+    def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
+        """Return one of the workers that can serve this, of those alike with the most room; None without one."""
+        able: dict[str, WorkerView] = {}
         room: dict[str, int] = {}
         for worker in self._tables.workers():
             if not worker.lacks(needs):
+                able[worker.queue] = worker
                 room[worker.queue] = room.get(worker.queue, 0) + worker.concurrency - len(worker.runs)
-        return max(room, key=lambda queue: room[queue], default="")
+        if not room:
+            return None
+        return able[max(room, key=lambda queue: room[queue])]
 
     async def withdraw(self, attempt: Attempt) -> None:
         await asyncio.to_thread(self._withdraw, attempt)
@@ -123,8 +126,22 @@ class DbosPlacement:
 
 def queue_of(view: WorkerView) -> str:
     """Return the name of the queue that workers like this one share."""
-    profile = (view.version, view.providers, view.labels, view.allow, view.concurrency)
+    profile = (view.version, view.providers, view.labels, view.allow, view.concurrency, view.tenant_limit)
     return f"retinue-{hashlib.sha256(repr(profile).encode()).hexdigest()[:12]}"
+
+
+def _enqueue_options(attempt: Attempt, worker: WorkerView) -> dict[str, Any]:
+    options = {
+        "queue_name": worker.queue,
+        "workflow_name": _WORKFLOW,
+        "workflow_id": attempt.id,
+        "app_version": _VERSION,
+        "priority": attempt.needs.priority,
+    }
+    if worker.tenant_limit is not None:
+        # A queue has such keys for all or for none.
+        options["queue_partition_key"] = attempt.needs.tenant or attempt.project
+    return options
 
 
 async def _served(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
@@ -164,7 +181,12 @@ def _launch(
     dbos.workflow(name=_WORKFLOW, max_recovery_attempts=1000)(attempt)
     dbos.listen_queues([view.queue])
     dbos.launch()
-    dbos.register_queue(view.queue, worker_concurrency=view.concurrency, polling_interval_sec=POLL_SECONDS)
+    dbos.register_queue(
+        view.queue,
+        worker_concurrency=view.concurrency,
+        partition_worker_concurrency=view.tenant_limit,
+        polling_interval_sec=POLL_SECONDS,
+    )
 
 
 def _destroy() -> None:

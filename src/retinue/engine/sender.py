@@ -47,7 +47,14 @@ class ClusterSender:
         launch = node.handle.launch
         placement = launch.request.placement or ClusterPlacement()
         allow = [what for what, present in (("hooks", node.hooks.listens("PreToolUse")),) if present]
-        return RunNeeds(launch.model.info.provider, placement.labels, tuple(allow), __version__)
+        return RunNeeds(
+            launch.model.info.provider,
+            placement.labels,
+            tuple(allow),
+            __version__,
+            placement.priority,
+            self._project.settings.settings.tenant or self._name,
+        )
 
     def _send_workspace(self, node: RunNode) -> None:
         from retinue.engine.workspaces import pack, snapshot

@@ -66,6 +66,7 @@ class Worker:
         allow: Collection[str] = (),
         sandbox: str = "",
         concurrency: int = 4,
+        tenant_limit: int | None = None,
         keep_seconds: float = KEEP_DAYS * DAY_SECONDS,
         say: Say = lambda text: None,
     ) -> None:
@@ -82,6 +83,7 @@ class Worker:
             sandbox=sandbox,
             version=__version__,
             concurrency=concurrency,
+            tenant_limit=tenant_limit,
         )
         self.id = owner.id
         self._room = concurrency

@@ -340,6 +340,11 @@ class Settings(
         doc="Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
         "labels) that the database is shared with.",
     )
+    tenant: str | None = setting(
+        None, Text("a name"), section="cluster", applies="next session", personal_when=bool,
+        doc="In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
+        "Without it each project is a tenant.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

@@ -196,6 +196,9 @@ def configure_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
     parser.add_argument("--on", choices=["local", "cluster"], help="where it works: here, or on a worker")
     parser.add_argument("--labels", metavar="A,B", default="", help="with --on cluster: what the worker must have")
+    parser.add_argument(
+        "--priority", type=int, metavar="N", help="with --on cluster: from 0, served first, to 9 (default: 5)"
+    )
 
 
 def execute_agent(args: argparse.Namespace) -> int:
@@ -248,7 +251,12 @@ def execute_agent(args: argparse.Namespace) -> int:
 def _placement(args: argparse.Namespace) -> str | None:
     if args.labels and args.on != "cluster":
         raise UsageError("--labels are those of a worker.", remedy="Say where it works: --on cluster")
-    return f"{args.on}:{args.labels}" if args.labels else args.on
+    if args.priority is not None and args.on != "cluster":
+        raise UsageError("--priority is for runs that wait for a worker.", remedy="Say where it works: --on cluster")
+    words = [args.labels] if args.labels else []
+    if args.priority is not None:
+        words.append(f"priority={args.priority}")
+    return f"{args.on}:{','.join(words)}" if words else args.on
 
 
 def configure_prompt(parser: argparse.ArgumentParser) -> None:

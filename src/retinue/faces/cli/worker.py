@@ -37,6 +37,7 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     add_database(parser)
     parser.add_argument("--labels", metavar="A,B", default="", help="what this machine has, for runs that ask for it")
     parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="runs at once (default: %(default)s)")
+    parser.add_argument("--tenant-limit", type=int, metavar="N", help="runs of one tenant at once (default: no limit)")
     parser.add_argument(
         "--allow", metavar="WHAT", default="", help="what projects may start here: servers, or hooks,servers"
     )
@@ -66,6 +67,8 @@ def execute_serve(args: argparse.Namespace) -> int:
         raise UsageError(f"--allow {args.allow} is not known.", remedy="Use --allow servers, or --allow hooks,servers.")
     if args.concurrency < 1:
         raise UsageError("A worker serves at least one run at a time.", remedy="--concurrency 1")
+    if args.tenant_limit is not None and args.tenant_limit < 1:
+        raise UsageError("A tenant has at least one run at a time.", remedy="--tenant-limit 1")
     return asyncio.run(_serve(args, url, allow))
 
 
@@ -90,6 +93,7 @@ async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> 
         allow=allow,
         sandbox="on" if can_sandbox(settings) else "off",
         concurrency=args.concurrency,
+        tenant_limit=args.tenant_limit,
         keep_seconds=args.keep_days * DAY_SECONDS,
         say=say,
     )
@@ -178,6 +182,7 @@ def _data(worker: WorkerView) -> dict[str, object]:
         "allow": list(worker.allow),
         "sandbox": worker.sandbox,
         "concurrency": worker.concurrency,
+        "tenantLimit": worker.tenant_limit,
         "version": worker.version,
         "draining": worker.draining,
     }
