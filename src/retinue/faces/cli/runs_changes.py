@@ -324,7 +324,7 @@ def _report_events(pruned: PrunedEvents, verb: str, *, dry_run: bool) -> None:
         return
     print(f"{verb}: {pruned.events} events of {pruned.runs} runs; the log is {pruned.bytes / 2**20:.1f} MB smaller")
     if pruned.busy:
-        say("The log could not give all space back to the disk: another process uses it. New runs use the space.")
+        say("The disk did not get all space back: another process uses the log, or a server keeps it. New runs use it.")
 
 
 def _size(path: Path) -> int:
