@@ -75,6 +75,9 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     # The transcript is a file of the worker.
     assert found["sessionFile"] is None
     assert any(f"retinue runs show {row['id']}" in note for note in found["notes"])
+    tables = ClusterTables(scene.url)
+    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == Removed(3, 1)
+    tables.close()
 
 
 def test_a_worker_that_has_no_database_does_not_say_that_it_takes_runs(scene):

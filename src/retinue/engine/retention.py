@@ -34,9 +34,9 @@ def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> 
     checkouts = 0
     for folder in home_of_projects(home).glob(f"*@{digest(tables.url)}/workspaces"):
         project = folder.parent.name.rpartition("@")[0]
-        used = {Path(record.repository) for record in load_records(folder.parent)}
+        used = {Path(record.repository).resolve() for record in load_records(folder.parent)}
         for commit in tables.finished_bases(project, keep_seconds):
-            if folder / commit not in used:
+            if (folder / commit).resolve() not in used:
                 checkouts += _remove_checkout(tables, project, folder / commit, keep_seconds)
     return Removed(tables.remove_bundles(keep_seconds), checkouts)
 
