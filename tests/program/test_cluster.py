@@ -11,7 +11,7 @@ import pytest
 
 from retinue.capabilities.worktree.home import BRANCH
 from retinue.engine.cluster_tables import ClusterTables
-from retinue.engine.retention import Removed, remove_leftovers
+from retinue.engine.retention import RemovedLeftovers, remove_leftovers
 from tests.program.cluster_scene import ClusterScene, WorkerProcess
 from tests.program.model_server import Reply, Request
 
@@ -76,7 +76,7 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     assert found["sessionFile"] is None
     assert any(f"retinue runs show {row['id']}" in note for note in found["notes"])
     tables = ClusterTables(scene.url)
-    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == Removed(3, 1)
+    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == RemovedLeftovers(3, 1)
     tables.close()
 
 
@@ -259,11 +259,11 @@ def test_what_a_run_made_stays_until_someone_has_fetched_it(scene, serve):
     tables, home = ClusterTables(scene.url), worker.home / ".retinue"
     (checkout,) = home.glob("**/workspaces/*")
     # Nobody has its branch: it stays, however old it is.
-    assert remove_leftovers(tables, home, 0) == Removed()
+    assert remove_leftovers(tables, home, 0) == RemovedLeftovers()
     done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
     assert done.returncode == 0, done.stderr
     assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]
-    assert remove_leftovers(tables, home, 3600) == Removed()
+    assert remove_leftovers(tables, home, 3600) == RemovedLeftovers()
     assert checkout.is_dir()
     worker.process.terminate()
     worker.process.wait(30)

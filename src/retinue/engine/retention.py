@@ -21,14 +21,14 @@ KEEP_DAYS = 7.0
 DAY_SECONDS = 86_400.0
 
 
-class Removed(Struct, frozen=True):
+class RemovedLeftovers(Struct, frozen=True):
     """How many bundles and checkouts were removed."""
 
     bundles: int = 0
     checkouts: int = 0
 
 
-def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> Removed:
+def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> RemovedLeftovers:
     """Remove bundles from the database, and checkouts from this machine, whose runs were all brought home more than
     `keep_seconds` ago."""
     checkouts = 0
@@ -38,7 +38,7 @@ def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> 
         for commit in tables.finished_bases(project, keep_seconds):
             if (folder / commit).resolve() not in used:
                 checkouts += _remove_checkout(tables, project, folder / commit, keep_seconds)
-    return Removed(tables.remove_bundles(keep_seconds), checkouts)
+    return RemovedLeftovers(tables.remove_bundles(keep_seconds), checkouts)
 
 
 def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_seconds: float) -> bool:

@@ -24,7 +24,7 @@ from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
 from retinue.engine.cluster import DbosPlacement, queue_of
 from retinue.engine.cluster_tables import ClusterTables
-from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, Removed, remove_leftovers
+from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_leftovers
 from retinue.engine.travel import Journey, TravelCapability
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import GitError
@@ -168,7 +168,7 @@ class Worker:
             tables = ClusterTables(self._url)
             try:
                 done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
-                if done != Removed():
+                if done != RemovedLeftovers():
                     self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
                 self._say(f"What ended runs have left could not be removed: {error}")
