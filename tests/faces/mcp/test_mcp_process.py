@@ -102,13 +102,17 @@ class Slow:
         return Reply(text="At last.")
 
 
-def test_a_task_outlives_kill_9_of_the_server_and_the_next_one_answers(serve: Any, raw: Any) -> None:
+def test_a_task_outlives_kill_9_of_the_server_and_the_next_one_answers(project: Project, serve: Any, raw: Any) -> None:
     model = Slow()
     serve(model)
     first = raw()
     made = first.ask("tools/call", **RUN)["result"]
     assert made["resultType"] == "task"
     assert model.waits.wait(60)
+    # The model is asked while the result of the read is still on its way to the disk.
+    deadline = time.monotonic() + 60
+    while "f0.txt" not in project.retinue("runs", "effects", made["taskId"]).stdout and time.monotonic() < deadline:
+        time.sleep(0.05)
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     model.free.set()

@@ -66,14 +66,19 @@ async def settled(pilot, *texts: str) -> None:
     for _ in range(600):
         await pilot.pause(0.02)
         shown = picture(pilot.app)
-        same = same + 1 if shown == last else 0
-        last = shown
+        # The bar may still move while the text stays.
+        heights = [widget.virtual_size.height for widget in pilot.app.screen.query("*")]
+        state = f"{shown}\n{heights}"
+        same = same + 1 if state == last else 0
+        last = state
         if same >= 10 and all(text in shown for text in texts):
             return
     raise AssertionError(last)
 
 
 async def conversation(pilot) -> None:
+    # The first screen grows as it learns more, and the scroll bar with it.
+    await settled(pilot, "13 agents", "search planner")
     tell = Telling(pilot.app)
     read = ToolCall("c1", "read", {"path": "src/parse.py"})
     edit = ToolCall("c2", "edit", {"path": "src/parse.py", "edits": [{"old": "line", "new": "line, column"}]})

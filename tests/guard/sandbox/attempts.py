@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+SEGMENT_BYTES = 64
+"""The size of the shared memory that an attempt makes."""
+
 
 class Attempt(NamedTuple):
     name: str
@@ -221,7 +224,7 @@ SYSTEM = [
             _SYSCALL + "p = sys_(434, int(E['VICTIM']), 0)\nif sys_(438, p, 1, 0) >= 0: print('OUT-' + E['OUT'])", tame=False),
     _python("write-into-a-process-outside",
             _SYSCALL + "open(f\"/proc/{E['VICTIM']}/mem\", 'r+b'); print('OUT-' + E['OUT'])", tame=False),
-    Attempt("shared-memory-segment", "ipcmk -M 64 && ipcs -m", tame=False),
+    Attempt("shared-memory-segment", f"ipcmk -M {SEGMENT_BYTES} && ipcs -m", tame=False),
     _python("message-queue", _SYSCALL + "q = sys_(240, ctypes.c_char_p(E['MARK'].encode()), os.O_CREAT | os.O_RDWR, 0o600, None)", tame=False),
     _python("key-ring", _SYSCALL + "k = sys_(248, ctypes.c_char_p(b'user'), ctypes.c_char_p(b'x'), ctypes.c_char_p(b'y'), 1, -4)\n"
             "if k > 0: print('OUT-' + E['OUT'])", tame=False),

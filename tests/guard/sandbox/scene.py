@@ -17,6 +17,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.guard.sandbox.attempts import SEGMENT_BYTES
+
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
 from retinue.tools.bash import BashTool
 
@@ -164,7 +166,9 @@ class Scene:
         for folder in _ELSEWHERE:
             if Path(folder).is_dir():
                 found[folder] = sorted(path.name for path in Path(folder).glob(f"*{self.mark}*"))
-        found["segments"] = sorted(line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
+        # Only those of the size that an attempt makes: other programs of this machine have segments, too.
+        rows = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+        found["segments"] = sorted(row[1] for row in rows if row[3] == str(SEGMENT_BYTES))
         status = Path(f"/proc/{self.victim.pid}/stat").read_text().rpartition(")")[2].split()
         alive = "alive" if status[0] in "RSD" else status[0]  # not stopped, not a corpse
         found["victim"] = (alive, status[16], resource.prlimit(self.victim.pid, resource.RLIMIT_NOFILE))
