@@ -22,6 +22,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
+from retinue.faces.tui.chat.log import ChatLog
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.runs.person_prompt import PersonPrompt
@@ -101,6 +102,11 @@ async def conversation(pilot) -> None:
         TurnStarted(2),
         AssistantEnded(2, AssistantMessage((Text(ANSWER),))),
     )
+    await settled(pilot, "build(tokens(text))", "~$0.0042")
+    # The bar keeps the place it had while the text grew until something scrolls again.
+    pilot.app.query_one(ChatLog).scroll_home(animate=False)
+    await pilot.pause()
+    pilot.app.query_one(ChatLog).scroll_end(animate=False)
     await settled(pilot, "build(tokens(text))", "~$0.0042")
 
 
