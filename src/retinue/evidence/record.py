@@ -6,6 +6,7 @@ one line for each call, which failed assertions quote.
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -131,9 +132,7 @@ def match_path(path: str, pattern: str) -> bool:
     return bool(_path_pattern(pattern).fullmatch(path))
 
 
-def _path_pattern(pattern: str):  # type: ignore[no-untyped-def]
-    import re
-
+def _path_pattern(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     words = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
     return re.compile("".join(words.get(part, re.escape(part)) for part in parts))
