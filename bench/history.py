@@ -25,7 +25,7 @@ from rig.project import Project
 from rig.server import Server, require_rig
 
 from retinue.core.events import RunCreated, TurnStarted
-from retinue.faces.feed.feed import take_snapshot
+from retinue.faces.feed.snapshot import take_snapshot
 from retinue.log.follow import follow_tree
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace

@@ -102,11 +102,11 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
 async def test_nobody_looks_while_nothing_runs(scene):
     async with scene:
         main = await scene.main()
-        assert scene.supervisor._commands._timer is not None
+        assert scene.supervisor.commands._timer is not None
         scene.model("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(1)
-        assert scene.supervisor._commands._timer is None
+        assert scene.supervisor.commands._timer is None
         await scene.supervisor.resume(main.id, "again")
         await scene.model("main").asked()
         (answer,) = await told(scene, RunCommand(main.id, "stop"))
@@ -125,3 +125,18 @@ async def test_an_idle_log_costs_the_owner_one_question_a_look(scene, monkeypatc
         before = len(asked)
         await scene.clock.advance(100 * LOOK_SECONDS)
         assert len(asked) == before
+
+
+async def test_runs_beside_one_that_no_worker_has_taken_are_stopped_as_well(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.supervisor.stop(child, "Stopped.")
+        await child.handle.wait()
+        with connect(scene.supervisor.project.state) as connection:
+            # As a run stands that was offered to workers.
+            connection.execute("UPDATE runs SET state='queued', owner=NULL, ended=NULL WHERE id=?", (child.id,))
+        offered, stopped = await told(scene, RunCommand(child.id, "stop"), RunCommand(main.id, "stop"))
+        assert "no worker had taken it" in offered.text
+        assert (stopped.run_id, stopped.text) == (main.id, "It is stopping.")
+        await main.handle.wait()

@@ -69,11 +69,12 @@ class CommandAnswer(Struct, frozen=True):
 # The sender
 
 
-async def send_aside(folder: Path, command: RunCommand) -> CommandAnswer:
-    """Send one command in a thread of its own, and return the answer: another process may hold the file for seconds,
+async def send_aside(folder: Path, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
+    """Send commands in a thread of its own, and return their answers: another process may hold the file for seconds,
     and must not hold up this one's event loop."""
-    (answer,) = await asyncio.to_thread(lambda: asyncio.run(send(folder, [command])))
-    return answer
+    if not commands:
+        return []
+    return await asyncio.to_thread(lambda: asyncio.run(send(folder, commands)))
 
 
 async def send(
@@ -89,10 +90,16 @@ async def send(
         try:
             with LogReader.open(folder) as reader:
                 rows = [reader.run(command.run_id) for command in commands]
-                for command, row in zip(commands, rows, strict=True):
+                answers: dict[int, CommandAnswer] = {}
+                for place, (command, row) in enumerate(zip(commands, rows, strict=True)):
                     if row.state == "queued" and row.pid is None and command.kind in ("stop", "stop-tree"):
-                        return [_end_offered(folder, row)]
-                return await _converse(connection, reader, commands, rows, patience)
+                        answers[place] = _end_offered(folder, row)
+                told = [place for place in range(len(rows)) if place not in answers]
+                some_commands = [commands[place] for place in told]
+                some_rows = [rows[place] for place in told]
+                said = await _converse(connection, reader, some_commands, some_rows, patience)
+                answers |= zip(told, said, strict=True)
+                return [answers[place] for place in range(len(rows))]
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -53,7 +53,7 @@ class Supervisor(Members):
         self.queue = RunQueue(project.settings.settings.max_concurrent)
         self.retry_calls = RetryCalls(clock)
         self._names = Names()
-        self._commands = Commands(self)
+        self.commands = Commands(self)
         self._sweeper = Sweeper(self)
         self._heap = Heap()
         self.opened = False
@@ -252,7 +252,7 @@ class Supervisor(Members):
         if "schedules" in self.__dict__:
             await self.schedules.end()
         await self.stop_all("The program ended.", by="program")
-        self._commands.close()
+        self.commands.close()
         self._sweeper.close()
         for room in self._rooms.values():
             room.close()
@@ -362,7 +362,7 @@ class Supervisor(Members):
         task = self._tasks[node.id] = asyncio.create_task(work, name=f"run {node.id}")
         task.add_done_callback(lambda done: self._over(node, done))
         self._heap.runs(len(self._tasks))
-        self._commands.watch()
+        self.commands.watch()
         return node
 
     def _over(self, node: RunNode, task: asyncio.Task[None]) -> None:

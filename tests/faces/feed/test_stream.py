@@ -16,7 +16,7 @@ from tests.log import log_stories as stories
 
 from retinue.core.events import AssistantEnded, RunCreated, TextDelta, TurnStarted
 from retinue.faces.feed import stream
-from retinue.faces.feed.feed import take_snapshot
+from retinue.faces.feed.snapshot import take_snapshot
 from retinue.faces.feed.stream import BehindError, EventHub, EventScope, FeedFrame
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace

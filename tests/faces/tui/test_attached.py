@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from retinue.core.events import RunEnded
-from retinue.errors import StateError
+from retinue.faces.feed.feed import Feed, RefusedError
 from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
 from tests.runs.run_scene import until
+
+TOKEN = "ghp_" + "a1B2" * 9
 
 
 async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:  # noqa: F811
@@ -21,19 +23,20 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
         await model.asked()
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look", name="scout")
-        attached = Attached(t.retinue.supervisor.project.state, main.id, lambda text: text.replace("hunter2", "…"))
-        assert (await attached.say("hurry, hunter2")).how == "sent"
+        project = t.retinue.supervisor.project
+        attached = Attached(Feed(project.cwd, project.state), main.id)
+        assert (await attached.say(f"hurry, {TOKEN}")).how == "sent"
         assert (await attached.say("@agent-scout only src")).agent == "agent-scout"
         assert "shortens" in await attached.compact()
         assert not attached.interrupt() and not await attached.resend() and main.live
         model.call("ls")
         t.scene.model("look").call("ls")
         await until(lambda: len(model.requests) == 2 and len(t.scene.model("look").requests) == 2)
-        assert ("steer", "hurry, …") in await t.scene.said(main.id), "no secret gets into the log"
+        assert ("steer", "hurry, [GITHUB_TOKEN_REDACTED]") in await t.scene.said(main.id), "no secret gets into the log"
         assert ("steer", "only src") in await t.scene.said(child.id)
         assert "1 below it" in await attached.stop()
         await until(lambda: not main.live and not child.live)
-        with pytest.raises(StateError, match="ended"):
+        with pytest.raises(RefusedError, match="ended"):
             await attached.say("too late")
 
 

@@ -71,7 +71,7 @@ async def test_W03_what_is_composed_reaches_the_run_trimmed(stage) -> None:
     await stage.press("enter")
     assert screen.query_one(Input).has_focus
     await stage.press("space", *"only", "space", *"src", "space", "enter")
-    await stage.see("It reads this after its current tool calls.")
+    await stage.see("it reads this after its current tool calls.")
     stage.model.call("ls", path=".")
     await stage.see("[User] steer")
     assert ("steer", "only src") in await stage.scene.said(child.id)
@@ -82,7 +82,7 @@ async def test_W03_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     await stage.open(child.id)
     for key in ("enter", *"quick", "enter"):
         stage.app.simulate_key(key)
-    await stage.see("It reads this after its current tool calls.")
+    await stage.see("it reads this after its current tool calls.")
     stage.model.call("ls", path=".")
     await stage.see("[User] steer")
     assert ("steer", "quick") in await stage.scene.said(child.id)

@@ -7,17 +7,17 @@ hide or turn around is written out instead, so that what people see is what woul
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
 from typing import Any
 
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.core.toolnames import TOOLS
-from retinue.faces.cli.project import add_where, count, project, say, write_values
+from retinue.faces.cli.project import add_where, count, folder, project, say, write_values
 from retinue.faces.text import INBOX_MARKS, clip, indent, optional, visible
 from retinue.log.inbox import InboxRow, how_closed, items
 from retinue.log.query import LogReader, everywhere
-from retinue.models.keys import environment as process_environment
 from retinue.settings.places import retinue_state
 
 BY = "command line"
@@ -180,16 +180,14 @@ def execute_answer(args: argparse.Namespace) -> int:
     ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
     someone else has answered already, and 2 when there is no such item or answer.
     """
-    from retinue.core.permission import InboxAnswer
-    from retinue.guard.redact import Redactor
-    from retinue.log.inbox import answer, locate
+    from retinue.faces.feed.feed import Feed
+    from retinue.log.inbox import locate
 
-    folder, item = locate(retinue_state(), args.item, project(args))
-    redact, said = Redactor(process_environment()), " ".join(args.choice)
-    given = InboxAnswer(redact(said), redact(args.message), BY)
-    if given.choice is not said or given.message is not args.message:
+    state, item = locate(retinue_state(), args.item, project(args))
+    feed, said = Feed(folder(args.cwd), state), " ".join(args.choice)
+    if feed.redact(said) is not said or feed.redact(args.message) is not args.message:
         say("retinue: a secret in the answer was taken out; give it to the agent in a file")
-    closed = answer(folder, item, given)
+    closed = asyncio.run(feed.answer(item.id, said, args.message, by=BY))
     if args.json:
         write_values(closed)
     else:

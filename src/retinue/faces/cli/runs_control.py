@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,8 +16,8 @@ from retinue.faces.cli.project import (
     add_cwd,
     add_run,
     add_where,
+    folder,
     locate,
-    project,
     project_of,
     read_task,
     say,
@@ -32,34 +33,36 @@ from retinue.faces.cli.run import (
     open_retinue,
     output_of,
 )
-from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
+from retinue.faces.feed.feed import Feed, RefusedError
+from retinue.faces.feed.snapshot import find_stoppable
+from retinue.log.commands import CommandAnswer
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
-from retinue.models.keys import environment as process_environment
 
+BY = ""
+"""The person at this terminal."""
 ENDING_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
-def give(folder: Path, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
-    return asyncio.run(send(folder, commands))
+def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
+    """Return what became of a command; a refusal is printed as an answer, not as an error."""
+    try:
+        return asyncio.run(verb)
+    except RefusedError as refused:
+        return refused.answer
 
 
-def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SECONDS) -> dict[str, str]:
+async def until_ended(feed: Feed, run_ids: Sequence[str], seconds: float = ENDING_SECONDS) -> dict[str, str]:
     """Return how each run stands once all have ended, or after `seconds`."""
-
-    async def wait() -> dict[str, str]:
-        deadline = asyncio.get_running_loop().time() + seconds
-        with LogReader.open(folder) as reader:
-            while True:
-                rows = [reader.run(run_id) for run_id in run_ids]
-                over = all(row.state not in LIVE for row in rows)
-                if over or asyncio.get_running_loop().time() >= deadline:
-                    return {row.id: row.ended or row.state for row in rows}
-                # Another process writes the log: there is nothing to await but its next row.
-                await asyncio.sleep(POLL_SECONDS)
-
-    return asyncio.run(wait())
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        rows: list[RunRow] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
+        over = all(row.state not in LIVE for row in rows)
+        if over or asyncio.get_running_loop().time() >= deadline:
+            return {row.id: row.ended or row.state for row in rows}
+        # Another process writes the log: there is nothing to await but its next row.
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
@@ -95,14 +98,12 @@ def execute_steer(args: argparse.Namespace) -> int:
         retinue runs steer @explore "And the tests, too"
         git diff | retinue runs steer 3f2a9c1d -
     """
-    from retinue.guard.redact import Redactor
-
-    folder, row = locate(args)
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
     said = read_task(args.message, "message")
-    message = Redactor(process_environment())(said)
-    if message is not said:
+    if feed.redact(said) is not said:
         say("retinue: a secret in the message was taken out; give it to the agent in a file")
-    return report(give(folder, [RunCommand(row.id, "steer", message)]), as_json=args.json)
+    return report([give(feed.say(row.id, said, by=BY))], as_json=args.json)
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
@@ -122,18 +123,21 @@ def execute_stop(args: argparse.Namespace) -> int:
     """
     if (args.run is None) == (not args.all):
         raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
-    folder, targets, kind = _targets(args)
-    ended = _end_commands(folder, targets)
-    if ended:
-        return report([CommandAnswer(row.id, True, ended) for row in targets], as_json=args.json)
+    return asyncio.run(_stop(args))
+
+
+async def _stop(args: argparse.Namespace) -> int:
+    feed, targets = await _targets(args)
     if not targets:
         say("Nothing is running here.")
         return report([], as_json=args.json)
-    answers = give(folder, [RunCommand(row.id, kind) for row in targets])
+    answers = await feed.stop_runs(targets, by=BY, tree=args.tree)
+    if all(row.state == "interrupted" for row in targets):
+        return report(answers, as_json=args.json)
     if not (args.tree or args.all):
         accepted = [answer.run_id for answer in answers if answer.accepted]
-        return report(answers, as_json=args.json, statuses=until_ended(folder, accepted))
-    statuses = until_ended(folder, [row.id for row in targets if row.state in LIVE])
+        return report(answers, as_json=args.json, statuses=await until_ended(feed, accepted))
+    statuses = await until_ended(feed, [row.id for row in targets if row.state in LIVE])
     for number, answer in enumerate(answers):
         # A run that ended by itself, or with the one before it, is as stopped as was wanted.
         if statuses.get(answer.run_id, "running") not in LIVE:
@@ -141,28 +145,14 @@ def execute_stop(args: argparse.Namespace) -> int:
     return report(answers, as_json=args.json, statuses=statuses)
 
 
-def _end_commands(folder: Path, targets: list[RunRow]) -> str:
-    """End what commands of an interrupted run still do. Return what that was."""
-    if not targets or any(row.state != "interrupted" for row in targets):
-        return ""
-    from retinue.runs.cleanup import end_leftovers
-
-    with LogReader.open(folder) as reader:
-        return "; ".join(end_leftovers(reader))
-
-
-def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]:
+async def _targets(args: argparse.Namespace) -> tuple[Feed, list[RunRow]]:
     if args.all:
-        folder = project(args)
-        with LogReader.open(folder) as reader:
-            return folder, list(reversed(reader.list_runs(states=LIVE))), "stop"
-    folder, row = locate(args)
-    if not args.tree:
-        return folder, [row], "stop"
-    with LogReader.open(folder) as reader:
-        # Descendants may live in other processes, and may have outlived the run itself.
-        live = [each for each in reader.tree(row) if each.state in LIVE]
-        return folder, live or [row], "stop-tree"
+        feed = Feed(folder(args.cwd))
+        live: list[RunRow] = await feed.read(LogReader.list_runs, states=LIVE)
+        return feed, live[::-1]
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
+    return feed, await feed.read(find_stoppable, row.id, tree=args.tree)
 
 
 def configure_background(parser: argparse.ArgumentParser) -> None:
@@ -177,8 +167,9 @@ def execute_background(args: argparse.Namespace) -> int:
     retinue runs background 3f2a9c1d
     retinue runs background @explore
     """
-    folder, row = locate(args)
-    return report(give(folder, [RunCommand(row.id, "background")]), as_json=args.json)
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
+    return report([give(feed.to_background(row.id, by=BY))], as_json=args.json)
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_c
 from retinue.evidence.compare import compare
 from retinue.faces.cli.comparison_report import comparison_document, comparison_lines
 from retinue.faces.cli.project import add_cwd, add_run, add_where, locate, say, write_json
-from retinue.faces.feed.feed import take_tree
+from retinue.faces.feed.snapshot import take_tree
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow

@@ -1,15 +1,16 @@
-"""The runs of one project for a remote face: what there is, what happens, and verbs that step in.
+"""The runs of one project for a face: what there is, what happens, and verbs that step in.
 
-The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of another
-process goes through the log's commands to that process. What is started or resumed here runs in this process.
-Every verb names who asks (`by`): answers, spawned runs and stopped runs keep it.
+The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of this process
+is carried out at once; on a run of another it goes through the log's commands to that process. What is started or
+resumed here runs in this process. Every verb names who asks (`by`, empty for the person at this terminal): answers,
+spawned runs and stopped runs keep it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from msgspec import Struct
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.faces.feed.snapshot import Snapshot, find_run, find_stoppable, take_snapshot, take_tree
 from retinue.faces.feed.stream import EventHub, EventScope, FeedFrame
 from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send_aside
@@ -26,10 +28,8 @@ from retinue.log.encode import dump
 from retinue.log.inbox import InboxRow, items
 from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
-from retinue.log.overview import RunLabel, describe_activity, run_labels
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
-from retinue.log.tail import last_number, one_moment
 from retinue.models.keys import environment as process_environment
 from retinue.settings.places import state_folder
 
@@ -41,6 +41,15 @@ class ConflictError(UsageError):
     """The same key was used for something else, or a run cannot take what it is told."""
 
     code = "CONFLICT"
+
+
+class RefusedError(ConflictError):
+    """A run did not take a command; `answer` is what it, or the log, said."""
+
+    def __init__(self, answer: CommandAnswer) -> None:
+        remedy = "" if "resume" in answer.text else "Look at the run and try again."
+        super().__init__(answer.text, remedy=remedy)
+        self.answer = answer
 
 
 class SpawnOrder(Struct, frozen=True, kw_only=True):
@@ -64,16 +73,6 @@ class ForkOrder(Struct, frozen=True, kw_only=True):
     keep_files: bool = False
 
 
-class Snapshot(Struct, frozen=True):
-    """Runs as they stood at one moment. Events above `cursor` tell what happened since."""
-
-    cursor: int
-    runs: list[RunRow]
-    labels: dict[str, RunLabel]
-    doing: dict[str, str]
-    """What each live run is doing."""
-
-
 class Feed:
     """Use from one event loop. `close` stops the runs that were started here, and no others."""
 
@@ -84,15 +83,18 @@ class Feed:
         *,
         settings: Mapping[str, Any] | None = None,
         attended: bool = True,
+        retinue: Retinue | None = None,
     ) -> None:
         """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
         name that hold for the runs that are started here, before any file; a list is added to what files say. Not
-        `attended`: nobody answers what these runs ask, and the headless policy decides."""
+        `attended`: nobody answers what these runs ask, and the headless policy decides. `retinue` is the project
+        where the caller has opened it, who also closes it."""
         self.cwd = cwd
         self._settings = settings or {}
         self._attended = attended
         self.folder = folder or state_folder(cwd)
-        self._retinue: Retinue | None = None
+        self._retinue = retinue
+        self._is_owner = retinue is None
         self._opening = asyncio.Lock()
         self._keys: dict[str, asyncio.Lock] = {}
         self.places: dict[str, int] = {}
@@ -104,6 +106,8 @@ class Feed:
 
     @cached_property
     def redact(self) -> Redactor:
+        if self._retinue is not None:
+            return self._retinue.supervisor.project.redactor
         return Redactor(process_environment())
 
     # What there is
@@ -201,15 +205,35 @@ class Feed:
         return await self._command(run_id, "steer", self.redact(text), by=by)
 
     async def stop(self, run_id: str, *, by: str, tree: bool = False) -> CommandAnswer:
-        """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs."""
-        row = await self.find(run_id)
-        if row.state == "interrupted":
-            return await self._end_leftovers(row)
-        return await self._command(row.id, "stop-tree" if tree else "stop", by)
+        """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs. Raise
+        ConflictError for one that has ended."""
+        rows = await self.read(find_stoppable, run_id, tree=tree)
+        answers = await self.stop_runs(rows, by=by, tree=tree)
+        for each in answers:
+            if each.accepted:
+                return each
+        if rows[0].state == "interrupted":
+            return CommandAnswer(rows[0].id, True, "Its process is gone, and nothing of it still runs.")
+        raise RefusedError(answers[0])
+
+    async def stop_runs(self, rows: Sequence[RunRow], *, by: str, tree: bool = False) -> list[CommandAnswer]:
+        """Stop several runs together. Return one answer for each, also where it is a refusal."""
+        if rows and all(row.state == "interrupted" for row in rows):
+            from retinue.runs.cleanup import end_leftovers
+
+            ended = "; ".join(await self.read(end_leftovers))
+            if ended:
+                return [CommandAnswer(row.id, True, ended) for row in rows]
+        kind: CommandKind = "stop-tree" if tree else "stop"
+        return await self._send([RunCommand(row.id, kind, by) for row in rows])
 
     async def to_background(self, run_id: str, *, by: str) -> CommandAnswer:
         """Let the run that waits for this one go on without it."""
-        return await self._command(run_id, "background")
+        return await self._command(run_id, "background", by=by)
+
+    async def compact(self, run_id: str, wish: str = "", *, by: str) -> CommandAnswer:
+        """Let a live run shorten its conversation; `wish` says what must stay."""
+        return await self._command(run_id, "compact", self.redact(wish), by=by)
 
     async def resume(self, run_id: str, prompt: str | None = None, *, by: str, model: str | None = None) -> RunRow:
         """Go on with an ended or interrupted run, in this process. Raise ConflictError while it is running."""
@@ -242,17 +266,23 @@ class Feed:
 
     async def _command(self, run_id: str, kind: CommandKind, text: str = "", *, by: str = "") -> CommandAnswer:
         row = await self.find(run_id)
-        said = await send_aside(self.folder, RunCommand(row.id, kind, text, by))
+        (said,) = await self._send([RunCommand(row.id, kind, text, by)])
         if not said.accepted:
-            raise ConflictError(said.text, remedy="" if "resume" in said.text else "Look at the run and try again.")
+            raise RefusedError(said)
         return said
 
-    async def _end_leftovers(self, row: RunRow) -> CommandAnswer:
-        from retinue.runs.cleanup import end_leftovers
-
-        ended = await self.read(end_leftovers)
-        text = "; ".join(ended) or "Its process is gone, and nothing of it still runs."
-        return CommandAnswer(row.id, True, text)
+    async def _send(self, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
+        answers: dict[str, CommandAnswer] = {}
+        if self._retinue is not None:
+            supervisor = self._retinue.supervisor
+            for command in commands:
+                node = supervisor.members.get(command.run_id)
+                if node is not None and node.live:
+                    answers[command.run_id] = supervisor.commands.obey(command)
+        elsewhere = [command for command in commands if command.run_id not in answers]
+        for answer in await send_aside(self.folder, elsewhere):
+            answers[answer.run_id] = answer
+        return [answers[command.run_id] for command in commands]
 
     # This process
 
@@ -294,38 +324,19 @@ class Feed:
         stopped = 0
         if "hub" in self.__dict__:
             await self.hub.close()
-        if self._retinue is not None:
+        if self._retinue is not None and self._is_owner:
             stopped = await self._retinue.supervisor.stop_all("The program ended.", by="program")
             await self._retinue.__aexit__()
             self._retinue = None
         return stopped
 
 
-def find_run(reader: LogReader, run_id: str) -> RunRow:
-    """Return the run of that id, its beginning, or `@name`."""
-    if not run_id.startswith("@"):
-        return reader.run(run_id)
-    from retinue.runs.resume import find_run as find_by_name
-
-    return find_by_name(reader, run_id)
-
-
-def take_snapshot(reader: LogReader, **filters: Any) -> Snapshot:
-    """Read runs, their labels and the newest event in one moment."""
-    with one_moment(reader):
-        rows = reader.list_runs(**filters)
-        return _snapshot(reader, rows)
-
-
-def take_tree(reader: LogReader, run_id: str) -> Snapshot:
-    """Read a run with all below it in one moment."""
-    with one_moment(reader):
-        return _snapshot(reader, reader.tree(find_run(reader, run_id)))
-
-
-def _snapshot(reader: LogReader, rows: list[RunRow]) -> Snapshot:
-    labels = run_labels(reader, [row.id for row in rows])
-    return Snapshot(last_number(reader), rows, labels, describe_activity(reader, rows))
+async def command_text(verb: Awaitable[CommandAnswer]) -> str:
+    """Return what became of a command, for a face that shows a refusal like any other answer."""
+    try:
+        return (await verb).text
+    except RefusedError as refused:
+        return refused.answer.text
 
 
 def digest_of(order: SpawnOrder) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from retinue.faces.feed.feed import Feed, take_tree
+from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.snapshot import take_tree
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.log.tail import NumberedEvent, run_events_after, run_events_before

@@ -15,8 +15,8 @@ from retinue.core.delegation import State
 from retinue.core.outcome import Ended, Outcome
 from retinue.core.permission import InboxAnswer, InboxItem, InboxKind, InboxState, Risk
 from retinue.core.usage import Usage
-from retinue.faces.feed.feed import Snapshot
 from retinue.faces.feed.projects import ProjectView
+from retinue.faces.feed.snapshot import Snapshot
 from retinue.log.activity import Spending
 from retinue.log.inbox import InboxRow
 from retinue.log.overview import RunLabel, SearchHit

@@ -14,7 +14,8 @@ from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
 from retinue.errors import RetinueError
-from retinue.faces.feed.feed import Feed, find_run
+from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.snapshot import find_run
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.log.inbox import items
 from retinue.log.open_calls import describe_call

@@ -69,7 +69,7 @@ class RetinueApp(Frame):
         self.shell = PersonShell(self)
         self.talk: Talk = self.session
         self.first_mode = self.session.mode
-        self.feed = BoardFeed(self.project.log, self._take, self._fail)
+        self.board_feed = BoardFeed(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self.first_model = first_model
@@ -103,7 +103,7 @@ class RetinueApp(Frame):
         self.set_up()
         self._painter = self.set_interval(PAINT_SECONDS, self._paint)
         self._inbox = InboxWatch(self)
-        self.feed.open()
+        self.board_feed.open()
         self.retinue.supervisor.idle_news = self._hear_news
         if self.retinue.supervisor.settings.scheduling_enabled:
             self.retinue.schedules.begin()
@@ -128,7 +128,7 @@ class RetinueApp(Frame):
 
     async def on_unmount(self) -> None:
         await self.shell.close()
-        await self.feed.close()
+        await self.board_feed.close()
         if self._inbox is not None:
             self._inbox.close()
 
@@ -138,14 +138,14 @@ class RetinueApp(Frame):
         """Show an earlier conversation and go on with it; one that another process runs is
         watched, and spoken to, where it is."""
         row = self.project.log.reader.run(run_id)
-        self.feed.unwatch()
+        self.board_feed.unwatch()
         self.board.main_id = row.id
         self._working.progress = WorkProgress()
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
-            self.talk = Attached(self.project.state, row.id, self.project.redactor, changed=self._talk_changed)
+            self.talk = Attached(self.feed, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
-            self.feed.watch(self.project.state, row.root_id)
+            self.board_feed.watch(self.project.state, row.root_id)
             return
         self.session.open(row.id)
         self.talk = self.session
@@ -167,7 +167,7 @@ class RetinueApp(Frame):
         return busy
 
     async def new_conversation(self) -> None:
-        self.feed.unwatch()
+        self.board_feed.unwatch()
         self.session.clear()
         self.talk, self.board.main_id = self.session, None
         self._working.progress = WorkProgress()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
-from retinue.errors import StateError
+from retinue.faces.feed.feed import Feed, command_text
 from retinue.faces.tui.session import Delivery, State
-from retinue.log.commands import CommandKind, RunCommand, send_aside
 from retinue.log.query import LogReader
 from retinue.runs.record import parse_mention, without_prefix
 
@@ -18,11 +16,8 @@ class Attached:
     commands. Leaving it changes nothing for the run. Nothing is ever `waiting`: words go to the other process at once,
     which says them before the run's next request."""
 
-    def __init__(
-        self, folder: Path, run_id: str, redact: Callable[[str], str], *, changed: Callable[[], None] = lambda: None
-    ) -> None:
-        self._folder = folder
-        self._redact = redact
+    def __init__(self, feed: Feed, run_id: str, *, changed: Callable[[], None] = lambda: None) -> None:
+        self._feed = feed
         self._changed = changed
         self._final = False
         # It has ended in its process: it can be taken up here.
@@ -32,11 +27,9 @@ class Attached:
         self.waiting: tuple[str, ...] = ()
 
     async def say(self, text: str) -> Delivery:
-        """Say something to the run, or to an agent of it. Raise StateError when it cannot take it."""
-        run_id, words, agent = self._find_run(text)
-        is_accepted, answer = await self._send(run_id, "steer", words)
-        if not is_accepted:
-            raise StateError(answer)
+        """Say something to the run, or to an agent of it. Raise RefusedError when it cannot take it."""
+        run_id, words, agent = await self._feed.read(self._find_run, text)
+        await self._feed.say(run_id, words, by="")
         if agent:
             return Delivery("steered", agent)
         return Delivery("sent")
@@ -52,11 +45,11 @@ class Attached:
         return ""
 
     async def compact(self, wish: str = "") -> str:
-        return (await self._send(self.main_id or "", "compact", wish))[1]
+        return await command_text(self._feed.compact(self.main_id or "", wish, by=""))
 
     async def stop(self) -> str:
         """End the run and everything below it, in its process. Return what became of it."""
-        return (await self._send(self.main_id or "", "stop-tree"))[1]
+        return await command_text(self._feed.stop(self.main_id or "", by="", tree=True))
 
     def observe(self, event: Event) -> None:
         match event.body:
@@ -78,23 +71,17 @@ class Attached:
     async def pump(self) -> bool:
         return False
 
-    async def _send(self, run_id: str, kind: CommandKind, text: str = "") -> tuple[bool, str]:
-        # What a person types is written to the log, which holds no secrets.
-        answer = await send_aside(self._folder, RunCommand(run_id, kind, self._redact(text)))
-        return answer.accepted, answer.text
-
-    def _find_run(self, text: str) -> tuple[str, str, str]:
+    def _find_run(self, reader: LogReader, text: str) -> tuple[str, str, str]:
         """Return the run that is meant, the words for it, and its name if it is not the main one."""
         mention = parse_mention(text)
         if mention is not None and self.main_id is not None:
             if mention.handle == "main":
                 return self.main_id, mention.message, ""
             names = {mention.handle, without_prefix(mention.handle)}
-            with LogReader.open(self._folder) as reader:
-                for row in reader.list_runs(parent_id=self.main_id):
-                    first = reader.created(row.id)
-                    if first is not None and first.options.get("name") in names:
-                        return row.id, mention.message, mention.handle
+            for row in reader.list_runs(parent_id=self.main_id):
+                first = reader.created(row.id)
+                if first is not None and first.options.get("name") in names:
+                    return row.id, mention.message, mention.handle
         return self.main_id or "", text, ""
 
     def _become(self, state: State) -> None:

@@ -24,6 +24,7 @@ from textual.screen import Screen
 
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
+from retinue.faces.feed.feed import Feed
 from retinue.faces.text import plural
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.chat.answer import Answer
@@ -254,6 +255,7 @@ class Frame(App[Leaving]):
             self._filters.append(NoColor())
         self.retinue = retinue
         self.project = retinue.supervisor.project
+        self.feed = Feed(self.project.cwd, self.project.state, retinue=retinue)
         settings = retinue.supervisor.settings
         self.motion = wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"

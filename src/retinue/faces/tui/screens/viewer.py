@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events, work
@@ -21,6 +20,7 @@ from textual.widgets import Input
 from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, TextDelta
 from retinue.errors import RetinueError
+from retinue.faces.feed.feed import Feed, command_text
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS, known_windows
 from retinue.faces.tui.board.story import RunStory
@@ -42,7 +42,6 @@ from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.log.commands import CommandKind
     from retinue.log.rows import RunRow
     from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
@@ -64,9 +63,9 @@ class Lost:
 class RunSource:
     """One run of the project of `supervisor`. Nothing here blocks the event loop."""
 
-    def __init__(self, supervisor: Supervisor, run_id: str) -> None:
+    def __init__(self, supervisor: Supervisor, feed: Feed, run_id: str) -> None:
         self._supervisor = supervisor
-        self._folder = supervisor.project.state
+        self._feed = feed
         self.run_id = run_id
         self._after = 0
 
@@ -77,7 +76,7 @@ class RunSource:
 
     async def row(self) -> RunRow:
         """Return how it stands in the log. Raise UnknownRunError."""
-        return await asyncio.to_thread(self._read, lambda reader: reader.run(self.run_id))
+        return await self._feed.find(self.run_id)
 
     async def events(self) -> AsyncGenerator[Event | Lost, None]:
         """Yield everything from its first event on, then what happens, also after it is taken up
@@ -94,33 +93,16 @@ class RunSource:
 
     async def steer(self, text: str) -> str:
         """Say something to the run. Return what became of it."""
-        node = self.node
-        if node is None or not node.live:
-            return await self._order("steer", self._supervisor.project.redactor(text))
-        if not self._supervisor.steer(node, text):
-            return "Not delivered: it has just ended."
-        when = "when it starts" if node.status == "queued" else "after its current tool calls"
-        return f"It reads this {when}."
+        return await command_text(self._feed.say(self.run_id, text, by=""))
 
     async def stop(self) -> str:
         """Stop the run. Return what became of it."""
-        node = self.node
-        if node is None or not node.live:
-            return await self._order("stop")
-        if not self._supervisor.stop(node, "Stopped by the user."):
-            return "It has just ended."
-        return "It is stopping."
-
-    async def _order(self, kind: CommandKind, text: str = "") -> str:
-        from retinue.log.commands import RunCommand, send_aside
-
-        return (await send_aside(self._folder, RunCommand(self.run_id, kind, text))).text
+        return await command_text(self._feed.stop(self.run_id, by=""))
 
     async def _written(self) -> AsyncGenerator[Event, None]:
         """Yield what is in the log and was not yielded yet, page by page."""
         while True:
-            read = partial(LogReader.events, run_id=self.run_id, after=self._after, limit=BATCH)
-            found = await asyncio.to_thread(self._read, read)
+            found = await self._feed.read(LogReader.events, self.run_id, self._after, BATCH)
             for event in found:
                 self._after = event.seq
                 yield event
@@ -158,7 +140,7 @@ class RunSource:
             row = await self.row()
             if row.state in LIVE:
                 at_rest = False
-                async for event in follow(self._folder, self.run_id, self._after):
+                async for event in follow(self._feed.folder, self.run_id, self._after):
                     self._after = max(self._after, event.seq)
                     yield event
                 row = await self.row()
@@ -166,11 +148,6 @@ class RunSource:
                 yield Lost(row.updated_at)
             at_rest = True
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-
-    def _read(self, read: Callable[[LogReader], Found]) -> Found:
-        """Return what `read` finds with a reader of its own: one of another thread cannot be shared."""
-        with LogReader.open(self._folder) as reader:
-            return read(reader)
 
 
 WHEEL_ROWS = 3
@@ -212,7 +189,7 @@ class ViewerScreen(ModalScreen[None]):
         self.viewer.keys = bindings(self._settings.keys)
         self._window = known_windows(self._settings.models)
         self._motion = app.motion
-        self._source = RunSource(app.retinue.supervisor, self.story.card.id)
+        self._source = RunSource(app.retinue.supervisor, app.feed, self.story.card.id)
         self._pin(self.story.card.id)
         self.set_interval(LOOK_SECONDS, self._look)
         self._follow()
