@@ -107,8 +107,7 @@ async def test_Y05_a_mention_says_who_has_it(tmp_path, monkeypatch) -> None:
         await scene.model("go").asked()
         await scene.child(app.retinue.supervisor.members[app.session.main_id], "look", name="scout")
         app._prompt.put("@sc")
-        await until(pilot, lambda: app._prompt.choices.open)
-        assert "@scout" in picture(app)
+        await until(pilot, lambda: app._prompt.choices.open and "@scout" in picture(app))
         await pilot.press("tab")
         assert app._prompt.text == "@scout "
         await type_in(pilot, "@scout only src")
