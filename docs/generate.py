@@ -132,7 +132,7 @@ def events() -> str:
         "`parent_id`, `root_id`, `seq` and `at`, and the fields below. The last line has the type `outcome`."
     )
     grammar = (module.__doc__ or "").split("as a grammar:")[1].strip("\n")
-    order = "```\n" + grammar.rstrip() + "\n```"
+    order = "```text\n" + grammar.rstrip() + "\n```"
     return "\n\n".join(["# Events", intro, order, table(("type", "fields", "meaning"), rows)])
 
 
@@ -156,7 +156,7 @@ def lint() -> str:
 def commands() -> str:
     from retinue.faces.cli.main import COMMANDS, HEADLESS, Command, Group
 
-    pages = ["# Commands", "```\n" + help_of() + "```", f"## retinue -p\n\n```\n{help_of('-p')}```"]
+    pages = ["# Commands", "```text\n" + help_of() + "```", f"## retinue -p\n\n```text\n{help_of('-p')}```"]
     assert isinstance(HEADLESS, Command)
     for name, entry in COMMANDS.items():
         words = [[name]]
@@ -164,7 +164,7 @@ def commands() -> str:
             words = [[name]] if entry.alone is not None else []
             words += [[name, verb] for verb in entry.commands]
         for path in words:
-            pages.append(f"## retinue {' '.join(path)}\n\n```\n{help_of(*path)}```")
+            pages.append(f"## retinue {' '.join(path)}\n\n```text\n{help_of(*path)}```")
     return "\n\n".join(pages)
 
 

@@ -12,7 +12,7 @@ PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 def test_every_page_is_in_the_site():
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     listed = {page for section in site["nav"] for pages in section.values() for page in pages}
-    assert listed == {path.name for path in PAGES if path.parent.name == "docs"}, "add new pages to `nav` in mkdocs.yml"
+    assert listed == {path.name for path in PAGES if path.parent == ROOT / "docs"}, "add it to `nav` in mkdocs.yml"
 
 
 def test_every_link_between_pages_leads_somewhere():
