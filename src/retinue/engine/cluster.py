@@ -33,7 +33,7 @@ _APPLICATION = "retinue"
 _VERSION = "1"
 """Fixed: DBOS would otherwise strand what waits when the program is upgraded. Our own check is `RunNeeds.version`."""
 _WORKFLOW = "retinue_attempt"
-POLL_SECONDS = 0.3
+POLL_SECONDS = 0.2
 
 
 class DbosPlacement:

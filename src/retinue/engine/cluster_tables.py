@@ -4,7 +4,7 @@
 |---|---|
 | `workers` | who serves runs, with what, and when it last said so by the server's clock |
 | `placements` | runs that were offered: which attempt, in which queue, which worker has it |
-| `bundles` | commits of workspaces as git bundles, by project and commit |
+| `bundle_parts` | commits of workspaces as git bundles, by project and commit, in parts |
 | `workspaces` | the bundle a run began with, had after its last turn that wrote, ended with; since when it is home |
 
 All methods block: call them in a thread.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -37,8 +37,9 @@ CREATE TABLE IF NOT EXISTS retinue.placements (
     project TEXT NOT NULL, run_id TEXT NOT NULL, attempt INTEGER NOT NULL, queue TEXT NOT NULL, needs TEXT NOT NULL,
     worker TEXT, offered_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (project, run_id)
 );
-CREATE TABLE IF NOT EXISTS retinue.bundles (
-    project TEXT NOT NULL, commit TEXT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (project, commit)
+CREATE TABLE IF NOT EXISTS retinue.bundle_parts (
+    project TEXT NOT NULL, commit TEXT NOT NULL, part INTEGER NOT NULL, data BYTEA NOT NULL,
+    PRIMARY KEY (project, commit, part)
 );
 CREATE TABLE IF NOT EXISTS retinue.workspaces (
     project TEXT NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL, commit TEXT NOT NULL, head TEXT NOT NULL,
@@ -48,11 +49,15 @@ ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS home_at DOUBLE PRECISION
 """
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _REMOVE_BUNDLES = f"""
-DELETE FROM bundles USING (
+DELETE FROM bundle_parts USING (
     SELECT project, CASE kind WHEN 'base' THEN commit ELSE commit || ':' || kind END AS key FROM workspaces
     GROUP BY 1, 2 HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))
-) AS finished WHERE bundles.project=finished.project AND bundles.commit=finished.key
+) AS finished WHERE bundle_parts.project=finished.project AND bundle_parts.commit=finished.key RETURNING part
 """  # noqa: S608
+
+
+PART_BYTES = 4 * 2**20
+"""A bundle is kept in parts of this size: as one value it would take ten times as long and be in memory four times."""
 
 
 class StoredWorkspace(Struct, frozen=True):
@@ -181,25 +186,32 @@ class ClusterTables:
 
     def has_bundle(self, project: str, commit: str) -> bool:
         with self._use() as connection:
-            query = "SELECT 1 FROM bundles WHERE project=? AND commit=?"
+            query = "SELECT 1 FROM bundle_parts WHERE project=? AND commit=? AND part=0"
             return connection.execute(query, (project, commit)).fetchone() is not None
 
     def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
         """Keep a workspace and its bundle; `data` is None for a bundle that is there already. A newer increment takes
         the place of the last one, which goes only then."""
         before = self.workspace(project, run_id, stored.kind)
+        if data is not None:
+            self._save_bundle(project, stored.key, data)
         with self._use() as connection:
-            if data is not None:
-                connection.execute(
-                    "INSERT INTO bundles VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (project, stored.key, data)
-                )
             connection.execute(
                 "INSERT INTO workspaces VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
                 "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, home_at=NULL",
                 (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn),
             )
             if stored.kind == "increment" and before is not None and before.key != stored.key:
-                connection.execute("DELETE FROM bundles WHERE project=? AND commit=?", (project, before.key))
+                connection.execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", (project, before.key))
+
+    def _save_bundle(self, project: str, key: str, data: bytes) -> None:
+        with self._use_alone() as connection, connection.transaction():
+            for number, start in enumerate(range(0, max(len(data), 1), PART_BYTES)):
+                # Who sends the same at once waits for the first, and has it then.
+                connection.execute(
+                    "INSERT INTO bundle_parts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (project, key, number, data[start : start + PART_BYTES]),
+                )
 
     def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
         with self._use() as connection:
@@ -210,10 +222,12 @@ class ClusterTables:
         return None if row is None else StoredWorkspace(kind, *row)
 
     def bundle(self, project: str, stored: StoredWorkspace) -> bytes | None:
-        with self._use() as connection:
-            query = "SELECT data FROM bundles WHERE project=? AND commit=?"
-            row = connection.execute(query, (project, stored.key)).fetchone()
-        return None if row is None else bytes(row[0])
+        parts: list[bytes] = []
+        with self._use_alone() as connection:
+            query = "SELECT data FROM bundle_parts WHERE project=? AND commit=? AND part=?"
+            while row := connection.execute(query, (project, stored.key, len(parts))).fetchone():
+                parts.append(bytes(row[0]))
+        return b"".join(parts) if parts else None
 
     def mark_home(self, project: str, run_id: str) -> None:
         """Record that an ended run has nothing here any more that its sender's repository does not have."""
@@ -234,20 +248,14 @@ class ClusterTables:
 
     def remove_bundles(self, keep_seconds: float) -> int:
         """Remove the bundles of runs that have all been home for so long. Return how many."""
-        with self._use() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                # Who sends a run names its bundle first and then looks whether it is there: not in between.
-                connection.execute("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE")
-                done = connection.execute(_REMOVE_BUNDLES, (keep_seconds,))
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            return int(done.rowcount)
+        with self._use() as connection, connection.transaction():
+            # Who sends a run names its bundle first and then looks whether it is there: not in between.
+            connection.execute("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE")
+            removed = connection.execute(_REMOVE_BUNDLES, (keep_seconds,)).fetchall()
+            return sum(part == 0 for (part,) in removed)
 
     @contextmanager
-    def _use(self) -> Iterator[Any]:
+    def _use(self) -> Iterator[PostgresConnection]:
         with self._lock:
             if self._connection is None:
                 raw = self._backend.open()
@@ -259,6 +267,16 @@ class ClusterTables:
                     self._backend.keep(raw)
                 self._connection = PostgresConnection(self._backend)
             yield self._connection
+
+    @contextmanager
+    def _use_alone(self) -> Iterator[PostgresConnection]:
+        """Use another connection, for what takes long: nobody waits for it."""
+        with self._use():
+            connection = PostgresConnection(self._backend)
+        try:
+            yield connection
+        finally:
+            connection.close()
 
 
 _FORGET_SECONDS = 3600.0

@@ -68,7 +68,7 @@ class ClusterSender:
             if self._tables.has_bundle(self._name, packed.commit):
                 return
             try:
-                data = pack(git)
+                data = pack(git, packed.commit)
             except GitError as error:
                 raise LaunchError(f"The workspace could not be packed: {error}") from error
             self._tables.save_workspace(self._name, node.id, stored, data)

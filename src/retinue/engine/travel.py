@@ -101,7 +101,7 @@ class TravelCapability(Capability):
         journey = self._journey
         git = Git(node.project.cwd, node.project.environment)
         commit = git.text("rev-parse", f"refs/heads/{branch}^{{commit}}")
-        data = bundle(git, f"refs/heads/{branch}", journey.head)
+        data = bundle(git, f"refs/heads/{branch}", without=journey.head)
         # Another run may have ended with the same commit, and another bundle of it.
         stored = StoredWorkspace("result", commit, journey.head, branch)
         journey.tables.save_workspace(journey.project, node.id, stored, data)

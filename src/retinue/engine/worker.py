@@ -243,10 +243,14 @@ class Worker:
                 return None
             first = reader.events(attempt.run_id, limit=1)[0].body
         base = self._tables.workspace(attempt.project, attempt.run_id, "base")
-        data = None if base is None else self._tables.bundle(attempt.project, base)
-        if base is None or data is None or not isinstance(first, RunCreated):
+        if base is None or not isinstance(first, RunCreated):
             raise StateError(f"The workspace of run {attempt.run_id} is not in the database.")
-        checkout = unpack(state / "workspaces" / base.commit, base.commit, data, self._environment)
+        checkout = unpack(
+            state / "workspaces" / base.commit,
+            base.commit,
+            lambda: self._tables.bundle(attempt.project, base),
+            self._environment,
+        )
         journey = Journey(self._tables, attempt.project, base.commit, base.head, base.commit)
         saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
         newer = None if saved is None else self._tables.bundle(attempt.project, saved)

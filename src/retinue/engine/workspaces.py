@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,8 @@ MOST_BYTES = 512 * 2**20
 """A larger bundle is refused: it would hold up everyone who shares the database."""
 _BASE = "refs/heads/retinue-base"
 _SAVED = "refs/heads/retinue-saved"
+_SHALLOW = "refs/retinue/shallow"
+"""Where the history of a shallow clone ends, as the file that git keeps of it."""
 _READY = "retinue-ready"
 
 
@@ -51,15 +53,16 @@ def snapshot(
         try:
             git = _new_repository(folder, source.top, environment)
             (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(source.common / "objects") + b"\n")
-            exclude = source.common / "info" / "exclude"
-            if exclude.is_file():
-                shutil.copyfile(exclude, folder / "info" / "exclude")
-            theirs = source.git.folder / source.git.text("rev-parse", "--git-path", "index")
-            tree = tree_of(git, copy_index(theirs, Path(place) / "index"))
+            for name in ("info/exclude", "shallow"):
+                if (source.common / name).is_file():
+                    shutil.copyfile(source.common / name, folder / name)
+            theirs, committed = source.git.text("rev-parse", "--git-path", "index", f"{source.head}^{{tree}}").split(
+                "\n"
+            )
+            tree = tree_of(git, copy_index(source.git.folder / theirs, Path(place) / "index"))
             commit = source.head
-            if tree != git.text("rev-parse", f"{source.head}^{{tree}}"):
+            if tree != committed:
                 commit = commit_tree(git, tree, source.head, "retinue: uncommitted changes of the main checkout")
-            git("update-ref", _BASE, commit)
         except (GitError, OSError) as error:
             raise LaunchError(
                 f"The workspace could not be packed for another machine: {error}",
@@ -68,11 +71,11 @@ def snapshot(
         yield PackedWorkspace(source.top, commit, source.head), git
 
 
-def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
-    """Return a bundle of `ref` without what `without` reaches. Raise StateError when it is too large."""
+def bundle(git: Git, *refs: str, without: str | None = None) -> bytes:
+    """Return a bundle of `refs` without what `without` reaches. Raise StateError when it is too large."""
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         limits = [f"^{without}"] if without is not None else []
-        git("bundle", "create", "--quiet", file.name, ref, *limits, seconds=CHECKOUT_SECONDS)
+        git("bundle", "create", "--quiet", file.name, *refs, *limits, seconds=CHECKOUT_SECONDS)
         size = os.path.getsize(file.name)  # noqa: PTH202 - git has replaced the file
         if size > MOST_BYTES:
             raise StateError(
@@ -82,22 +85,29 @@ def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
         return Path(file.name).read_bytes()
 
 
-def pack(git: Git) -> bytes:
+def pack(git: Git, commit: str) -> bytes:
     """Return the bundle of a snapshot."""
-    return bundle(git, _BASE)
+    git("update-ref", _BASE, commit)
+    if git.git_dir is None or not (git.git_dir / "shallow").is_file():
+        return bundle(git, _BASE)
+    git("update-ref", _SHALLOW, git.text("hash-object", "-w", str(git.git_dir / "shallow")))
+    return bundle(git, _BASE, _SHALLOW)
 
 
-def unpack(folder: Path, commit: str, data: bytes, environment: Mapping[str, str]) -> Path:
+def unpack(folder: Path, commit: str, load: Callable[[], bytes | None], environment: Mapping[str, str]) -> Path:
     """Return a checkout of `commit` in `folder`, made from a bundle unless it is there. Several runs share it: each
     works in a worktree of its own."""
     if (folder / ".git" / _READY).is_file():
         return folder
+    data = load()
+    if data is None:
+        raise StateError(f"The workspace {commit[:12]} is not in the database.")
     private_folder(folder.parent)
     making = Path(tempfile.mkdtemp(prefix=f"{folder.name[:12]}-", dir=folder.parent))
     try:
         git = Git(making, environment)
         git("init", "--quiet")
-        _unbundle(git, data)
+        _put_shallow(git, _unbundle(git, data))
         git("update-ref", _BASE, commit)
         git("symbolic-ref", "HEAD", _BASE)
         git("read-tree", "--reset", "-u", commit, seconds=CHECKOUT_SECONDS)
@@ -144,7 +154,7 @@ def save(
         if commit == base:
             return None
         git("update-ref", _SAVED, commit)
-        return commit, bundle(git, _SAVED, base)
+        return commit, bundle(git, _SAVED, without=base)
 
 
 def collect_branch(root: Path, branch: str, commit: str, data: bytes, environment: Mapping[str, str]) -> str:
@@ -165,15 +175,23 @@ def collect_branch(root: Path, branch: str, commit: str, data: bytes, environmen
 
 
 def _new_repository(folder: Path, checkout: Path, environment: Mapping[str, str]) -> Git:
-    Git(folder.parent, environment)("init", "--quiet", "--bare", str(folder))
-    (folder / "info").mkdir(exist_ok=True)
-    with (folder / "config").open("a") as config:
-        config.write("[core]\n\tbare = false\n")
+    # By hand: one git less to start before a run is sent.
+    for each in ("objects/info", "refs/heads", "info"):
+        (folder / each).mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
     return Git(checkout, environment, git_dir=folder)
 
 
-def _unbundle(git: Git, data: bytes) -> None:
+def _unbundle(git: Git, data: bytes) -> dict[str, str]:
+    """Return the refs that were in the bundle, with what they name."""
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         file.write(data)
         file.flush()
-        git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS)
+        said = git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS).decode()
+    return {ref: name for name, ref in (line.split(" ", 1) for line in said.splitlines())}
+
+
+def _put_shallow(git: Git, refs: Mapping[str, str]) -> None:
+    if _SHALLOW in refs:
+        (git.folder / ".git" / "shallow").write_bytes(git("cat-file", "blob", refs[_SHALLOW]))

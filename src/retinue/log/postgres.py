@@ -105,6 +105,18 @@ class PostgresConnection:
             cursor.executemany(translate(sql), [_without_nul(row) for row in rows])
             return cursor
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing of what is done inside, without the project's lock, however long others hold a row."""
+        self._again("BEGIN; SET LOCAL lock_timeout TO 0")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(StateError):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
             marks = ", ".join("?" * len(columns))
