@@ -14,7 +14,7 @@ import trustme
 from retinue.capabilities.web.addresses import AllowedHosts
 from retinue.capabilities.web.service import Fetcher, Politeness
 from retinue.http.fetched import FetchError
-from tests.capabilities.web.conftest import Browser, Visit
+from tests.capabilities.web.conftest import Visit
 from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow
 
 HERE = AllowedHosts(["127.0.0.1"])
@@ -205,7 +205,7 @@ async def test_waiting_for_ones_turn_is_not_the_hosts_time(visit: Visit) -> None
     assert len(found) == 5
 
 
-async def test_tls_is_verified_for_the_name_not_the_address(visit: Visit, browser: Browser) -> None:
+async def test_tls_is_verified_for_the_name_not_the_address(visit: Visit) -> None:
     authority = trustme.CA()
     server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     authority.issue_cert("named.example").configure_cert(server)

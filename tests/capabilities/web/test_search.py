@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.capabilities.web import search as choose
 from retinue.capabilities.web import searchers as duckduckgo
 from retinue.settings.table import Settings
-from tests.capabilities.web.conftest import Browser, Visit
+from tests.capabilities.web.conftest import BoundedBrowser, Browser, Visit
 from tests.capabilities.web.test_web_tools import code, identifier
 
 ROWS = [
@@ -36,19 +36,34 @@ PAGES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without DuckDuckGo, unless a test wants it: nothing here talks to the internet."""
+@pytest.fixture
+def without_duckduckgo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duckduckgo.DuckDuckGo, "missing", lambda self: "not here")
+
+
+@pytest.fixture
+def tavily(browser: Browser) -> Callable[[str], None]:
+    """`tavily(url)`: searches go to this address and nowhere else, so nothing talks to the internet."""
+
+    def use(url: str) -> None:
+        browser.environment |= {
+            "TAVILY_API_KEY": "key-secret",
+            "TAVILY_BASE_URL": url,
+            "RETINUE_WEB_PROVIDER": "tavily",
+        }
+
+    return use
 
 
 async def test_no_query_is_an_invalid_query(browser: Browser) -> None:
     for arguments in ({}, {"query": " "}, {"queries": []}, {"queries": ["", "  "]}):
         assert code(await browser("web_search", **arguments)) == "WEB_SEARCH_INVALID_QUERY"
-    assert code(await browser("web_search", queries=[{"q": 1}])) == "INVALID_INPUT"
+    refused = await browser("web_search", queries=[{"q": 1}])
+    assert refused.is_error
+    assert "queries[0] must be a string" in refused.text
 
 
-async def test_nothing_set_up_says_what_to_do(browser: Browser) -> None:
+async def test_nothing_set_up_says_what_to_do(browser: Browser, without_duckduckgo: None) -> None:
     output = await browser("web_search", query="x")
     assert code(output) == "PROVIDER_UNAVAILABLE"
     for word in ("retinue[web]", "BRAVE_SEARCH_API_KEY", "web.searxngUrl"):
@@ -94,7 +109,7 @@ async def test_exa(browser: Browser, visit: Visit) -> None:
 
 async def test_searxng(browser: Browser, visit: Visit) -> None:
     site = visit(PAGES)
-    browser.settings |= {"web_searxng_url": f"{site.url}/"}
+    browser.environment["SEARXNG_URL"] = f"{site.url}/"
     output = await browser("web_search", query="où ça?", numResults=0)
     assert len(output.value["queries"][0]["results"]) == 1
     assert site.seen[0].path == "/search?q=o%C3%B9+%C3%A7a%3F&format=json"
@@ -111,24 +126,34 @@ async def test_searxng(browser: Browser, visit: Visit) -> None:
         (400, "WEB_SEARCH_FAILED"),
     ],
 )
-async def test_statuses_have_their_codes(status: int, expected: str, browser: Browser, visit: Visit) -> None:
-    site = visit({"/search": page({"error": "bad key-secret"}, status)})
-    browser.environment |= {"TAVILY_API_KEY": "key-secret", "TAVILY_BASE_URL": site.url}
+async def test_statuses_have_their_codes(
+    status: int, expected: str, browser: Browser, tavily: Callable[[str], None], visit: Visit
+) -> None:
+    tavily(visit({"/search": page({"error": "bad key-secret"}, status)}).url)
     output = await browser("web_search", query="x")
     assert code(output) == expected
     assert "key-secret" not in output.text
     assert output.effect.code == ("RATE_LIMITED" if status == 429 else expected)
 
 
-async def test_no_answer_no_connection_and_nonsense_have_their_codes(browser: Browser, visit: Visit) -> None:
+async def test_no_answer_in_time_is_a_timeout(
+    bounded_browser: BoundedBrowser, without_duckduckgo: None, visit: Visit
+) -> None:
     site = visit({"/search": lambda v: v.site.over.wait(20)})
-    browser.environment |= {"TAVILY_API_KEY": "k", "TAVILY_BASE_URL": site.url}
-    browser.limits = replace(browser.limits, seconds=0.2)
-    assert code(await browser("web_search", query="x")) == "WEB_SEARCH_TIMEOUT"
-    browser.environment["TAVILY_BASE_URL"] = "http://127.0.0.1:9"
+    bounded_browser.environment |= {"TAVILY_API_KEY": "k", "TAVILY_BASE_URL": site.url}
+    bounded_browser.limits = replace(bounded_browser.limits, seconds=0.2)
+    assert code(await bounded_browser("web_search", query="x")) == "WEB_SEARCH_TIMEOUT"
+
+
+async def test_no_connection_is_a_network_error(browser: Browser, tavily: Callable[[str], None]) -> None:
+    tavily("http://127.0.0.1:9")
     assert code(await browser("web_search", query="x")) == "NETWORK_ERROR"
-    odd = visit({"/search": lambda v: v.send("<html>")})
-    browser.environment["TAVILY_BASE_URL"] = odd.url
+
+
+async def test_an_answer_that_is_no_json_is_a_failed_search(
+    browser: Browser, tavily: Callable[[str], None], visit: Visit
+) -> None:
+    tavily(visit({"/search": lambda v: v.send("<html>")}).url)
     assert code(await browser("web_search", query="x")) == "WEB_SEARCH_FAILED"
 
 
@@ -144,28 +169,33 @@ async def test_auto_goes_on_to_the_next_service_and_says_so(browser: Browser, vi
     broken = visit({"/search": page({}, 500)})
     works = visit(PAGES)
     browser.environment |= {"TAVILY_API_KEY": "k", "TAVILY_BASE_URL": broken.url}
-    browser.settings["web_searxng_url"] = works.url
+    browser.environment["SEARXNG_URL"] = works.url
     output = await browser("web_search", query="x")
     assert output.effect.provider == "searxng"
     assert "[PROVIDER_UNAVAILABLE: tavily failed" in output.text
 
 
-async def test_a_named_service_is_asked_alone(browser: Browser, visit: Visit) -> None:
+async def test_a_named_service_is_asked_alone_and_without_its_key_there_is_no_search(
+    browser: Browser, visit: Visit
+) -> None:
     broken, works = visit({"/search": page({}, 500)}), visit(PAGES)
     browser.environment |= {"TAVILY_API_KEY": "k", "TAVILY_BASE_URL": broken.url}
-    browser.settings |= {"web_searxng_url": works.url, "web_provider": "tavily"}
+    browser.environment |= {"SEARXNG_URL": works.url, "RETINUE_WEB_PROVIDER": "tavily"}
     assert code(await browser("web_search", query="x")) == "PROVIDER_UNAVAILABLE"
     assert not works.visits
-    browser.settings["web_provider"] = "brave"
-    output = await browser("web_search", query="x")
-    assert "set BRAVE_SEARCH_API_KEY" in output.text
+    await browser.restart()
+    browser.environment["RETINUE_WEB_PROVIDER"] = "brave"
+    with pytest.raises(LookupError, match="There is no tool 'web_search'"):
+        await browser("web_search", query="x")
 
 
-def test_the_order_is_keys_then_own_servers_then_the_rest(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_is_keys_then_own_servers_then_the_rest(
+    bounded_browser: BoundedBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(duckduckgo.DuckDuckGo, "missing", lambda self: None)
     environment = {"TAVILY_API_KEY": "a", "BRAVE_SEARCH_API_KEY": "b", "EXA_API_KEY": "c", "ANTHROPIC_API_KEY": "d"}
     values = {"web_searxng_url": "http://127.0.0.1:1"}
-    order = choose.Search(Settings(values), environment, browser.transport).order()
+    order = choose.Search(Settings(values), environment, bounded_browser.transport).order()
     assert [each.name for each in order] == ["brave", "tavily", "exa", "searxng", "ddgs", "native"]
 
 
@@ -181,8 +211,8 @@ async def test_content_is_included_where_it_can_be_had_and_the_rules_allow(brows
             "/forbidden": lambda v: v.send("no"),
         }
     )
-    browser.settings["web_searxng_url"] = site.url
-    browser.context.reach = lambda url: "no" if "forbidden" in url else None
+    browser.environment["SEARXNG_URL"] = site.url
+    browser.bench.context.reach = lambda url: "no" if "forbidden" in url else None
     output = await browser("web_search", query="x", includeContent=True)
     found = identifier(output)
     assert "content" in output.value["queries"][0]["results"][0]
@@ -193,7 +223,7 @@ async def test_content_is_included_where_it_can_be_had_and_the_rules_allow(brows
 
 async def test_AB05_queries_and_results_are_selected(browser: Browser, visit: Visit) -> None:
     site = visit(PAGES)
-    browser.settings["web_searxng_url"] = site.url
+    browser.environment["SEARXNG_URL"] = site.url
     found = identifier(await browser("web_search", queries=["one", "two"]))
     everything = await browser("get_search_content", responseId=found)
     assert everything.text.count("<untrusted-content ") == 2
@@ -280,7 +310,7 @@ async def test_the_search_of_a_models_provider(
 ) -> None:
     site = visit({path: page(answer)})
     browser.environment |= {variables[0]: "key-1", variables[1]: site.url}
-    browser.settings |= {"web_provider": "native", "web_native_model": model}
+    browser.environment |= {"RETINUE_WEB_PROVIDER": "native", "RETINUE_WEB_NATIVE_MODEL": model}
     output = await browser("web_search", query="x")
     assert not output.is_error, output.text
     (result,) = output.value["queries"][0]["results"]

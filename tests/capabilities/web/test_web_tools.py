@@ -12,10 +12,11 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from retinue.core.tool import ToolOutput
-from tests.capabilities.web.conftest import TOOLS, Browser, Visit
+from tests.capabilities.web.conftest import BoundedBrowser, Browser, Visit
 from tests.capabilities.web.site import endless, slow
 from tests.tools.described import is_described
 
+TOOLS = ("web_search", "fetch_content", "get_search_content")
 LONG = "".join(f"line {number:05}\n" for number in range(6_000))
 
 
@@ -34,18 +35,21 @@ def identifier(output: ToolOutput) -> str:
 
 
 async def test_AB04_no_url_is_invalid_input(browser: Browser) -> None:
-    for arguments in ({}, {"url": ""}, {"url": "  "}, {"urls": []}, {"urls": ["", " "]}, {"urls": [1]}, {"url": 7}):
+    for arguments in ({}, {"url": ""}, {"url": "  "}, {"urls": []}, {"urls": ["", " "]}):
         assert code(await browser("fetch_content", **arguments)) == "INVALID_INPUT"
+    refused = await browser("fetch_content", urls=[{"a": 1}])
+    assert refused.is_error
+    assert "urls[0] must be a string" in refused.text
     assert code(await browser("fetch_content", urls=[f"http://e.com/{n}" for n in range(11)])) == "INVALID_INPUT"
     assert code(await browser("fetch_content", url="http://e.com/", offset=-1)) == "INVALID_INPUT"
 
 
 async def test_AB04_what_is_no_url_is_an_invalid_url(browser: Browser) -> None:
-    for url in ("not a url", "ftp://example.com/", "file:///etc/passwd", "javascript:alert(1)", "http://a@b/"):
+    for url in ("not a url", "ftp://example.com/", "file:///etc/passwd", "javascript:alert(1)", "http://a@b/", 7):
         assert code(await browser("fetch_content", url=url)) == "CONTENT_FETCH_INVALID_URL"
 
 
-async def test_AB04_what_is_blocked_or_broken_has_failed(browser: Browser, visit: Visit) -> None:
+async def test_AB04_what_is_blocked_or_broken_has_failed(bounded_browser: BoundedBrowser, visit: Visit) -> None:
     site = visit(
         {"/private": lambda v: v.redirect("http://10.0.0.1/"), "/slow": slow, "/pdf": lambda v: v.send(b"%PDF-1")}
     )
@@ -56,18 +60,18 @@ async def test_AB04_what_is_blocked_or_broken_has_failed(browser: Browser, visit
         f"{site.url}/missing",
         f"{site.url}/pdf",
     ):
-        assert code(await browser("fetch_content", url=url)) == "CONTENT_FETCH_FAILED"
-    browser.web.limits = replace(browser.limits, seconds=0.3)
-    output = await browser("fetch_content", url=f"{site.url}/slow")
+        assert code(await bounded_browser("fetch_content", url=url)) == "CONTENT_FETCH_FAILED"
+    bounded_browser.web.limits = replace(bounded_browser.limits, seconds=0.3)
+    output = await bounded_browser("fetch_content", url=f"{site.url}/slow")
     assert code(output) == "CONTENT_FETCH_TIMEOUT"
     assert output.effect.status == "failed"
     assert output.effect.hosts == ("127.0.0.1",)
 
 
-async def test_AB04_too_much_is_a_truncated_success(browser: Browser, visit: Visit) -> None:
-    browser.limits = replace(browser.limits, response_bytes=50_000)
+async def test_AB04_too_much_is_a_truncated_success(bounded_browser: BoundedBrowser, visit: Visit) -> None:
+    bounded_browser.limits = replace(bounded_browser.limits, response_bytes=50_000)
     site = visit({"/": endless})
-    output = await browser("fetch_content", url=f"{site.url}/")
+    output = await bounded_browser("fetch_content", url=f"{site.url}/")
     assert output.value["results"][0]["truncated"] is True
     assert len(output.value["results"][0]["content"]) == 50_000
 
@@ -95,10 +99,10 @@ async def test_a_page_is_framed_as_text_of_strangers_and_cannot_leave_its_frame(
     assert output.effect.hosts == ("127.0.0.1",)
 
 
-async def test_several_pages_at_once_share_the_room(browser: Browser, visit: Visit) -> None:
-    browser.limits = replace(browser.limits, shown_characters=10_000)
+async def test_several_pages_at_once_share_the_room(bounded_browser: BoundedBrowser, visit: Visit) -> None:
+    bounded_browser.limits = replace(bounded_browser.limits, shown_characters=10_000)
     site = visit({f"/{n}": lambda v, n=n: v.send(f"page {n} " + LONG, "text/plain") for n in range(3)})
-    output = await browser("fetch_content", urls=[f"{site.url}/{n}" for n in range(3)], url=f"{site.url}/0")
+    output = await bounded_browser("fetch_content", urls=[f"{site.url}/{n}" for n in range(3)], url=f"{site.url}/0")
     assert [result["url"] for result in output.value["results"]] == [f"{site.url}/{n}" for n in range(3)]
     assert len(output.text) < 12_500
     for number in range(3):
@@ -171,25 +175,24 @@ async def test_what_was_found_is_there_after_a_restart_and_only_in_its_run(
 ) -> None:
     site = visit({"/": lambda v: v.send("kept", "text/plain")})
     found = identifier(await browser("fetch_content", url=f"{site.url}/"))
-    again = Browser(tmp_path)
-    assert "kept" in (await again("get_search_content", responseId=found)).text
-    other = Browser(tmp_path)
-    other.context.outputs = tmp_path / "another-run"
-    assert code(await other("get_search_content", responseId=found)) == "NOT_FOUND"
+    await browser.restart()
+    assert "kept" in (await browser("get_search_content", responseId=found)).text
+    browser.bench.context.outputs = tmp_path / "another-run"
+    assert code(await browser("get_search_content", responseId=found)) == "NOT_FOUND"
 
 
-async def test_the_oldest_answers_go_first(browser: Browser, visit: Visit) -> None:
-    browser.limits = replace(browser.limits, stored_answers=3)
+async def test_the_oldest_answers_go_first(bounded_browser: BoundedBrowser, visit: Visit) -> None:
+    bounded_browser.limits = replace(bounded_browser.limits, stored_answers=3)
     site = visit({f"/{n}": lambda v: v.send("x", "text/plain") for n in range(5)})
-    ids = [identifier(await browser("fetch_content", url=f"{site.url}/{n}")) for n in range(5)]
-    kept = [not (await browser("get_search_content", responseId=each)).is_error for each in ids]
+    ids = [identifier(await bounded_browser("fetch_content", url=f"{site.url}/{n}")) for n in range(5)]
+    kept = [not (await bounded_browser("get_search_content", responseId=each)).is_error for each in ids]
     assert kept == [False, False, True, True, True]
 
 
-@pytest.mark.parametrize("name", list(TOOLS))
+@pytest.mark.parametrize("name", TOOLS)
 def test_the_specs_are_what_was_agreed_small_and_described(name: str, browser: Browser) -> None:
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
-    spec = TOOLS[name](lambda: browser.web).spec
+    spec = browser.bench.spec(name)
     pinned = json.dumps(to_builtins(replace(spec, spellings=None), order="sorted"), indent=2, sort_keys=True) + "\n"
     path = Path(__file__).parent / "snapshots" / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
