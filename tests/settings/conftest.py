@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from settings_home import Home
-
-from retinue.settings.load import Loaded
+from settings_home import Home, Listed, ListedSettings
 
 
 @pytest.fixture
@@ -16,11 +13,11 @@ def place(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def load_project(place: Home) -> Callable[[Any], Loaded]:
+def load_project(place: Home) -> Listed:
     """The settings when the project's file holds exactly this."""
 
-    def load(content: Any) -> Loaded:
+    def load(content: Any) -> ListedSettings:
         place.write(place.project_file, content)
-        return place.load()
+        return place.listed()
 
     return load

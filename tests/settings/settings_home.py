@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from retinue.settings.load import Loaded, load_settings
+import pytest
+
+from retinue.faces.cli.main import run
 
 
 class Home:
@@ -27,7 +34,55 @@ class Home:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def load(self, cwd: Path | None = None, **more: Any) -> Loaded:
-        return load_settings(
-            cwd or self.project, environment={**self.environment, **more.pop("environment", {})}, **more
+    def retinue(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        """Return the exit code of the program with these arguments, and what it printed and complained of."""
+        out, err = TextIOWrapper(BytesIO()), StringIO()
+        around = {"PATH": os.environ["PATH"], **self.environment, **(environment or {})}
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(os, "environ", around)
+            code = run(list(arguments))
+        out.flush()
+        return code, out.buffer.getvalue().decode(), err.getvalue()
+
+    def listed(self, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> ListedSettings:
+        """Return what `retinue settings list --json` says."""
+        code, out, err = self.retinue(
+            "settings", "list", "--json", "--cwd", str(cwd or self.project), environment=environment
         )
+        assert (code, err) == (0, "")
+        return ListedSettings(json.loads(out))
+
+
+class ListedSettings:
+    """The settings of a project as the program prints them: `listed["maxConcurrent"]` is a value."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.rows = {row["name"]: row for row in document["settings"]}
+        self.problems = [SimpleNamespace(**problem) for problem in document["problems"]]
+        self.unused = [SimpleNamespace(**problem) for problem in document["unused"]]
+        self.unknown = document["unknown"]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.rows[name]["value"]
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """What is not at its default."""
+        return {name: row["value"] for name, row in self.rows.items() if row["value"] != row["default"]}
+
+    @property
+    def warnings(self) -> list[str]:
+        """The problems, each in one line as people read them."""
+        return [": ".join((each.where, f"{each.field} {each.message}".strip())) for each in self.problems]
+
+    def layer(self, name: str) -> str:
+        """Where the value comes from."""
+        return self.rows[name]["origin"]["layer"]
+
+    def layers(self, name: str) -> list[tuple[str, Any]]:
+        """Every layer that says something, the strongest last."""
+        return [(each["layer"], each["value"]) for each in self.rows[name]["layers"]]
+
+
+Listed = Callable[[Any], ListedSettings]
+"""Takes what the project's file holds."""

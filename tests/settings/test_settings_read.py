@@ -12,6 +12,7 @@ import retinue
 from retinue.settings.table import fields
 
 SOURCE = Path(retinue.__file__).parent
+LAYER_VALUES_GET = ast.dump(ast.parse("layer.values.get", mode="eval").body)
 
 
 @cache
@@ -30,14 +31,21 @@ def names_read() -> frozenset[str]:
 
 def _names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Attribute):
-        of_settings = "_" in node.attr or ast.unparse(node.value).split(".")[-1].strip("_") == "settings"
+        of_settings = "_" in node.attr or _last_name(node.value).strip("_") == "settings"
         return {node.attr} if of_settings else set()
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("layer.values.get"):
+    if isinstance(node, ast.Call) and ast.dump(node.func) == LAYER_VALUES_GET:
         return {each.value for each in node.args if isinstance(each, ast.Constant)}
     if isinstance(node, ast.Dict):  # a table of the settings that become parts of one thing
         words = [each.value for each in (*node.keys, *node.values) if isinstance(each, ast.Constant)]
         return {word for word in words if isinstance(word, str) and "_" in word}
     return set()
+
+
+def _last_name(node: ast.AST) -> str:
+    """Return `c` of `a.b.c`, and nothing of what has no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 @pytest.mark.parametrize("field", fields().values(), ids=lambda field: field.name)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
-from settings_home import Home
+from settings_home import Home, Listed
 
-from retinue.settings.load import Loaded
-from retinue.settings.table import LSP_ACTIONS, Settings, fields, find, spellings
-
-Load = Callable[[Any], Loaded]
+from retinue.settings.load import load_settings
+from retinue.settings.table import Settings, fields, find, spellings
 
 ACCEPTED = [
     ("maxConcurrent", 1, 1),
@@ -47,7 +44,7 @@ ACCEPTED = [
     ("scopeModels", True, True),
     ("idleTimeoutSeconds", 0, None),
     ("timeoutSeconds", 0.5, 0.5),
-    ("enabledModels", ["a/b", " a/b ", "", " ", "c/d"], ("a/b", "c/d")),
+    ("enabledModels", ["a/b", " a/b ", "", " ", "c/d"], ["a/b", "c/d"]),
     ("compaction", {"at": 0.5}, None),
 ]
 
@@ -72,47 +69,47 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "raw", "value"), ACCEPTED)
-def test_S03_accepted(load_project: Load, name: str, raw: Any, value: Any) -> None:
+def test_S03_accepted(load_project: Listed, name: str, raw: Any, value: Any) -> None:
     loaded = load_project({name: raw})
-    assert loaded.warnings == ()
+    assert loaded.warnings == []
     if name == "compaction":
-        assert loaded.settings.compaction_at == 0.5
+        assert loaded["compaction.at"] == 0.5
     else:
-        assert loaded.get(name) == value
-        assert type(loaded.get(name)) is type(value)
+        assert loaded[name] == value
+        assert type(loaded[name]) is type(value)
 
 
 @pytest.mark.parametrize(("name", "raw"), REFUSED)
-def test_S03_a_bad_value_falls_alone_and_is_named(load_project: Load, place: Home, name: str, raw: Any) -> None:
+def test_S03_a_bad_value_falls_alone_and_is_named(load_project: Listed, place: Home, name: str, raw: Any) -> None:
     loaded = load_project(json.dumps({name: raw, "fleetView": False}))
-    assert loaded.get(name) == getattr(Settings(), fields()[name].attribute)
-    assert loaded.settings.fleet_view is False
+    assert list(loaded.changed) == ["fleetView"]
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{place.project_file}: {name} is ignored; it must be ")
 
 
-def test_S03_NaN_falls_as_one_field(load_project: Load) -> None:
+def test_S03_NaN_falls_as_one_field(load_project: Listed) -> None:
     loaded = load_project('{"maxConcurrent": NaN, "graceTurns": 2, "timeoutSeconds": Infinity}')
-    assert loaded.settings.grace_turns == 2
+    assert loaded["graceTurns"] == 2
     assert len(loaded.warnings) == 2
 
 
-def test_S04_only_present_fields_apply_and_false_is_a_value(load_project: Load, place: Home) -> None:
+def test_S04_only_present_fields_apply_and_false_is_a_value(load_project: Listed, place: Home) -> None:
     place.write(place.user_file, {"outputTranscript": False, "fleetView": False})
     loaded = load_project({"outputTranscript": True})
-    assert loaded.settings.output_transcript is True
-    assert loaded.settings.fleet_view is False
+    assert loaded["outputTranscript"] is True
+    assert loaded["fleetView"] is False
 
 
-def test_null_says_nothing(load_project: Load, place: Home) -> None:
+def test_null_says_nothing(load_project: Listed, place: Home) -> None:
     place.write(place.user_file, {"maxConcurrent": 9})
     loaded = load_project({"maxConcurrent": None, "model": None})
-    assert loaded.settings.max_concurrent == 9
-    assert loaded.warnings == ()
+    assert loaded["maxConcurrent"] == 9
+    assert loaded.warnings == []
 
 
-def test_AA10_the_names_of_devkit_are_understood(load_project: Load) -> None:
-    loaded = load_project(
+def test_AA10_the_names_of_devkit_are_understood(place: Home) -> None:
+    place.write(
+        place.user_file,
         {
             "subagents": {
                 "enabled": False,
@@ -125,40 +122,39 @@ def test_AA10_the_names_of_devkit_are_understood(load_project: Load) -> None:
                 "injectDelegationPolicy": False,
                 "retry": {"enabled": False, "maxAttempts": 3},
             }
-        }
+        },
     )
-    settings = loaded.settings
-    assert (settings.timeout_seconds, settings.idle_timeout_seconds) == (900.0, 1.5)
-    assert (settings.subagents_enabled, settings.max_subagent_depth) == (False, 1)
-    assert (settings.allow_write, settings.allow_lsp_tools) == (True, False)
-    assert settings.allowed_lsp_actions == ("symbols",)
-    assert (settings.retry_enabled, settings.retry_max_attempts) == (False, 3)
-    assert settings.inject_delegation_policy is False
-    assert len(loaded.warnings) == 2  # rename and restart, which a sub-agent may not
+    settings = place.listed()
+    assert (settings["timeoutSeconds"], settings["idleTimeoutSeconds"]) == (900.0, 1.5)
+    assert (settings["subagents.enabled"], settings["maxSubagentDepth"]) == (False, 1)
+    assert (settings["allowWrite"], settings["allowLspTools"]) == (True, False)
+    assert settings["allowedLspActions"] == ["symbols"]
+    assert (settings["retry.enabled"], settings["retry.maxAttempts"]) == (False, 3)
+    assert settings["injectDelegationPolicy"] is False
+    assert len(settings.warnings) == 2  # rename and restart, which a sub-agent may not
 
 
-def test_AA10_bad_values_of_devkit_names_leave_the_defaults(load_project: Load) -> None:
+def test_AA10_bad_values_of_devkit_names_leave_the_defaults(load_project: Listed) -> None:
     loaded = load_project(
         {"subagents": {"maxDepth": -1, "timeoutMs": 0, "retry": {"maxAttempts": 0}}, "timeoutMs": "9"}
     )
-    assert loaded.settings == Settings()
+    assert loaded.changed == {}
     assert [problem.field for problem in loaded.problems] == [
         "subagents.maxDepth",
         "subagents.timeoutMs",
         "subagents.retry.maxAttempts",
         "timeoutMs",
     ]
-    assert Settings().allowed_lsp_actions == LSP_ACTIONS
 
 
-def test_a_settings_own_name_wins_over_an_alias_in_the_same_file(load_project: Load) -> None:
+def test_a_settings_own_name_wins_over_an_alias_in_the_same_file(load_project: Listed) -> None:
     loaded = load_project({"timeoutSeconds": 5, "timeoutMs": 9_000})
-    assert loaded.settings.timeout_seconds == 5
-    assert loaded.explain("timeoutMs").layers[0][1] == "timeoutSeconds"
-    assert load_project({"timeoutSeconds": "x", "timeoutMs": 9_000}).settings.timeout_seconds == 9
+    assert loaded["timeoutSeconds"] == 5
+    assert loaded.rows["timeoutSeconds"]["layers"][0]["name"] == "timeoutSeconds"
+    assert load_project({"timeoutSeconds": "x", "timeoutMs": 9_000})["timeoutSeconds"] == 9
 
 
-def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Load) -> None:
+def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Listed) -> None:
     loaded = load_project(
         {
             "providers": {
@@ -176,14 +172,14 @@ def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Load) -> None
             "models": {"mine/a": {"window": 1000, "prices": {"input": 1, "output": "two"}}, "x": 1},
         }
     )
-    assert loaded.settings.providers == {
+    assert loaded["providers"] == {
         "mine": {
             "baseUrl": "http://localhost:1/v1",
             "headers": {"x-a": "1"},
-            "models": ("a", {"id": "b", "thinking": True}),
+            "models": ["a", {"id": "b", "thinking": True}],
         }
     }
-    assert loaded.settings.models == {"mine/a": {"window": 1000, "prices": {"input": 1.0}}}
+    assert loaded["models"] == {"mine/a": {"window": 1000, "prices": {"input": 1.0}}}
     assert [problem.field for problem in loaded.problems] == [
         "providers.mine.api",
         "providers.mine.headers.x-b",
@@ -198,10 +194,10 @@ def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Load) -> None
     ]
 
 
-def test_a_problem_never_quotes_the_value(load_project: Load) -> None:
+def test_a_problem_never_quotes_the_value(load_project: Listed) -> None:
     loaded = load_project({"providers": {"mine": {"apiKey": ["sk-secret"]}}, "model": ["sk-secret"]})
     assert len(loaded.warnings) == 2
-    assert "sk-secret" not in " ".join(loaded.warnings) + repr(loaded.settings) + str(loaded.problems)
+    assert "sk-secret" not in " ".join(loaded.warnings) + repr(loaded.rows) + str(loaded.problems)
 
 
 def test_the_table_is_complete_and_unambiguous() -> None:
@@ -236,8 +232,9 @@ names = st.sampled_from(sorted({*spellings(), "retry", "subagents", "compaction"
 
 @hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
 @given(document=st.dictionaries(names, json_values, max_size=6))
-def test_any_document_loads_and_every_value_keeps_its_type(load_project: Load, document: dict[str, Any]) -> None:
-    loaded = load_project(json.dumps(document))
+def test_any_document_loads_and_every_value_keeps_its_type(place: Home, document: dict[str, Any]) -> None:
+    place.write(place.project_file, document)
+    loaded = load_settings(place.project, environment=place.environment)
     for field in fields().values():
         value = getattr(loaded.settings, field.attribute)
         loaded.explain(field.name)
