@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.program_main import run_main
 
 from retinue import Retinue
 
@@ -32,3 +34,15 @@ class Project:
 
     def agent(self, name: str) -> Any:
         return self.catalog().find(name)
+
+    def agents(self, *arguments: str) -> dict[str, Any]:
+        """Return the document of `retinue agents …`."""
+        done = run_main("agents", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def refused(self, *arguments: str) -> str:
+        """Return what `retinue agents …` says when it does nothing."""
+        done = run_main("agents", *arguments)
+        assert done.returncode == 2, done.stdout
+        return done.stderr

@@ -9,10 +9,8 @@ from agent_project import Project
 from agent_specs import meaning
 from msgspec.structs import replace
 
-from retinue.agents.manage import disable, eject
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
-from retinue.errors import UnknownAgentError, UsageError
 
 BASE = AgentSpec(name="a", description="Use it: always #1", prompt="Do the work.\n\n---\nstill the prompt")
 A40 = [
@@ -50,29 +48,29 @@ def test_A40_eject_then_reload_gives_the_identical_configuration(
     before = project.agent("a")
     assert before.source == "user"
     for dialect in ("pi", "retinue"):
-        made = eject("a", project.root, dialect=dialect)
+        made = project.agents("eject", "a", "--dialect", dialect)
         after = project.agent("a")
-        assert after.path == str(made.path)
+        assert after.path == made["path"]
         assert after.source == "project"
-        assert made.losses == ()
+        assert made["losses"] == []
         assert meaning(after.spec) == meaning(before.spec) == meaning(spec)
-        made.path.unlink()
+        Path(made["path"]).unlink()
 
 
 def test_every_built_in_agent_can_be_ejected_verbatim(project: Project) -> None:
     builtin = [entry for entry in project.catalog().entries if entry.source == "builtin"]
     assert builtin
     for entry in builtin:
-        made = eject(entry.qualified_name, project.root, dialect=entry.dialect)
-        assert made.path.read_bytes() == Path(entry.path).read_bytes()
+        made = Path(project.agents("eject", entry.qualified_name, "--dialect", entry.dialect)["path"])
+        assert made.read_bytes() == Path(entry.path).read_bytes()
         assert meaning(project.agent(entry.name).spec) == meaning(entry.spec)
-        made.path.unlink()
+        made.unlink()
 
 
 def test_a_devkit_agent_ejected_as_one_of_ours_keeps_its_hard_time_limit(project: Project) -> None:
-    made = eject("explorer", project.root)
-    assert "timeout_seconds: 900" in made.path.read_text()
-    assert made.losses == ()
+    made = project.agents("eject", "explorer")
+    assert "timeout_seconds: 900" in Path(made["path"]).read_text()
+    assert made["losses"] == []
     assert project.agent("explorer").spec.timeout_seconds == 900
 
 
@@ -81,56 +79,57 @@ def test_the_same_dialect_is_copied_byte_for_byte_with_comments_and_line_endings
     source = project.home / ".claude/agents/deep/file.md"
     source.parent.mkdir(parents=True)
     source.write_bytes(text.encode())
-    made = eject("a", project.root, dialect="claude")
-    assert made.path == project.root / ".claude/agents/a.md"
-    assert made.path.read_bytes() == text.encode()
+    made = Path(project.agents("eject", "a", "--dialect", "claude")["path"])
+    assert made == project.root / ".claude/agents/a.md"
+    assert made.read_bytes() == text.encode()
 
 
 def test_another_dialect_gets_its_own_names_and_the_losses_are_told(project: Project) -> None:
-    made = eject("Explore", project.root, dialect="claude")
-    assert "tools: Read, Bash, Grep, Glob, LS" in made.path.read_text()
-    assert [loss.kind for loss in made.losses] == ["ignored-there"]
-    assert project.agent("Explore").path == str(made.path)
+    made = project.agents("eject", "Explore", "--dialect", "claude")
+    assert "tools: Read, Bash, Grep, Glob, LS" in Path(made["path"]).read_text()
+    assert [loss["kind"] for loss in made["losses"]] == ["ignored-there"]
+    assert project.agent("Explore").path == made["path"]
 
 
 def test_existing_files_are_replaced_only_by_force(project: Project) -> None:
     path = project.write(".retinue/agents/Plan.md", "---\nname: mine\n---\nMine.\n")
-    with pytest.raises(UsageError, match="exists"):
-        eject("Plan", project.root)
+    assert "exists" in project.refused("eject", "Plan")
     assert path.read_text() == "---\nname: mine\n---\nMine.\n"
-    assert eject("Plan", project.root, force=True).replaced
+    assert project.agents("eject", "Plan", "--force")["replaced"]
     assert project.agent("Plan").path == str(path)
 
 
 def test_an_agent_is_not_copied_onto_itself(project: Project) -> None:
     project.write(".retinue/agents/a.md", "---\nname: a\n---\nMine.\n")
-    with pytest.raises(UsageError, match="already"):
-        eject("a", project.root, force=True)
-    with pytest.raises(UnknownAgentError):
-        eject("nobody", project.root)
+    assert "already" in project.refused("eject", "a", "--force")
+    assert "nobody" in project.refused("eject", "nobody")
 
 
 def test_an_ejected_built_in_agent_is_switched_off_in_its_file(project: Project) -> None:
-    made = eject("Plan", project.root)
-    assert disable("Plan", project.root).action == "edited"
-    assert made.path.read_text().startswith("---\nenabled: false\nname: Plan\n")
+    made = Path(project.agents("eject", "Plan")["path"])
+    assert project.agents("disable", "Plan")["action"] == "edited"
+    assert made.read_text().startswith("---\nenabled: false\nname: Plan\n")
 
 
 def test_the_user_folder_is_chosen_by_option_and_by_environment(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert eject("Plan", project.root, user=True).path == project.home / ".retinue/agents/Plan.md"
+    def ejected(*options: str) -> Path:
+        return Path(project.agents("eject", "Plan", "--user", *options)["path"])
+
+    assert ejected() == project.home / ".retinue/agents/Plan.md"
     monkeypatch.setenv("RETINUE_HOME", str(project.home / "elsewhere"))
-    assert eject("Plan", project.root, user=True).path == project.home / "elsewhere/agents/Plan.md"
+    assert ejected() == project.home / "elsewhere/agents/Plan.md"
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(project.home / "pi"))
-    assert eject("Plan", project.root, user=True, dialect="pi").path == project.home / "pi/agents/Plan.md"
-    with pytest.raises(UsageError, match="no user folder"):
-        eject("Plan", project.root, user=True, dialect="copilot")
+    assert ejected("--dialect", "pi") == project.home / "pi/agents/Plan.md"
+    assert "no user folder" in project.refused("eject", "Plan", "--user", "--dialect", "copilot")
 
 
 def test_a_project_folder_above_is_used_before_a_new_one_is_made(project: Project) -> None:
     below = project.root / "src/deep"
     below.mkdir(parents=True)
-    assert eject("Plan", below).path == project.root / ".retinue/agents/Plan.md"
+    above = project.agents("eject", "Plan", "--cwd", str(below))
+    assert above["path"] == str(project.root / ".retinue/agents/Plan.md")
     (below / ".retinue/agents").mkdir(parents=True)
-    assert eject("Explore", below).path == below / ".retinue/agents/Explore.md"
+    nearest = project.agents("eject", "Explore", "--cwd", str(below))
+    assert nearest["path"] == str(below / ".retinue/agents/Explore.md")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.agents.manage import disable, enable, is_stub, locate, stub, switch_off, switch_on
+from retinue.agents.manage import is_stub, locate, stub, switch_off, switch_on
 from retinue.agents.parse import parse
 from retinue.core.spec import DialectName
-from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
+from retinue.errors import ConfigurationError
 
 PLAIN = "---\nname: a\ndescription: d\n---\nDo the work.\n"
 
@@ -24,48 +24,47 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(tmp_path, monkeypatch)
 
 
-def off(text: str | bytes, dialect: DialectName = "pi", path: str = ".pi/agents/a.md") -> bytes:
-    data = text.encode() if isinstance(text, str) else text
-    done = switch_off(data, parse(data, path=path, dialect=dialect))
-    assert not done.refused
-    return done.data
+def off(project: Project, text: str | bytes) -> bytes:
+    """Return what a file is after its agent was switched off."""
+    file = project.write(".pi/agents/a.md", text)
+    assert project.agents("disable", "a")["path"] == str(file)
+    return file.read_bytes()
 
 
-def on(data: bytes, dialect: DialectName = "pi", path: str = ".pi/agents/a.md") -> bytes:
-    done = switch_on(data, parse(data, path=path, dialect=dialect))
-    assert not done.refused
-    return done.data
+def on(project: Project, text: str | bytes) -> bytes:
+    """Return what a file is after its agent was switched on."""
+    file = project.write(".pi/agents/a.md", text)
+    project.agents("enable", "a")
+    return file.read_bytes()
 
 
-def is_off(text: str | bytes, dialect: DialectName = "pi") -> bool:
-    data = text.encode() if isinstance(text, str) else text
-    spec = parse(data, path=".pi/agents/a.md", dialect=dialect).spec
-    assert spec is not None
-    return not spec.enabled
+def is_off(project: Project, text: str | bytes) -> bool:
+    project.write(".pi/agents/a.md", text)
+    return not project.agent("a").enabled
 
 
-def test_A42_disabling_inserts_the_key_once() -> None:
-    once = off(PLAIN)
+def test_A42_disabling_inserts_the_key_once(project: Project) -> None:
+    once = off(project, PLAIN)
     assert once == b"---\nenabled: false\nname: a\ndescription: d\n---\nDo the work.\n"
-    assert off(once) == once
+    assert off(project, once) == once
 
 
 @pytest.mark.parametrize("line", ["enabled: false", "enabled:   FALSE  # c", '"enabled": false', "'enabled' : False"])
 @pytest.mark.parametrize("where", [1, 2, 3])
-def test_A42_disabling_is_idempotent_wherever_the_key_already_is(line: str, where: int) -> None:
+def test_A42_disabling_is_idempotent_wherever_the_key_already_is(project: Project, line: str, where: int) -> None:
     lines = PLAIN.splitlines()
     lines.insert(where, line)
     text = "\n".join(lines)
-    assert off(text) == text.encode()
+    assert off(project, text) == text.encode()
 
 
-def test_A42_line_endings_are_kept_and_recognised() -> None:
+def test_A42_line_endings_are_kept_and_recognised(project: Project) -> None:
     crlf = PLAIN.replace("\n", "\r\n").encode()
-    done = off(crlf)
+    done = off(project, crlf)
     assert done == b"---\r\nenabled: false\r\n" + crlf[5:]
-    assert is_off(done)
-    assert off(done) == done
-    assert on(done) == crlf
+    assert is_off(project, done)
+    assert off(project, done) == done
+    assert on(project, done) == crlf
 
 
 @pytest.mark.parametrize(
@@ -76,31 +75,32 @@ def test_A42_line_endings_are_kept_and_recognised() -> None:
         (b"", "no frontmatter"),
     ],
 )
-def test_A42_a_file_without_visible_frontmatter_is_reported_and_left_alone(data: bytes, reason: str) -> None:
-    done = switch_off(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
-    assert reason in done.refused
-    assert (done.data, done.changed) == (data, False)
+def test_A42_a_file_without_visible_frontmatter_is_reported_and_left_alone(
+    project: Project, data: bytes, reason: str
+) -> None:
+    file = project.write(".pi/agents/a.md", data)
+    assert reason in project.refused("disable", "a")
+    assert file.read_bytes() == data
 
 
-def test_A42_frontmatter_that_takes_no_further_line_is_reported_and_left_alone() -> None:
+def test_A42_frontmatter_that_takes_no_further_line_is_reported_and_left_alone(project: Project) -> None:
     data = b"---\n{name: a, description: d}\n---\nbody\n"
-    done = switch_off(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
-    assert "key: value" in done.refused
-    assert done.data == data
+    file = project.write(".pi/agents/a.md", data)
+    assert "key: value" in project.refused("disable", "a")
+    assert file.read_bytes() == data
 
 
 @pytest.mark.parametrize("where", [1, 2, 3])
-def test_A43_enabling_removes_the_key_first_middle_or_last(where: int) -> None:
+def test_A43_enabling_removes_the_key_first_middle_or_last(project: Project, where: int) -> None:
     lines = PLAIN.splitlines(keepends=True)
     lines.insert(where, "enabled: false  # for now\n")
-    assert on("".join(lines).encode()) == PLAIN.encode()
+    assert on(project, "".join(lines).encode()) == PLAIN.encode()
 
 
 @pytest.mark.parametrize("text", [PLAIN, PLAIN.replace("name: a", "name: a\nenabled: true")])
-def test_A43_nothing_to_strip_changes_nothing(text: str) -> None:
-    data = text.encode()
-    done = switch_on(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
-    assert (done.changed, done.data) == (False, data)
+def test_A43_nothing_to_strip_changes_nothing(project: Project, text: str) -> None:
+    assert on(project, text) == text.encode()
+    assert project.agents("enable", "a")["action"] == "unchanged"
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_A43_nothing_to_strip_changes_nothing(text: str) -> None:
         "---\nname: a\nenabled: true\ndescription: d\nenabled: true\n---\ntwice\n",
     ],
 )
-def test_A43_off_and_on_restores_every_byte(text: str) -> None:
+def test_A43_off_and_on_restores_every_byte(project: Project, text: str) -> None:
     data = text.encode()
-    done = off(data)
-    assert is_off(done)
-    assert on(done) == data
+    done = off(project, data)
+    assert is_off(project, done)
+    assert on(project, done) == data
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_A43_off_and_on_restores_every_byte(text: str) -> None:
         "enabled: false   ",
     ],
 )
-def test_A44_forms_that_switch_off(line: str) -> None:
+def test_A44_forms_that_switch_off(project: Project, line: str) -> None:
     text = PLAIN.replace("description", f"{line}\ndescription")
-    assert is_off(text)
-    assert on(text.encode()) == PLAIN.encode()
+    assert is_off(project, text)
+    assert on(project, text.encode()) == PLAIN.encode()
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,19 @@ def test_A44_forms_that_switch_off(line: str) -> None:
         "---\nname: a\n---\n---\nenabled: false\n---\n",
     ],
 )
-def test_A44_forms_that_do_not(text: str) -> None:
-    assert not is_off(text)
-    assert is_off(off(text))
+def test_A44_forms_that_do_not(project: Project, text: str) -> None:
+    assert not is_off(project, text)
+    assert is_off(project, off(project, text))
 
 
 @pytest.mark.parametrize("fence", ["----", "--- x"])
-def test_A44_only_a_line_of_three_dashes_closes_the_block(fence: str) -> None:
+def test_A44_only_a_line_of_three_dashes_closes_the_block(project: Project, fence: str) -> None:
     """Then the key stands in the block, or the file has none: the reader decides, not a pattern."""
     data = f"---\nname: a\n{fence}\nenabled: false\n---\nbody\n".encode()
-    parsed = parse(data, path=".pi/agents/a.md", dialect="pi")
-    if parsed.spec is not None:
-        assert switch_on(data, parsed).changed is not parsed.spec.enabled
+    file = project.write(".pi/agents/a.md", data)
+    was_on = project.agent("a").enabled
+    assert (project.agents("enable", "a")["action"] == "unchanged") == was_on
+    assert (file.read_bytes() == data) == was_on
 
 
 def test_A46_the_recorded_file_is_preferred_and_a_guess_replaces_a_deleted_one(project: Project) -> None:
@@ -184,21 +185,22 @@ def test_A46_the_recorded_file_is_preferred_and_a_guess_replaces_a_deleted_one(p
 
 
 def test_a_built_in_agent_is_hidden_by_a_stub_and_the_stub_deleted_again(project: Project) -> None:
-    done = disable("explore", project.root)
-    assert done.action == "stub-written"
-    assert done.path.read_bytes() == b"---\nname: Explore\nenabled: false\n---\n"
+    done = project.agents("disable", "explore")
+    assert done["action"] == "stub-written"
+    stub_file = Path(done["path"])
+    assert stub_file.read_bytes() == b"---\nname: Explore\nenabled: false\n---\n"
     assert "Explore" not in project.catalog().names
-    assert disable("Explore", project.root).action == "unchanged"
-    assert enable("Explore", project.root).action == "stub-deleted"
-    assert not done.path.exists()
+    assert project.agents("disable", "Explore")["action"] == "unchanged"
+    assert project.agents("enable", "Explore")["action"] == "stub-deleted"
+    assert not stub_file.exists()
     assert project.agent("Explore").source == "builtin"
-    assert enable("Explore", project.root).action == "unchanged"
+    assert project.agents("enable", "Explore")["action"] == "unchanged"
 
 
 def test_a_stub_that_says_only_enabled_false_as_pi_writes_it_is_deleted_too(project: Project) -> None:
     path = project.write(".pi/agents/Plan.md", "---\nenabled: false\n---\n")
     assert not project.agent("Plan").enabled
-    assert enable("Plan", project.root).action == "stub-deleted"
+    assert project.agents("enable", "Plan")["action"] == "stub-deleted"
     assert not path.exists()
 
 
@@ -211,8 +213,7 @@ def test_a_file_with_a_prompt_is_no_stub() -> None:
 
 def test_a_stub_never_replaces_a_file_of_another_agent(project: Project) -> None:
     path = project.write(".retinue/agents/Explore.md", PLAIN.replace("name: a", "name: something-else"))
-    with pytest.raises(UsageError, match="exists"):
-        disable("Explore", project.root)
+    assert "exists" in project.refused("disable", "Explore")
     assert b"something-else" in path.read_bytes()
 
 
@@ -233,20 +234,18 @@ CASES: list[tuple[str, DialectName, str]] = [
 def test_every_dialect_has_its_own_switch(project: Project, path: str, dialect: DialectName, line: str) -> None:
     file = project.write(path, PLAIN)
     assert project.agent("a").parsed.dialect == dialect
-    assert disable("a", project.root).action == "edited"
+    assert project.agents("disable", "a")["action"] == "edited"
     assert line in file.read_text().splitlines()
     assert not project.agent("a").enabled
-    assert enable("a", project.root).action == "edited"
+    assert project.agents("enable", "a")["action"] == "edited"
     assert file.read_text() == PLAIN
 
 
 def test_refusals_name_the_file_and_the_remedy(project: Project) -> None:
     project.write(".retinue/agents/b.md", b"\xef\xbb\xbf" + PLAIN.replace("name: a", "name: b").encode())
-    with pytest.raises(ConfigurationError, match="byte order mark") as caught:
-        disable("b", project.root)
-    assert "lint --fix" in caught.value.remedy
-    with pytest.raises(UnknownAgentError):
-        disable("nobody", project.root)
+    said = project.refused("disable", "b")
+    assert "byte order mark" in said and "lint --fix" in said
+    assert "nobody" in project.refused("disable", "nobody")
 
 
 DIALECTS: tuple[DialectName, ...] = ("retinue", "claude", "pi", "codingcode", "opencode", "gemini", "copilot", "cursor")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
-from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from retinue.faces.cli.main import run
+from tests.program_main import run_main
 
 
 class Home:
@@ -34,23 +30,15 @@ class Home:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def retinue(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        """Return the exit code of the program with these arguments, and what it printed and complained of."""
-        out, err = TextIOWrapper(BytesIO()), StringIO()
-        around = {"PATH": os.environ["PATH"], **self.environment, **(environment or {})}
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.setattr(os, "environ", around)
-            code = run(list(arguments))
-        out.flush()
-        return code, out.buffer.getvalue().decode(), err.getvalue()
+    def retinue(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CompletedProcess[str]:
+        return run_main(*arguments, environment={**self.environment, **(environment or {})})
 
     def listed(self, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> ListedSettings:
         """Return what `retinue settings list --json` says."""
-        code, out, err = self.retinue(
-            "settings", "list", "--json", "--cwd", str(cwd or self.project), environment=environment
-        )
-        assert (code, err) == (0, "")
-        return ListedSettings(json.loads(out))
+        where = str(cwd or self.project)
+        done = self.retinue("settings", "list", "--json", "--cwd", where, environment=environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        return ListedSettings(json.loads(done.stdout))
 
 
 class ListedSettings:

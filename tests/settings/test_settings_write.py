@@ -19,8 +19,8 @@ def save(place: Home, changes: dict[str, Any], target: str = "project", cwd: Pat
     complaints = ""
     for name, value in changes.items():
         change = ("unset", name) if value is None else ("set", name, json.dumps(value))
-        code, _, err = place.retinue("settings", *change, f"--{target}", "--cwd", str(cwd or place.project))
-        complaints += err if code else ""
+        done = place.retinue("settings", *change, f"--{target}", "--cwd", str(cwd or place.project))
+        complaints += done.stderr if done.returncode else ""
     return complaints
 
 
