@@ -32,6 +32,38 @@ async def test_J02_the_next_in_line_starts_when_one_ends_and_foreground_and_nest
         assert [scene.supervisor.members[each.id].status for each in (second, third)] == ["running", "queued"]
 
 
+async def test_a_run_that_is_moved_to_the_background_takes_a_slot_at_once_and_returns_it_at_its_end(scene):
+    async with scene:
+        main = await scene.main()
+        scene.model("main").call("Agent", prompt="slow", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("slow").asked()
+        moved = next(each for each in scene.supervisor.members.values() if each.parent is main)
+        assert scene.supervisor.detach(moved)
+        assert scene.supervisor.queue.running == 1
+        second = await scene.spawn(main, "second", background=True)
+        assert scene.supervisor.members[second.id].status == "queued"
+        scene.model("slow").say("done")
+        await scene.model("second").asked()
+        assert scene.supervisor.queue.running == 1
+
+
+async def test_a_run_that_is_moved_beside_full_slots_goes_on_and_the_line_waits_for_both(scene):
+    async with scene:
+        main = await scene.main()
+        first = await scene.child(main, "first")
+        waiting = await scene.spawn(main, "waiting", background=True)
+        scene.model("main").call("Agent", prompt="slow", subagent_type="general-purpose", run_in_background=False)
+        await scene.model("slow").asked()
+        moved = next(each for each in scene.supervisor.members.values() if each.parent is main and not each.background)
+        assert scene.supervisor.detach(moved)
+        assert (moved.status, scene.supervisor.queue.running) == ("running", 2)
+        scene.model("first").say("done")
+        await first.handle.wait()
+        assert scene.supervisor.members[waiting.id].status == "queued", "the moved one has the only slot"
+        scene.model("slow").say("done")
+        await scene.model("waiting").asked()
+
+
 async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_on(scene):
     other = scene.folder / "other"
     other.mkdir()

@@ -176,13 +176,13 @@ class RunNode(Struct, eq=False):
     @asynccontextmanager
     async def resting(self) -> AsyncIterator[None]:
         """While it waits for a person others may have its slot. It goes on when it has one again."""
-        queue = self.queue
-        if queue is not None:
-            queue.rest(self.id)
+        if self.queue is not None:
+            self.queue.rest(self.id)
         yield
-        if queue is not None:
+        # It may have been moved to the background in the meantime.
+        if self.queue is not None:
             self.status = "waiting"
-            await queue.wake(self.id)
+            await self.queue.wake(self.id)
             self.status = "waiting" if self.asking else "running"
 
     def lost(self) -> None:

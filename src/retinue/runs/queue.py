@@ -1,7 +1,8 @@
 """The slots of background runs, and a run from its place in the queue to its end.
 
 First come, first served, with a limit that can change live. Foreground and nested runs never pass
-through here, so a parent that waits for its child cannot keep the child from starting.
+through here, so a parent that waits for its child cannot keep the child from starting. A foreground
+run that is moved to the background takes a slot then.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class RunQueue:
         self._admit()
         return place
 
+    def hold(self, run_id: str) -> None:
+        """Give a slot to a run that works already, also beyond the limit: nobody else starts until one is free."""
+        self._holding.add(run_id)
+
     def leave(self, run_id: str) -> None:
         """Return the slot or the place in the queue, if the run has one."""
         place = self._waiting.pop(run_id, None)
@@ -94,11 +99,24 @@ def take_place(node: RunNode, queue: RunQueue) -> Place | None:
     """A place in the line, or None for who needs none: whoever waits for a nested or a
     foreground run may hold a slot."""
     place = None
-    if node.background and node.queues and node.depth <= 1 and not node.handle.controls.stopping:
+    if node.background and _needs_slot(node) and not node.handle.controls.stopping:
         place = queue.join(node.id)
     node.queue = queue if place is not None else None
     node.status = "queued" if place is not None and not place.done() else "starting"
     return place
+
+
+def take_slot(node: RunNode, queue: RunQueue) -> None:
+    """Count a run that was moved to the background. One that waits for a person takes its slot when it goes on."""
+    if not _needs_slot(node):
+        return
+    node.queue = queue
+    if not node.asking:
+        queue.hold(node.id)
+
+
+def _needs_slot(node: RunNode) -> bool:
+    return node.queues and node.depth <= 1
 
 
 async def attend(

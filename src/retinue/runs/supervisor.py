@@ -32,7 +32,7 @@ from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
 from retinue.runs.project import Project
-from retinue.runs.queue import RunQueue, abandon, attend, take_place
+from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
 from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands, Sweeper
 from retinue.runs.resolution import RetryCalls
@@ -219,6 +219,7 @@ class Supervisor(Members):
         if node.background or not node.live or node.parent is None:
             return False
         node.detach()
+        take_slot(node, self.queue)
         node.notes = (*node.notes, "It was moved to the background: you will be notified when it ends.")
         self.project.log.append(node.handle.place, Warned(MOVED, "It was moved to the background."))
         self.room(node.parent).started(node, join or self.settings.default_join_mode)
