@@ -73,6 +73,17 @@ def test_names_that_would_not_come_back_are_said() -> None:
     assert "grep, find, ls" in losses[1].why
 
 
+@pytest.mark.parametrize("to", ["pi", "codingcode", "opencode", "retinue"])
+def test_a_tool_that_nobody_knows_is_said_when_it_is_carried_over(to: DialectName) -> None:
+    head = "---\nname: a\ndescription: d\ntools: Read, Blorp, mcp__x__y\ndisallowedTools: Zapp\n---\nWork.\n"
+    made = convert(read(head, "claude"), to)
+    assert [(loss.field, loss.what) for loss in made.losses if loss.kind == "unknown"] == [
+        ("tools.allow", "Blorp"),
+        ("tools.deny", "Zapp"),
+    ]
+    assert "Blorp" in made.text, "whoever installs such a tool has it"
+
+
 def test_what_cannot_be_expressed_is_a_loss_with_its_reason() -> None:
     text = CLAUDE.replace("maxTurns: 9", "permissionMode: plan\nmemory: user\ninitialPrompt: Hi")
     losses = {loss.field: loss for loss in convert(read(text, "claude"), "gemini").losses}

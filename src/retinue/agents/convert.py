@@ -12,8 +12,10 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tables import DIALECTS, in_dialect
+from retinue.agents.dialects.tools import is_servers
 from retinue.agents.encode import encode
 from retinue.agents.files import file_name
 from retinue.agents.folders import by_place
@@ -21,6 +23,7 @@ from retinue.agents.frontmatter import Parsed, place_of
 from retinue.agents.parse import parse
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
+from retinue.core.toolnames import base_name, canonical
 from retinue.errors import DefinitionError
 
 _LICENCE: dict[PermissionMode | None, int] = {
@@ -145,10 +148,11 @@ def why_none(parsed: Parsed, otherwise: str) -> str:
     return parsed.error.message
 
 
-LossKind = Literal["lost", "renamed", "added", "ignored-there"]
+LossKind = Literal["lost", "renamed", "added", "ignored-there", "unknown"]
 """lost: not in the result. renamed: there under another name, so the way back differs.
 added: written out, since a file that leaves it out would mean more in that dialect.
-ignored-there: written and honoured by Retinue, but not by the dialect's own program."""
+ignored-there: written and honoured by Retinue, but not by the dialect's own program.
+unknown: a name that could not be translated, since nobody knows what it means."""
 
 
 class Loss(Struct, frozen=True):
@@ -196,6 +200,7 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     losses += _find_losses(spec, _read(spec, text, to), table)
     if to != parsed.dialect:
         losses += _find_ignored(spec, table)
+        losses += _find_unknown_tools(parsed.spec)
     return Conversion(spec.name, text, file_name(spec.name, to), to, tuple(losses))
 
 
@@ -248,6 +253,17 @@ def _rename_tools(spec: AgentSpec, origin: DialectName, to: DialectName, losses:
     tools = spec.tools
     allow = None if tools.allow is None else rename(tools.allow, "tools.allow")
     return replace(spec, tools=replace(tools, allow=allow, deny=rename(tools.deny, "tools.deny")))
+
+
+def _find_unknown_tools(spec: AgentSpec) -> Iterator[Loss]:
+    """Yield names of tools that are in the result as they were, since there is no such tool."""
+    for field, names in (("tools.allow", spec.tools.allow or ()), ("tools.deny", spec.tools.deny)):
+        for name in names:
+            base = base_name(name)
+            of_server = is_servers(name) or (spec.dialect == "opencode" and "_" in base) or ":" in base
+            if canonical(name) or of_server or base in NOT_TOOLS:
+                continue
+            yield Loss(field, name, "there is no tool of this name; it is written as it stands", "unknown")
 
 
 def _drop_unfit_fields(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:

@@ -18,6 +18,7 @@ from retinue.core.toolnames import ALIASES, base_name, canonical
 
 _OPEN = "([{"
 _CLOSE = ")]}"
+_PATTERN = re.compile(r"[*?\[]")
 
 
 class BadNamesError(BadValueError):
@@ -27,6 +28,12 @@ class BadNamesError(BadValueError):
     def __init__(self, why: str, remedy: str, *, readable: tuple[str, ...] = ()) -> None:
         super().__init__(why, remedy)
         self.readable = readable
+
+
+def is_servers(name: str) -> bool:
+    """Return whether it is a tool of an MCP server or an extension, which are known only at run time."""
+    base = base_name(name)
+    return base.startswith(("mcp__", "mcp:", "mcp_", "ext:")) or "/" in base or bool(_PATTERN.search(base))
 
 
 def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:

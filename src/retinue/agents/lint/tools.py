@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tables import in_dialect, is_foreign
-from retinue.agents.dialects.tools import misspelt_tool
+from retinue.agents.dialects.tools import is_servers, misspelt_tool
 from retinue.agents.edit import FileLines
 from retinue.agents.lint.keys import nearest
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
@@ -26,7 +26,6 @@ ELSEWHERE = frozenset(
 """Names of tools that other programs have and Retinue has no counterpart for."""
 
 _MOST_SUGGESTIONS = 100
-_PATTERN = re.compile(r"[*?\[]")
 _SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
 
 
@@ -39,12 +38,6 @@ def check_tools(subject: LintSubject) -> Iterator[CheckResult]:
     yield from _resolution(subject, spec)
     yield from _read_only(subject, spec)
     yield from _comma_text(subject)
-
-
-def is_servers(name: str) -> bool:
-    """Return whether it is a tool of an MCP server or an extension, which are known only at run time."""
-    base = base_name(name)
-    return base.startswith(("mcp__", "mcp:", "mcp_", "ext:")) or "/" in base or bool(_PATTERN.search(base))
 
 
 def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: bool) -> Iterator[CheckResult]:

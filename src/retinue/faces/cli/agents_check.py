@@ -253,7 +253,7 @@ def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argpar
 
 def describe(loss: Loss) -> str:
     """Return what a dialect cannot express, on one line."""
-    word = {"lost": "lost", "renamed": "changed", "added": "added", "ignored-there": "note"}[loss.kind]
+    word = {"renamed": "changed", "ignored-there": "note"}.get(loss.kind, loss.kind)
     return f"{word}: {loss.field} ({loss.what}): {loss.why}"
 
 
