@@ -96,6 +96,15 @@ def test_list_has_the_names_by_which_the_profiles_of_codingcode_are_started(shel
         assert shown == ["name", name.removeprefix("codingcode:")]
 
 
+def test_list_names_the_agents_that_are_left_out(shell: Shell) -> None:
+    shell.file(".pi/agents/near.md", "---\nname: near\nreadonly: true\n---\nLook.\n")
+    left = shell.file(".agents/left.md", "---\nname: left\nreadonly: true\n---\nLook.\n")
+    shell.file(".agents/notes.md", "Only notes.\n")
+    said = shell.run("list").stderr
+    assert f"not loaded: {left}: Of .pi/agents and .agents, devkit-pi reads the nearest" in said
+    assert "notes.md" not in said
+
+
 def test_list_says_what_is_wrong_with_what_loaded(shell: Shell) -> None:
     shell.file(".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: 42\nallowed_tools: Read\n---\n")
     done = shell.run("list")

@@ -113,6 +113,13 @@ def test_a_bad_entry_of_the_agents_option_is_named(project: Project) -> None:
     assert "The agent 'lost' is not an object." in done.stderr
 
 
+def test_an_entry_of_the_agents_option_without_a_prompt_is_said(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply(text="done"))
+    done = project.retinue("run", "--agents", '{"mute": {"description": "d"}}', "mute", "go")
+    assert done.returncode == 0
+    assert "--agents#mute: It has no prompt." in done.stderr
+
+
 def test_a_schema_that_cannot_be_used_is_refused_with_the_file_it_stands_in(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply(text="done"))
     agent(project, ".retinue/agents/odd.md", "description: d\noutput_schema: {type: 7}")

@@ -65,7 +65,12 @@ def _agent(name: str, fields: Any) -> Parsed:
     given.pop("prompt", None)
     items = tuple(Item(key, value, 0, 0, 0) for key, value in given.items())
     parts = Split("", (prompt or "").strip())
-    return finish(DIALECTS["claude"], parts, Frontmatter(items, "yaml"), path, "flag")
+    parsed = finish(DIALECTS["claude"], parts, Frontmatter(items, "yaml"), path, "flag")
+    if parsed.spec is None or parts.body:
+        return parsed
+    mute = Problem("empty-body", "warning", "It has no prompt.", 'Say in "prompt" what the agent shall do.')
+    spec = replace(parsed.spec, problems=(*parsed.spec.problems, mute))
+    return replace(parsed, spec=spec, problems=(*parsed.problems, mute))
 
 
 _FILES = FileCache()

@@ -61,7 +61,7 @@ def execute_list(args: argparse.Namespace) -> int:
 def _say_problems(catalog: Catalog, shown: Sequence[LoadedAgent], *, everything: bool) -> None:
     """Say what failed, and what is an error in what loaded; the rest is for `agents lint`."""
     for each in catalog.failed:
-        if each.problem.severity == "error" or everything:
+        if each.problem.severity == "error" or each.problem.code == "left-out" or everything:
             say(clean(f"not loaded: {each.path}{optional(':{}', each.line)}: {each.reason}"))
     warnings = 0
     for entry in shown:
