@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -99,6 +100,38 @@ def test_B29_an_agent_that_codingcodes_file_disables_cannot_be_started_by_anothe
     assert project.retinue("-p", "go").returncode == 0
     assert not [each for each in server.requests if "CHILD" in str(each.body["messages"][0])]
     assert str(config) in str(server.requests[-1].results)
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ("Agent(said)", {"subagent_type": "file"}),
+        ("Agent(general-purpose)", {"subagent_type": "nobody"}),
+        ("Agent(general-purpose)", {"subagent_type": ""}),
+        ("Agent(general-purpose)", {"name": "helper"}),
+    ],
+)
+def test_a_rule_about_an_agent_holds_whatever_name_a_call_gives_it(
+    project: Project, serve: Any, rule: str, named: dict[str, str]
+) -> None:
+    write_agent(project, "---\nname: said\ntools: read\n---\nRead.\n", "file.md")
+    (project.home / ".retinue").mkdir()
+    (project.home / ".retinue/settings.json").write_text(json.dumps({"permissions": {"deny": [rule]}}))
+    arguments = {"prompt": "CHILD", "description": "d", "run_in_background": False, **named}
+    server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
+    assert project.retinue("-p", "go").returncode == 0
+    assert not [each for each in server.requests if "CHILD" in str(each.body["messages"][0])]
+    assert f"The rule {rule} forbids" in str(server.requests[-1].results)
+
+
+def test_an_agent_that_a_rule_denies_is_not_offered(project: Project, serve: Any) -> None:
+    (project.home / ".retinue").mkdir()
+    (project.home / ".retinue/settings.json").write_text('{"permissions": {"deny": ["Agent(Plan)"]}}')
+    server = serve(lambda request: Reply("done"))
+    assert project.retinue("-p", "go").returncode == 0
+    (tool,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "Agent"]
+    assert "- Explore" in tool["description"]
+    assert "- Plan" not in tool["description"]
 
 
 def test_B29_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) -> None:

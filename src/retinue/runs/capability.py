@@ -69,6 +69,10 @@ class Capability:
         """Decide about a call outside of any run, such as a command line of a prompt, or return None."""
         return None
 
+    def denied_agents(self, project: Project) -> frozenset[str]:
+        """Return the agents, in small letters, that no run may start: models are not told of them."""
+        return frozenset()
+
     def open_runs(self, state: Path) -> Sequence[str]:
         """Return the runs whose work is not saved yet: what belongs to them must not be removed."""
         return ()

@@ -310,4 +310,8 @@ def _startable(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     named = startable_types(request.spec)
     allowed = None if named is None else {name.casefold() for name in named}
     entries = project.catalog().offered(project.settings.settings.delegation_vocabulary)
-    return tuple(entry.spec for entry in entries if allowed is None or entry.name.casefold() in allowed)
+    denied: set[str] = set()
+    for denied_agents in project.capabilities.each("denied_agents"):
+        denied |= denied_agents(project)
+    found = [entry.spec for entry in entries if entry.name.lower() not in denied]
+    return tuple(spec for spec in found if allowed is None or spec.name.casefold() in allowed)

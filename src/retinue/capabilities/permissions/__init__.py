@@ -43,6 +43,11 @@ class PermissionsCapability(Capability):
 
         return judge_outside_runs(use, project, grants, mode)
 
+    def denied_agents(self, project: Project) -> frozenset[str]:
+        from retinue.capabilities.permissions.attach import denied_agents
+
+        return denied_agents(project)
+
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.id in node.project.part(RunGuards):
             from retinue.capabilities.permissions.gatekeeper import release

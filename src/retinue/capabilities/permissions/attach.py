@@ -27,7 +27,15 @@ from retinue.guard.permissions.policy import (
     may_hold_rules,
     policy_blocks,
 )
-from retinue.guard.permissions.rule import Limit, Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
+from retinue.guard.permissions.rule import (
+    SPAWNING,
+    Limit,
+    Rule,
+    is_about_files,
+    names_tool,
+    parse_rule,
+    rule_of_pattern,
+)
 
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
@@ -201,6 +209,17 @@ def permit_tools(
         elif request.parent_id is None:
             notes.append(f"{name} is withheld: {rule.source} denies {rule.text}")
     return tuple(kept)
+
+
+def denied_agents(project: Project) -> frozenset[str]:
+    """Return the agents, in small letters, that a rule such as `Agent(Plan)` keeps every run from starting."""
+    from retinue.guard.permissions.match import named_agents
+
+    found: set[str] = set()
+    for rule in _sources(project).rules:
+        if rule.kind == "deny" and rule.specifier is not None and rule.tools & SPAWNING:
+            found |= named_agents(rule)
+    return frozenset(found)
 
 
 def gather_rules(project: Project) -> Sources:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.capabilities.permissions.attach import classifier_for, permissions_for
+from retinue.core.delegation import Refusal, Vocabulary
 from retinue.core.events import Body, Warned
 from retinue.core.permission import Permissions
 from retinue.core.tool import Preview
@@ -24,9 +25,11 @@ from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, guard_tools
 from retinue.runs.guard import RunGuard, RunGuards
 from retinue.runs.person_prompt import words_of
+from retinue.runs.resolution import resolve_type
 
 if TYPE_CHECKING:
-    from retinue.core.permission import InboxAnswer
+    from retinue.core.permission import Decision, InboxAnswer, ToolUse
+    from retinue.core.spec import PermissionMode
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.capability import Wrap
@@ -36,6 +39,45 @@ if TYPE_CHECKING:
 
 _ABOUT = 60
 """Characters of a task that stand for a description where there is none."""
+
+_TYPES: dict[str, tuple[str, Vocabulary]] = {
+    "Agent": ("subagent_type", "claude"),
+    "subagent": ("agent", "devkit"),
+    "dispatch_agent": ("agent", "codingcode"),
+}
+"""The argument in which each tool that starts agents names the type, and its vocabulary."""
+
+
+class RulesOnAgents:
+    """The permissions of a run, which judge a call by the agent that it would start: `Agent(x)` also holds for a call
+    that names x by the name of its file, or that falls back to x."""
+
+    def __init__(self, inner: Permissions, node: RunNode) -> None:
+        self._inner = inner
+        self._project = node.project
+        self._nested = node.depth > 0
+
+    @property
+    def mode(self) -> PermissionMode:
+        return self._inner.mode
+
+    def decide(self, use: ToolUse) -> Decision:
+        return self._inner.decide(self._with_type(use))
+
+    def grant(self, rule: str) -> None:
+        self._inner.grant(rule)
+
+    def _with_type(self, use: ToolUse) -> ToolUse:
+        key, vocabulary = _TYPES.get(use.tool, ("", "claude"))
+        if not key or use.arguments.get("resume") or use.arguments.get("retry"):
+            return use
+        wanted, settings = use.arguments.get(key), self._project.settings.settings
+        if wanted is not None and not isinstance(wanted, str):
+            return use
+        found = resolve_type(wanted, self._project.catalog(), settings, vocabulary=vocabulary, strict=self._nested)
+        if isinstance(found, Refusal):
+            return use
+        return replace(use, arguments={**use.arguments, key: found.spec.name})
 
 
 def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
@@ -49,7 +91,7 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
     async def granted(rule: str, answer: InboxAnswer) -> None:
         await grant(guard, project, rule, answer)
 
-    permissions: Permissions = guard.permissions
+    permissions: Permissions = RulesOnAgents(guard.permissions, node)
     for around in project.capabilities.each("permissions"):
         permissions = around(node, permissions)
     gate = PermissionGate(

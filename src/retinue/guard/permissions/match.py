@@ -67,7 +67,7 @@ def _match_specifier(rule: Rule, call: JudgedCall) -> Match:
     if call.is_shell and rule.tools & SHELL:
         return _commands(rule.specifier, call)
     if call.tool in SPAWNING:
-        if _names_agents(rule).isdisjoint(map(str.lower, call.agents)):
+        if named_agents(rule).isdisjoint(map(str.lower, call.agents)):
             return NO
         return YES
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
@@ -77,7 +77,8 @@ def _match_specifier(rule: Rule, call: JudgedCall) -> Match:
     return NO
 
 
-def _names_agents(rule: Rule) -> set[str]:
+def named_agents(rule: Rule) -> set[str]:
+    """Return the agents in the parentheses of a rule, in small letters."""
     names = (rule.specifier or "").lower().split(",")
     return set(map(str.strip, names))
 
@@ -343,7 +344,7 @@ def allows(rule: Rule, call: JudgedCall) -> bool:
     if call.tool in FETCHING and rule.specifier.startswith("domain:"):
         return bool(call.hosts) and all(match_host(rule.specifier, host) == YES for host in call.hosts)
     if call.tool in SPAWNING:
-        return _names_agents(rule).issuperset(map(str.lower, call.agents))
+        return named_agents(rule).issuperset(map(str.lower, call.agents))
     if call.tool in READING | WRITING:
         return bool(call.paths) and all(match_path(rule, call.folders, path) == YES for path in call.paths)
     return False
