@@ -13,10 +13,10 @@ def names(method: str, order: str = "plan") -> list[str]:
 def test_a_plan_is_restricted_offered_equipped_and_briefed_in_this_order() -> None:
     assert names("restrict") == ["trust", "permissions", "hooks", "worktree", "telemetry"]
     assert names("offer") == ["permissions", "skills", "plugins", "mcp"]
-    assert names("equip") == ["skills", "memory", "mcp", "worktree"]
+    assert names("equip") == ["skills", "memory", "mcp", "worktree", "observer"]
     assert names("brief") == ["skills", "memory", "worktree"]
     assert names("admit") == ["hooks", "worktree"]
-    assert names("open") == ["memory", "mcp", "hooks", "audit", "questions"]
+    assert names("open") == ["memory", "mcp", "hooks", "audit", "questions", "observer"]
     assert names("context") == ["worktree", "sandbox", "audit", "convert", "web", "questions", "telemetry"]
 
 
@@ -29,8 +29,9 @@ def test_tools_are_wrapped_from_the_inside_out_in_this_order() -> None:
 
 
 def test_a_run_is_finished_and_closed_in_this_order() -> None:
-    assert names("finish", "finish") == ["questions", "permissions", "hooks", "audit", "worktree", "telemetry"]
-    assert names("close", "finish") == ["questions", "permissions", "hooks", "mcp"]
+    finished = ["observer", "questions", "permissions", "hooks", "audit", "worktree", "telemetry"]
+    assert names("finish", "finish") == finished
+    assert names("close", "finish") == ["observer", "questions", "permissions", "hooks", "mcp"]
 
 
 def test_every_capability_that_wraps_or_finishes_is_in_the_order_for_it() -> None:

@@ -99,18 +99,6 @@ async def test_auto_compact_window_never_raises_what_the_settings_say(tmp_path: 
         assert compaction_share(launch, None) == 1.0
 
 
-async def test_observers_are_reported_as_ignored_with_the_reason(tmp_path: Path, monkeypatch: Any) -> None:
-    async with Scene(tmp_path, monkeypatch) as scene:
-        child = await child_of(scene, "observer: auditor", "observerMessage: look closely")
-        fates = child.handle.launch.request.spec.fates
-        for key in ("observer", "observerMessage"):
-            assert (fates[key].fate, fates[key].why) == (
-                "ignored",
-                "observers are not supported: nobody watches the run",
-            )
-        assert [note for note in child.handle.launch.notes if "'observer' has no effect" in note]
-
-
 async def test_send_message_and_list_agents_are_names_of_our_tools(tmp_path: Path, monkeypatch: Any) -> None:
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main()

@@ -363,6 +363,8 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
     "inherit_context": _said(lambda spec: spec.inherit_context),
     "omit_instructions": _said(lambda spec: spec.omit_instructions),
     "compact_at_tokens": _said(lambda spec: spec.compact_at_tokens),
+    "observer": _said(lambda spec: spec.observer, ()),
+    "observer_message": _said(lambda spec: spec.observer_message),
     "background": _said(lambda spec: spec.background),
     "isolated": _said(lambda spec: spec.isolated),
     "isolation": _said(lambda spec: spec.isolation),

@@ -15,6 +15,7 @@ from retinue.capabilities.hooks import HooksCapability
 from retinue.capabilities.lsp import LspCapability
 from retinue.capabilities.mcp import McpCapability
 from retinue.capabilities.memory import MemoryCapability
+from retinue.capabilities.observer import ObserverCapability
 from retinue.capabilities.permissions import PermissionsCapability
 from retinue.capabilities.plugins import PluginsCapability
 from retinue.capabilities.questions import QuestionsCapability
@@ -45,14 +46,16 @@ PLAN: tuple[type[Capability], ...] = (
     ConvertCapability,
     WebCapability,
     QuestionsCapability,
+    ObserverCapability,  # after all who add tools: an observer keeps those that read
     ScheduleCapability,
     TelemetryCapability,
 )
 WRAP = ("audit", "lsp", "permissions", "worktree")
 """From the inside out: a checkpoint is no part of the time that a person takes to answer, and a path that leads out
 of the worktree is refused before anybody is asked."""
-FINISH = ("questions", "permissions", "hooks", "audit", "worktree", "mcp", "telemetry")
-"""Hooks hear of the end before files are put back; the worktree is saved when nothing changes it any more."""
+FINISH = ("observer", "questions", "permissions", "hooks", "audit", "worktree", "mcp", "telemetry")
+"""Observers may still read the run's files; hooks hear of the end before files are put back; the worktree is saved
+when nothing changes it any more."""
 
 
 @cache

@@ -208,6 +208,8 @@ MOVED = "moved_to_background"
 """The code of the warning that a run whose caller stopped waiting goes on in the background."""
 
 
+REPORTED = "observer_report"
+"""The code of a warning with what an observer of one of the run's agents reports; the run's model is told as well."""
 STEERED = "steered_by"
 """The code of the warning that names the face through which a person has said something to a run."""
 

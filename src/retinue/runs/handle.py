@@ -18,6 +18,8 @@ from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
     from retinue.core.messages import Image
+    from retinue.core.outcome import StoppedBy
+    from retinue.core.request import RunRequest
     from retinue.log.rows import RunPlace
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
@@ -64,14 +66,16 @@ _PUBLIC = ("agent", "events", "id", "outcome", "steer", "stop", "wait")
 
 
 class RunController(Protocol):
-    """What steers and stops runs: the supervisor."""
+    """What starts, steers and stops runs: the supervisor."""
 
     project: Project
     members: dict[str, Any]
     """The runs of this process in their tree, by id."""
 
     def steer(self, node: Any, text: str, images: Sequence[Image] = ()) -> bool: ...
-    def stop(self, node: Any, reason: str) -> bool: ...
+    def stop(self, node: Any, reason: str, *, by: StoppedBy = "person") -> bool: ...
+    async def start(self, request: RunRequest, *, parent: Any, description: str, background: bool) -> Any: ...
+    async def resume(self, id_or_prefix: str, prompt: str, *, parent: Any, background: bool) -> Any: ...
 
 
 class RunHandle(Run[Any]):
@@ -81,7 +85,7 @@ class RunHandle(Run[Any]):
         self.place = place
         self.launch = launch
         self.controls = Controls()
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self._log = supervisor.project.log
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -97,7 +101,7 @@ class RunHandle(Run[Any]):
 
     @property
     def project(self) -> Project:
-        return self._supervisor.project
+        return self.supervisor.project
 
     @property
     def id(self) -> str:
@@ -181,7 +185,7 @@ class RunHandle(Run[Any]):
     def steerer(self, text: str, images: Sequence[Image] = ()) -> bool:
         """The same, at once, and with images."""
         node = self._node()
-        return node is not None and self._supervisor.steer(node, text, images)
+        return node is not None and self.supervisor.steer(node, text, images)
 
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
         """End the run as `stopped` and keep what it has said. False once it has ended."""
@@ -190,11 +194,11 @@ class RunHandle(Run[Any]):
     def stopper(self, reason: str) -> bool:
         """The same, at once."""
         node = self._node()
-        return node is not None and self._supervisor.stop(node, reason)
+        return node is not None and self.supervisor.stop(node, reason)
 
     def _node(self) -> Any:
         """The run, unless this is the handle of an earlier attempt of it, or it was forgotten."""
-        node = self._supervisor.members.get(self.id)
+        node = self.supervisor.members.get(self.id)
         return node if node is not None and node.handle is self else None
 
     async def wait(self) -> Outcome:

@@ -138,6 +138,11 @@ class RunNode(Struct, eq=False):
         return self.finished is None
 
     @property
+    def observes(self) -> bool:
+        """Whether it only watches its parent, which neither waits for it nor hears of it."""
+        return self.handle.launch.request.observes is not None
+
+    @property
     def seen_as(self) -> Status:
         """Its status as others see it: one that waits for its agents or its provider waits, too."""
         waits = self.status == "running" and self.handle.controls.is_waiting

@@ -84,6 +84,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         **placement_options(request.placement, str(repository_root(request.cwd) or request.cwd)),
         "system": kept(launch),
         **_checkout(request),
+        **({"observes": request.observes} if request.observes else {}),
         **({"asked": dict(request.asked)} if request.asked else {}),
     }
     return RunCreated(
@@ -183,6 +184,7 @@ def request_of(
         root_id=row.root_id,
         depth=first.depth,
         isolation=options.get("isolation"),
+        observes=options.get("observes"),
         ceiling=_recorded_ceiling(row, past, options),
     )
 

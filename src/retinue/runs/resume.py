@@ -65,6 +65,8 @@ class Past(Struct, frozen=True):
     """What its file says about working in the background."""
     heard: bool = False
     """Whether its parent knows how it stands, where that was looked up."""
+    observes: bool = False
+    """Whether it only watched its parent, which does not hear of it."""
 
     @property
     def id(self) -> str:
@@ -136,7 +138,16 @@ def past(reader: LogReader, row: RunRow) -> Past:
     name = str(first.spec.get("display_name") or row.agent)
     cut_off = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
     unknown = tuple(map(describe_call, cut_off))
-    return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
+    return Past(
+        row,
+        tag_of(first),
+        name,
+        outcome,
+        said,
+        unknown,
+        first.spec.get("background"),
+        observes=bool(first.options.get("observes")),
+    )
 
 
 def names_below(reader: LogReader, parent_id: str) -> list[str]:
@@ -157,10 +168,11 @@ def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) ->
     exact = [row for row in rows if row.id == wanted]
     alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
     if len(alike) == 1:
-        return past(reader, alike[0])
+        found = past(reader, alike[0])
+        return None if found.observes else found
     for row in rows:
         found = past(reader, row)
-        if found.tag.name == wanted:
+        if found.tag.name == wanted and not found.observes:
             return found
     return None
 
@@ -190,7 +202,8 @@ def children(reader: LogReader, parent_id: str, limit: int, without: Collection[
     """The newest children of a run, newest first, but for some."""
     rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
     ears = _Ears(reader, parent_id) if rows else None
-    return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
+    found = [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
+    return [each for each in found if not each.observes]
 
 
 def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode]) -> list[ChildView]:
@@ -203,8 +216,8 @@ def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode
         reported = row.id not in members or not members[row.id].live
         if row.state not in LIVE and reported:
             ears = ears or _Ears(reader, parent_id)
-            if not ears.heard(row):
-                views.append(past(reader, row).view())
+            if not ears.heard(row) and not (found := past(reader, row)).observes:
+                views.append(found.view())
     return views
 
 

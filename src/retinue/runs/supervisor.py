@@ -319,7 +319,7 @@ class Supervisor(Members):
         self.members[node.id] = node
         if tag.name is not None:
             self._names.add(tag.name)
-        if parent is not None:
+        if parent is not None and not node.observes:
             parent.children.append(node)
         return node
 
@@ -347,11 +347,12 @@ class Supervisor(Members):
                 self._names.add(name)
         if parent is not None and node not in parent.children:
             node.parent = parent
-            parent.children.append(node)
+            if not node.observes:
+                parent.children.append(node)
         return node
 
     def _begin(self, node: RunNode, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> RunNode:
-        if node.parent is not None and node.background:
+        if node.parent is not None and node.background and not node.observes:
             self.room(node.parent).started(node, join or self.settings.default_join_mode)
         elsewhere = self.project.elsewhere if node.handle.launch.request.placement is not None else None
         if elsewhere is not None:
@@ -377,8 +378,8 @@ class Supervisor(Members):
             node.lost()
             node.handle.break_off(StateError(f"Run {node.id} was cut off before it had started."))
         above = node.handle.place.parent_id
-        if node.parent is not None and node.background:
+        if node.parent is not None and node.background and not node.observes:
             self.room(node.parent).ended(node)
-        elif node.parent is None and above is not None:  # started by a run of another process
+        elif node.parent is None and above is not None and not node.observes:  # started by a run of another process
             self._missed(above)
         self._sweeper.watch()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from retinue.agents.dialects.permissions import RULES
-from retinue.agents.dialects.structures import BUDGET, HOOKS, MODEL, SERVERS
+from retinue.agents.dialects.structures import BUDGET, HOOKS, MODEL, OBSERVERS, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import DENY, SPACED_TOOLS, TOOLS
 from retinue.agents.dialects.values import (
@@ -121,6 +121,10 @@ UNION: tuple[FieldRow, ...] = (
     FieldRow("inherit_context", SWITCH, "inherit_context"),
     FieldRow("omit_instructions", SWITCH, "omit_instructions", ("omitClaudeMd",), "counts as a sub-agent"),
     FieldRow("compact_at_tokens", STEPS, "compact_at_tokens", ("autoCompactWindow",), "only lowers the setting"),
+    FieldRow("observer", OBSERVERS, "observer", note="agents that watch its runs: docs/runs.md"),
+    FieldRow(
+        "observer_message", TEXT, "observer_message", ("observerMessage",), "what they are told below each digest"
+    ),
     FieldRow("background", SWITCH, "background", ("run_in_background", "is_background")),
     FieldRow("permission_mode", MODE, "permission_mode", ("permissionMode",)),
     FieldRow("readonly", READONLY, "readonly"),

@@ -1,4 +1,4 @@
-"""The kinds of nested values: models with fallbacks, MCP servers, hooks, budgets."""
+"""The kinds of nested values: models with fallbacks, MCP servers, hooks, budgets, observers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import bare, describe, read_names
-from retinue.agents.dialects.values import UNSET_RULE
+from retinue.agents.dialects.values import SOME_NAMES, UNSET_RULE
 from retinue.core.spec import HookSpec, ServerRef
 from retinue.core.usage import NO_LIMITS, Budget
 from retinue.errors import UsageError
@@ -15,6 +15,7 @@ from retinue.errors import UsageError
 _EVENT_KEYS = ("event", "point", "hook")
 _HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
 _MILLISECONDS_FROM = 1000
+MOST_OBSERVERS = 4
 
 
 class ModelChoice(NamedTuple):
@@ -161,8 +162,17 @@ def _budget(value: Any) -> Any:
         raise BadValueError(error.message.rstrip("."), error.remedy) from error
 
 
+def _observers(value: Any) -> Any:
+    names = SOME_NAMES.read(value)
+    if names is not UNSET and len(names) > MOST_OBSERVERS:
+        why = f"{len(names)} agents are named, and at most {MOST_OBSERVERS} watch a run; the first ones do"
+        raise BadValueError(why, "Name those that matter most.", instead=names[:MOST_OBSERVERS])
+    return names
+
+
 MODEL = FieldKind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
 SERVERS = FieldKind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
+OBSERVERS = FieldKind("up to four names: comma text or list", UNSET_RULE, _observers)
 HOOKS = FieldKind("mapping of events to handlers", UNSET_RULE, _hooks, "grants")
 BUDGET = FieldKind(
     "mapping: tokens, usd, turns, tool_calls, seconds, spawns",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from retinue.agents.dialects.permissions import ONLY, RULES
 from retinue.agents.dialects.rows import DESCRIPTION, GENERIC, LIMITING, NAME, OUR_TOOLS, RETINUE, TOOL_LIST, unused
-from retinue.agents.dialects.structures import HOOKS, MODEL, SERVERS
+from retinue.agents.dialects.structures import HOOKS, MODEL, OBSERVERS, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import DENY
 from retinue.agents.dialects.values import (
@@ -79,8 +79,8 @@ CLAUDE = Dialect(
         FieldRow("color", TEXT, "color"),
         FieldRow("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
         FieldRow("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
-        *unused("observer", note="observers are not supported: nobody watches the run", misses=True),
-        *unused("observerMessage", note="observers are not supported: nobody watches the run"),
+        FieldRow("observer", OBSERVERS, "observer", note="agents that watch its runs: docs/runs.md"),
+        FieldRow("observerMessage", TEXT, "observer_message", note="what they are told below each digest"),
         *unused("criticalSystemReminder_EXPERIMENTAL", note="not supported: the prompt is said once"),
     ),
     notes=(
