@@ -341,8 +341,8 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def _told(self, text: str) -> None:
         """Show what a notification tells, without the ends that were shown before."""
-        if is_mode_notice(text):
-            # The person chose the mode, and the status line shows it.
+        if is_mode_notice(text) or text.startswith("<observer-report>"):
+            # The person chose the mode, which the status line shows; a report was shown when it came.
             return
         asked = agent_question(text)
         if asked is not None:
