@@ -47,7 +47,7 @@ def tools() -> list[FakeTool]:
     """`attach` has the schema of an MCP server, as a run gets it."""
     listed = SimpleNamespace(name="attach", description="", title="", input_schema=HOSTILE, annotations=None)
     (tool,) = listing([listed]).tools
-    parameters, _ = safe_keys(tool.parameters)
+    parameters, _, _ = safe_keys(tool.parameters)
     shot = (Text("The page."), PICTURE)
     return [
         FakeTool("attach", lambda **_: "line of text\n" * 40, parameters),

@@ -165,7 +165,7 @@ def test_any_schema_becomes_an_object_that_no_provider_refuses(schema: dict[str,
     assert not {"anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref"} & made.keys()
     json.dumps(made)
     gemini_parameters(schema)
-    offered, renamed = safe_keys(schema)
+    offered, renamed, _ = safe_keys(schema)
     assert not renamed or renamed.keys() <= offered["properties"].keys()
 
 
@@ -179,7 +179,7 @@ ODATA = {
 
 def test_argument_names_that_providers_refuse_are_renamed_and_said() -> None:
     """ "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (claude-code#79418)."""
-    offered, renamed = safe_keys(ODATA)
+    offered, renamed, _ = safe_keys(ODATA)
     assert renamed == {"_top_2": "$top", "x" * 56: "x" * 70}
     assert list(offered["properties"]) == ["_top_2", "_top", "x" * 56, "plain"]
     assert offered["required"] == ["_top_2"]

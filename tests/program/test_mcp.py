@@ -418,6 +418,7 @@ def test_a_tool_whose_parameters_no_provider_accepts_is_offered_and_called_as_it
     (tool,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "mcp__odd__echo"]
     assert set(tool["input_schema"]["properties"]) == {"_filter", "content"}
     assert "anyOf" not in tool["input_schema"]
+    assert "at least one of these sets of arguments: (_filter) or (content)" in tool["description"]
     (result,) = server.requests[1].results
     assert json.loads(text_of(result)) == {"$filter": "name eq 1"}, "the server hears its own name"
 

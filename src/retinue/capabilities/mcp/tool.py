@@ -212,10 +212,13 @@ def served_tool(
     seconds: float | None = CALL_SECONDS,
 ) -> ServedTool:
     config = server.config
-    parameters, renamed = safe_keys(listed.parameters)
+    parameters, renamed, lost = safe_keys(listed.parameters)
+    description = f"[MCP:{config.name}] {listed.description}".strip()
+    if lost:
+        description = f"{description}\n{lost}"
     spec = ToolSpec(
         name=served_name(config.name, listed.name),
-        description=f"[MCP:{config.name}] {listed.description}".strip(),
+        description=description,
         parameters=parameters,
         effects=effects(config, listed),
     )

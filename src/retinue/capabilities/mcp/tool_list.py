@@ -237,14 +237,14 @@ def _note_changes(tool: ServerTool) -> list[str]:
     return said
 
 
-def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Return a schema whose argument names providers take, and the names that were changed, new
-    to old. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
+def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str], str]:
+    """Return a schema whose argument names providers take, the names that were changed, new to
+    old, and in words the condition that the changed schema has lost. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
     (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
-    portable = portable_schema(schema).parameters
+    portable, lost = portable_schema(schema)
     properties = portable["properties"]
     if all(map(_KEY.fullmatch, properties)):
-        return schema, {}
+        return schema, {}, ""
     renamed: dict[str, str] = {}
     for name in properties:
         if _KEY.fullmatch(name):
@@ -258,7 +258,9 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
     changed = {**portable, "properties": {new_of.get(name, name): child for name, child in properties.items()}}
     if "required" in portable:
         changed["required"] = [new_of.get(name, name) for name in portable["required"]]
-    return changed, renamed
+    for old, new in new_of.items():
+        lost = lost.replace(old, new)
+    return changed, renamed, lost
 
 
 def _read_tool(tool: Any) -> ServerTool:
