@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from retinue.errors import UnknownModelError
-from retinue.models.known import FREE, describe_bridged, known_model, same_name, table_date
+from retinue.models.known import FREE, describe_bridged, known_model, makers_id, same_name, table_date
 from retinue.models.names import (
     find_exact,
     find_model,
@@ -188,7 +188,8 @@ class Resolver:
         if named is not None and named.problem is None and named.id != info.provider:
             return ResolvedName(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
         meant = f'"{query}" means {info.full_name} here'
-        if bool(version(query)) and version(query) != version(info.id):
+        asked = version(makers_id(query))
+        if asked and asked != version(info.id):
             return ResolvedName(info, provider, warning=f"{meant}: another version")
         head, slash, _ = query.partition("/")
         # pi's openai-codex is OpenAI.
