@@ -79,6 +79,16 @@ async def test_a_pruned_output_invites_a_second_call_only_where_that_is_harmless
     assert results["bash"]
 
 
+async def test_the_exit_code_and_the_last_words_of_a_pruned_command_stay(tmp_path: Path) -> None:
+    """P5: a test run says at its end what came of it."""
+    failed = Turn(Call("bash", {"command": "echo collected; seq 1 400; echo 3 failed; exit 1"}))
+    reads = [Turn(Call("read", {"path": f"big{n}.txt"})) for n in range(5)]
+    run, _ = await run_it(tmp_path.resolve(), failed, *reads, compaction=Compaction(keep_turns=1))
+    (text,) = [r.text for m in run.messages if isinstance(m, ToolMessage) for r in m.results if r.name == "bash"]
+    assert "to save space" in text
+    assert "collected" in text and "3 failed" in text and "[exit code 1]" in text
+
+
 async def test_the_summariser_knows_the_task_and_the_turns_that_stay(tmp_path: Path) -> None:
     chatter = [Turn("word " * 1_500 + str(n), Call("bash", {"command": f"echo {n}"})) for n in range(5)]
     turns = [*chatter, Turn("## Decided\nnothing new")]

@@ -24,7 +24,8 @@ from retinue.core.toolnames import TOOLS, canonical
 
 _WORTH_PRUNING = 400
 _DONE_KEPT = 300
-"""Characters that stay of the output of a call that must not be made again just to see it."""
+"""Characters that stay of the output of a call that must not be made again just to see it: its beginning, where ids
+stand, and its end, where exit codes do."""
 _CUTS = ((4_000, 4_000), (1_000, 4_000), (300, 2_000), (300, 1_000), (160, 400))
 """Characters per message in a transcript: of the older half, and of the newer one."""
 _CHANGING = frozenset({"edit", "write", "apply_patch", "notebook_edit"})
@@ -54,7 +55,7 @@ def tail_start(messages: Sequence[Message], turns: int) -> int:
 
 def prune(messages: Sequence[Message], end: int, repeatable: Callable[[str], bool] = is_repeatable) -> list[Message]:
     """Old tool outputs before `end` become one line each; so do very long arguments. Of tools that
-    are not `repeatable`, the beginning of the output stays: an id, an exit code."""
+    are not `repeatable`, the beginning and the end of the output stay: an id, an exit code."""
     return [*(_pruned(message, repeatable) for message in messages[:end]), *messages[end:]]
 
 
@@ -158,7 +159,7 @@ def _stub(result: ToolResult, repeatable: bool) -> ToolResult:
     if repeatable and not result.is_error:
         return replace(result, content=(Text(f"[Output removed to save space: {what}. {_AGAIN}]"),))
     advice = "" if result.is_error else f" {_DONE}"
-    stub = f"{text[:_DONE_KEPT]}\n[Only the beginning is left of {what}, to save space.{advice}]"
+    stub = f"{cut(text, _DONE_KEPT)}\n[Of {what} only the beginning and the end are left, to save space.{advice}]"
     # Of an output that is only a little longer than what stays of it, nothing would be saved.
     if len(stub) >= len(text) and not images and not documents:
         return result
