@@ -239,8 +239,9 @@ def _note_changes(tool: ServerTool) -> list[str]:
 
 def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str], str]:
     """Return a schema whose argument names providers take, the names that were changed, new to
-    old, and in words the condition that the changed schema has lost. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
-    (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
+    old, and in words the condition that the changed schema has lost. Anthropic refuses the whole
+    request for a name outside `^[a-zA-Z0-9_.-]{1,64}$` (claude-code#79418, composio#3500); only
+    the top level is checked (decocms/studio#6874)."""
     portable, lost = portable_schema(schema)
     properties = portable["properties"]
     if all(map(_KEY.fullmatch, properties)):
