@@ -13,7 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.program.model_server import Reply, Request
+
 _numbers = itertools.count(1)
+TURNS = 4
 
 
 class WorkerProcess:
@@ -115,3 +118,30 @@ class ClusterScene:
                 each.process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 each.kill()
+
+
+def steps(request: Request) -> Reply:
+    if request.turn < TURNS:
+        return Reply(f"Step {request.turn}. ", [("bash", {"command": f"echo {request.turn} >> done.txt"})])
+    return Reply("all steps done")
+
+
+class Gate:
+    """Answers like `steps`, and holds the answer to turn `turn` until it is opened: once."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def answer(self, request: Request) -> Reply:
+        if request.turn == self.turn and not self.reached.is_set():
+            self.reached.set()
+            self.open.wait(60)
+        return steps(request)
+
+
+def result(process: subprocess.Popen[str]) -> Any:
+    """Return what the run that was started said, when it has ended well."""
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return json.loads(out)["details"]["results"][0]

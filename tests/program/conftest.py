@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import run_program
+from tests.program.cluster_scene import ClusterScene
 from tests.program.model_server import ModelServer
 
 
@@ -94,3 +96,16 @@ def serve(project: Project):
     yield start
     for server in servers:
         server.__exit__()
+
+
+@pytest.fixture
+def scene(project: Project, postgres: str, tmp_path: Path) -> Iterator[ClusterScene]:
+    """A project, and a database of its own, for a cluster without workers yet."""
+    import psycopg
+
+    name = f"scene_{abs(hash(str(tmp_path))) % 10**12}"
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+    made = ClusterScene(project, postgres.replace("/postgres?", f"/{name}?"), tmp_path / "workers")
+    yield made
+    made.close()

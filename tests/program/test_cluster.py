@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 import tempfile
-import threading
 import time
 
 import pytest
@@ -12,51 +11,10 @@ import pytest
 from retinue.capabilities.worktree.home import BRANCH
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.retention import RemovedLeftovers, remove_leftovers
-from tests.program.cluster_scene import ClusterScene, WorkerProcess
-from tests.program.model_server import Reply, Request
+from tests.program.cluster_scene import TURNS, ClusterScene, Gate, WorkerProcess, result, steps
 
 pytest.importorskip("dbos")
 pytestmark = pytest.mark.slow
-TURNS = 4
-
-
-@pytest.fixture
-def scene(project, postgres, tmp_path):
-    """A project, and a database of its own, without workers yet."""
-    import psycopg
-
-    name = f"scene_{abs(hash(str(tmp_path))) % 10**12}"
-    with psycopg.connect(postgres, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-    made = ClusterScene(project, postgres.replace("/postgres?", f"/{name}?"), tmp_path / "workers")
-    yield made
-    made.close()
-
-
-def steps(request: Request) -> Reply:
-    if request.turn < TURNS:
-        return Reply(f"Step {request.turn}. ", [("bash", {"command": f"echo {request.turn} >> done.txt"})])
-    return Reply("all steps done")
-
-
-class Gate:
-    """Answers like `steps`, and holds the answer to turn `turn` until it is opened: once."""
-
-    def __init__(self, turn: int) -> None:
-        self.turn = turn
-        self.reached, self.open = threading.Event(), threading.Event()
-
-    def answer(self, request: Request) -> Reply:
-        if request.turn == self.turn and not self.reached.is_set():
-            self.reached.set()
-            self.open.wait(60)
-        return steps(request)
-
-
-def result(process):
-    out, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    return json.loads(out)["details"]["results"][0]
 
 
 def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):

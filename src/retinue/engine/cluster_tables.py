@@ -5,7 +5,8 @@
 | `workers` | who serves runs, with what, and when it last said so by the server's clock |
 | `placements` | runs that were offered: which attempt, in which queue, which worker has it |
 | `bundle_parts` | commits of workspaces as git bundles, by project and commit, in parts |
-| `workspaces` | the bundle a run began with, had after its last turn that wrote, ended with; since when it is home |
+| `workspaces` | the bundle a run began with, had after its last turn that wrote, ended with, and its packs of other
+files (`file_pack.py`); since when it is home |
 
 All methods block: call them in a thread.
 """
@@ -26,7 +27,9 @@ from retinue.core.process import Owner, this_process
 from retinue.log.postgres import PostgresBackend, PostgresConnection
 from retinue.settings.database import ProjectDatabase
 
-WorkspaceKind = Literal["base", "increment", "result"]
+WorkspaceKind = Literal["base", "increment", "result", "home", "memory", "outputs"]
+_RENEWED: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
+"""Kinds of which a run has one at a time."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS retinue;
 CREATE TABLE IF NOT EXISTS retinue.workers (
@@ -61,7 +64,8 @@ PART_BYTES = 4 * 2**20
 
 
 class StoredWorkspace(Struct, frozen=True):
-    """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved."""
+    """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved. A pack of
+    files has its hash as `commit`."""
 
     kind: WorkspaceKind
     commit: str
@@ -201,7 +205,7 @@ class ClusterTables:
                 "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, home_at=NULL",
                 (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn),
             )
-            if stored.kind == "increment" and before is not None and before.key != stored.key:
+            if stored.kind in _RENEWED and before is not None and before.key != stored.key:
                 connection.execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", (project, before.key))
 
     def _save_bundle(self, project: str, key: str, data: bytes) -> None:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.core.events import Warned
 from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
 from retinue.core.version import __version__
 from retinue.engine import cluster
+from retinue.engine.carried_home import pack_home
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.engine.file_pack import save_pack
+from retinue.engine.returns import bring_files, explain_left_out
 from retinue.errors import LaunchError, RetinueError
 from retinue.guard.git import GitError
 from retinue.runs.consent import has_git_consent
@@ -36,7 +40,8 @@ class ClusterSender:
         threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
     async def place(self, node: RunNode) -> None:
-        await asyncio.to_thread(self._send_workspace, node)
+        # Two threads: one waits for git.
+        await asyncio.gather(asyncio.to_thread(self._send_workspace, node), asyncio.to_thread(self._send_home, node))
         await self._project.log.let_go(node.id)
         await self._engine.offer(self._attempt(node))
 
@@ -73,6 +78,15 @@ class ClusterSender:
                 raise LaunchError(f"The workspace could not be packed: {error}") from error
             self._tables.save_workspace(self._name, node.id, stored, data)
 
+    def _send_home(self, node: RunNode) -> None:
+        pack = pack_home(self._project, node.handle.launch.request.spec)
+        if pack is None:
+            return
+        save_pack(self._tables, self._name, node.id, "home", pack)
+        if pack.left_out:
+            text = f"Of your home, the worker has skills and memories{explain_left_out(pack)}"
+            self._project.log.append(node.handle.place, Warned("placement", text))
+
     async def withdraw(self, node: RunNode) -> bool:
         row = self._project.log.reader.run(node.id)
         if row.state != "queued" or row.started_at is not None:
@@ -93,6 +107,12 @@ class ClusterSender:
         # Its transcript is a file of the worker.
         note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
         outcome = replace(outcome, notes=(*outcome.notes, note))
+        try:
+            brought = await asyncio.to_thread(self._bring_files, node)
+        except (RetinueError, OSError) as error:
+            note = f"its outputs and notes are in the database and could not be brought here: {error}"
+            return replace(outcome, notes=(*outcome.notes, note))
+        outcome = replace(outcome, notes=(*outcome.notes, *brought))
         if outcome.branch is None:
             if outcome.ended == "completed":
                 # It has changed nothing.
@@ -107,6 +127,10 @@ class ClusterSender:
             return outcome
         await self._mark_home(node)
         return replace(outcome, branch=branch)
+
+    def _bring_files(self, node: RunNode) -> list[str]:
+        project = self._project
+        return bring_files(self._tables, self._name, node.id, project.state, project.cwd, project.environment)
 
     async def _mark_home(self, node: RunNode) -> None:
         # What is not marked stays: that costs room and nothing else.

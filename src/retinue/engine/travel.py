@@ -9,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.events import Body, ToolEnded, TurnEnded, Warned
 from retinue.core.outcome import Outcome
+from retinue.engine.carried_home import pack_memories
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.engine.file_pack import Packer, save_pack
+from retinue.engine.returns import outputs_folder
 from retinue.errors import RetinueError
 from retinue.guard.git import Git, GitError
 from retinue.runs.capability import Capability
+from retinue.tools.safe_dir import SafeDir, files
 
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
@@ -33,7 +39,11 @@ class Journey(Struct):
     base: str
     head: str
     sent: str
+    brought: Path
+    """Where the run has the memories that it may write."""
     wrote: bool = False
+    outputs: tuple[tuple[str, int], ...] = ()
+    """The files of its outputs, with their sizes, as they were sent last."""
 
 
 class TravelCapability(Capability):
@@ -48,17 +58,19 @@ class TravelCapability(Capability):
         async def watch(body: Body) -> None:
             if isinstance(body, ToolEnded) and (body.effect.writes or body.effect.command):
                 journey.wrote = True
-            elif isinstance(body, TurnEnded) and journey.wrote and node.parent is None:
-                journey.wrote = False
+            elif isinstance(body, TurnEnded) and node.parent is None and _has_news(journey, node):
                 await self._send(node, body.turn)
 
         return watch
 
     async def _send(self, node: RunNode, turn: int) -> None:
+        wrote, self._journey.wrote = self._journey.wrote, False
         try:
-            await asyncio.to_thread(self._save, node, turn)
+            await asyncio.to_thread(self._save_files, node)
+            if wrote:
+                await asyncio.to_thread(self._save, node, turn)
         except (GitError, RetinueError, OSError) as error:
-            self._journey.wrote = True
+            self._journey.wrote = wrote
             text = f"The files could not be saved for other machines after turn {turn}: {error}"
             node.project.log.append(node.handle.place, Warned("workspace", text))
 
@@ -66,6 +78,25 @@ class TravelCapability(Capability):
         """Send the files of a run that is handed over in the middle of a turn."""
         with contextlib.suppress(GitError, RetinueError, OSError):
             await asyncio.to_thread(self._save, node, node.turns)
+        with contextlib.suppress(RetinueError, OSError):
+            await asyncio.to_thread(self._save_files, node)
+
+    def _save_files(self, node: RunNode) -> None:
+        """Send the outputs of tools and the memories, as far as they have changed."""
+        journey, redactor = self._journey, node.project.redactor
+        memories = pack_memories(journey.brought, redactor)
+        if memories is not None:
+            save_pack(journey.tables, journey.project, node.id, "memory", memories)
+        now = _outputs_of(node)
+        if now == journey.outputs:
+            return
+        packer = Packer(redactor)
+        folder = outputs_folder(node.project.state, node.id)
+        packer.add(SafeDir(folder.parent, (folder.name,)), clean=True)
+        outputs = packer.made()
+        if outputs is not None:
+            save_pack(journey.tables, journey.project, node.id, "outputs", outputs)
+        journey.outputs = now
 
     def _save(self, node: RunNode, turn: int) -> None:
         from retinue.capabilities.worktree.home import load, worktrees_folder
@@ -84,14 +115,16 @@ class TravelCapability(Capability):
         journey.sent = commit
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
-        if outcome.branch is None or node.parent is not None:
+        if node.parent is not None:
             return outcome
+        what = "its outputs and notes are"
         try:
-            await asyncio.to_thread(self._send_branch, node, outcome.branch)
+            await asyncio.to_thread(self._save_files, node)
+            what = f"its branch {outcome.branch} is"
+            if outcome.branch is not None:
+                await asyncio.to_thread(self._send_branch, node, outcome.branch)
         except (GitError, RetinueError, OSError) as error:
-            from msgspec.structs import replace
-
-            note = f"its branch {outcome.branch} is still on the worker: it could not be sent ({error})"
+            note = f"{what} still on the worker: it could not be sent ({error})"
             return replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
@@ -105,3 +138,18 @@ class TravelCapability(Capability):
         # Another run may have ended with the same commit, and another bundle of it.
         stored = StoredWorkspace("result", commit, journey.head, branch)
         journey.tables.save_workspace(journey.project, node.id, stored, data)
+
+
+def _has_news(journey: Journey, node: RunNode) -> bool:
+    return journey.wrote or _outputs_of(node) != journey.outputs
+
+
+def _outputs_of(node: RunNode) -> tuple[tuple[str, int], ...]:
+    folder = outputs_folder(node.project.state, node.id)
+    if not folder.is_dir():
+        return ()
+    found = []
+    for names in files(SafeDir(folder.parent, (folder.name,))):
+        with contextlib.suppress(OSError):
+            found.append(("/".join(names), folder.joinpath(*names).stat().st_size))
+    return tuple(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -23,8 +24,10 @@ from retinue.core.placement import Attempt, WorkerView
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
 from retinue.engine.cluster import DbosPlacement, queue_of
-from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
+from retinue.engine.file_pack import load_pack
 from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_leftovers
+from retinue.engine.returns import explain_left_out, outputs_folder
 from retinue.engine.travel import Journey, TravelCapability
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import GitError
@@ -35,6 +38,7 @@ from retinue.runs.order import Capabilities
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.database import ProjectDatabase, database_folder, use_database
+from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
@@ -47,6 +51,7 @@ MOST_ATTEMPTS = 20
 AGAIN_SECONDS = 1.0
 REMOVE_SECONDS = 600.0
 """How often a worker looks for what ended runs have left."""
+_PACKS_IN: tuple[WorkspaceKind, ...] = ("memory", "home")
 _LEFT = ("interrupted", "queued")
 """How a run stands that nobody has."""
 Say = Callable[[str], None]
@@ -251,7 +256,8 @@ class Worker:
             lambda: self._tables.bundle(attempt.project, base),
             self._environment,
         )
-        journey = Journey(self._tables, attempt.project, base.commit, base.head, base.commit)
+        brought = state / "brought" / attempt.run_id
+        journey = Journey(self._tables, attempt.project, base.commit, base.head, base.commit, brought)
         saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
         newer = None if saved is None else self._tables.bundle(attempt.project, saved)
         if saved is not None and newer is not None:
@@ -259,13 +265,32 @@ class Worker:
             journey.sent = saved.commit
         view = self._engine.view
         allow = view.allow if view is not None else ()
-        project = Project(checkout, environment=self._environment, state=state, trust="servers" in allow)
+        project = Project(checkout, environment=self._environment, state=state)
         project.session_settings["permissions.headless"] = "wait"
         if "hooks" not in allow:
             project.session_settings["disableAllHooks"] = True
         placed = first.options.get("placement") or {}
         project.moved = (Path(placed.get("root") or first.cwd), checkout)
+        project.brought = brought
+        consents = self._put_files(attempt, state, brought)
+        if "servers" in allow:
+            project.consents = {checkout / path: digests for path, digests in consents.items()}
         return project, journey
+
+    def _put_files(self, attempt: Attempt, state: Path, brought: Path) -> Mapping[str, Collection[str]]:
+        """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
+        consents."""
+        private_folder(brought)
+        where = (self._tables, attempt.project, attempt.run_id)
+        # What it has noted meanwhile comes first: a file that is there stays.
+        for kind in _PACKS_IN:
+            pack = load_pack(*where, kind)
+            if pack is not None:
+                pack.write(brought)
+        outputs = load_pack(*where, "outputs")
+        if outputs is not None:
+            outputs.write(private_folder(outputs_folder(state, attempt.run_id)))
+        return pack.consents if pack is not None else {}
 
     def _news(self, attempt: Attempt, state: Path) -> str | None:
         """Return what a run that goes on must hear: it is on another machine, with the files that were saved."""
@@ -280,7 +305,17 @@ class Worker:
         return (
             "Go on with your task from where you were. You are on another machine now: your files are as they were "
             f"{files}. What was changed after that, and files that git ignores, are not there; look before you rely "
-            "on them."
+            f"on them.{self._explain_outputs(attempt, state)}"
+        )
+
+    def _explain_outputs(self, attempt: Attempt, state: Path) -> str:
+        outputs = load_pack(self._tables, attempt.project, attempt.run_id, "outputs")
+        if outputs is None:
+            return ""
+        folder = outputs_folder(state, attempt.run_id)
+        return (
+            f" Outputs that were too long for a message, and saved as …/outputs/{attempt.run_id}/NAME, are here now: "
+            f"{folder}{explain_left_out(outputs)}."
         )
 
     async def _give_up(self, attempt: Attempt, state: Path, error: Exception) -> None:
@@ -296,6 +331,7 @@ class Worker:
                 run = reader.run(attempt.run_id)
             if run.state == "ended":
                 await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
+                shutil.rmtree(state / "brought" / attempt.run_id, ignore_errors=True)
                 self._say(f"{attempt.run_id}: {run.ended}.")
             elif run.state in _LEFT and attempt.number < MOST_ATTEMPTS:
                 if await self._engine.offer(replace(attempt, number=attempt.number + 1)):

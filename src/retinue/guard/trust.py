@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,13 +48,17 @@ def digest(content: bytes | str) -> str:
 
 
 class Trust:
-    """`everything` trusts whatever it is asked about, for this process only (`--trust`)."""
+    """`everything` trusts whatever it is asked about, for this process only (`--trust`). `consents` are hashes of
+    contents that count as trusted in this process, by file: a run brings them from another machine."""
 
-    def __init__(self, home: Path, *, everything: bool = False) -> None:
+    def __init__(
+        self, home: Path, *, everything: bool = False, consents: Mapping[Path, Collection[str]] | None = None
+    ) -> None:
         self.file = home / FILE
         self.everything = everything
         self._known: Mapping[str, Mapping[str, Consent]] = {}
         self._signature: tuple[int, int, int] | None = None
+        self._brought = {_key(path): frozenset(digests) for path, digests in (consents or {}).items()}
 
     def is_trusted(self, path: Path, content: bytes | str) -> bool:
         """Return whether someone has consented to this content in this place."""
@@ -75,6 +79,8 @@ class Trust:
         found = self._read().get(_key(path), {}).get(digest(content))
         if found is not None:
             return found.answer
+        if digest(content) in self._brought.get(_key(path), ()):
+            return "trusted"
         return None
 
     def consents(self) -> list[Consent]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -158,6 +158,10 @@ class Project:
         """Returns what sends runs to other machines (`runs.elsewhere.Elsewhere`), or None."""
         self.moved: tuple[Path, Path] | None = None
         """The project's folder on the machine that offered a run, and the same one here."""
+        self.brought: Path | None = None
+        """What a run that another machine offered has from the sender's home: skills, memories."""
+        self.consents: Mapping[Path, Collection[str]] = {}
+        """Hashes of contents that the sender of such a run has consented to, by files here."""
         self.model_source: ModelSource | None = None
         """Answers in place of the providers, where this process plays a recording."""
         self.approvers: list[Approver] = []
@@ -190,7 +194,7 @@ class Project:
     def trust(self) -> Trust:
         from retinue.guard.trust import Trust
 
-        return Trust(self.home, everything=self._trust_everything)
+        return Trust(self.home, everything=self._trust_everything, consents=self.consents)
 
     def part(self, kind: type[T]) -> T:
         """Return what a capability shares among all runs of the project; made from the project when it is first

@@ -180,13 +180,16 @@ def add_memory(plan: LaunchPlan) -> None:
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
     """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
-    from retinue.capabilities.memory.store import other_folders, own_folder
+    from retinue.capabilities.memory.store import carried_folders, other_folders, own_folder
 
     spec, project = plan.spec, plan.project
     assert spec.memory is not None
     try:
-        own = own_folder(spec.name, spec.memory, project.cwd, project.environment)
-        others = other_folders(spec.name, spec.memory, project.cwd, project.environment)
+        if project.brought is not None and spec.memory != "project":
+            own, others = carried_folders(spec.name, spec.memory, project.brought)
+        else:
+            own = own_folder(spec.name, spec.memory, project.cwd, project.environment)
+            others = other_folders(spec.name, spec.memory, project.cwd, project.environment)
     except UsageError as error:
         plan.note(f"it has no memory: {error.message}")
         return None

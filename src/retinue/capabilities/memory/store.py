@@ -34,11 +34,15 @@ from retinue.tools.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, S
 SCOPES: tuple[MemoryScope, ...] = ("user", "project", "local")
 INDEX = "MEMORY.md"
 
-_FOLDERS: Mapping[MemoryScope, str] = {
+MEMORY_FOLDERS: Mapping[MemoryScope, str] = {
     "user": "agent-memory",
     "project": "agent-memory",
     "local": "agent-memory-local",
 }
+
+
+CARRIED_OTHERS = "others"
+"""Where the memories of other systems are in what came from another machine's home."""
 
 
 def check_name(name: str) -> str:
@@ -54,12 +58,21 @@ def check_name(name: str) -> str:
 
 def own_folder(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeDir:
     """Return the folder that is written. Raise UsageError for an unsafe name."""
-    names = (_FOLDERS[scope], check_name(name))
+    names = (MEMORY_FOLDERS[scope], check_name(name))
     if scope == "user":
         return SafeDir(retinue_home(environment), names, private=True)
     root = project_folder(cwd, environment)
     # From the project on, because a repository may bring its settings folder as a link.
     return SafeDir(root.parent, (root.name, *names))
+
+
+def carried_folders(name: str, scope: MemoryScope, brought: Path) -> tuple[SafeDir, tuple[SafeDir, ...]]:
+    """Return the folder that is written, and those that are only read, in what a run brought from its sender's home.
+    Raise UsageError for an unsafe name."""
+    own = SafeDir(brought, (MEMORY_FOLDERS[scope], check_name(name)), private=True)
+    above = SafeDir(brought, (CARRIED_OTHERS, name))
+    others = sorted(above.path.iterdir()) if above.exists() else []
+    return own, tuple(above.inside(other.name) for other in others)
 
 
 def other_folders(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeDir, ...]:
@@ -69,7 +82,7 @@ def other_folders(name: str, scope: MemoryScope, cwd: Path, environment: Mapping
 
 
 def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[SafeDir]:
-    folder = _FOLDERS[scope]
+    folder = MEMORY_FOLDERS[scope]
     if scope != "user":
         project = project_folder(cwd, environment).parent
         for base in dict.fromkeys((project, cwd)):

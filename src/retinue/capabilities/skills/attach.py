@@ -136,7 +136,13 @@ def library_of(project: Project) -> Library | None:
 def _library(project: Project) -> Library | None:
     from retinue.capabilities.skills.parse import skill_roots
 
-    roots = skill_roots(project.cwd, project.environment, extra=_extra(project), plugins=project.extensions.skills)
+    roots = skill_roots(
+        project.cwd,
+        project.environment,
+        extra=_extra(project),
+        plugins=project.extensions.skills,
+        brought=project.brought,
+    )
     existing = []
     for root in roots:
         if os.path.isdir(root.path):  # noqa: PTH112 - asked at every launch

@@ -37,11 +37,17 @@ def skill_roots(
     *,
     extra: Iterable[str] = (),
     plugins: Iterable[tuple[str, Path]] = (),
+    brought: Path | None = None,
 ) -> tuple[Root, ...]:
-    """Return every folder to search, whether it exists or not. `extra` are paths as settings have them,
-    `plugins` are names with their skill folders."""
+    """Return every folder to search, whether it exists or not. `extra` are paths as settings have them, `plugins` are
+    names with their skill folders. What a run `brought` from another home is before that of this machine."""
     homes = (home(environment), retinue_home(environment), pi_home(environment))
-    return _roots(cwd, *homes, tuple(extra), tuple(plugins))
+    roots = _roots(cwd, *homes, tuple(extra), tuple(plugins))
+    if brought is None or not (brought / "skills").is_dir():
+        return roots
+    theirs = sorted((brought / "skills").iterdir(), key=lambda folder: int(folder.name))
+    of_project = [root for root in roots if root.source == "project"]
+    return (*of_project, *(Root(path, "user") for path in theirs), *roots[len(of_project) :])
 
 
 # Every launch asks for the roots.

@@ -136,10 +136,12 @@ def configure_fetch(parser: argparse.ArgumentParser) -> None:
 def execute_fetch(args: argparse.Namespace) -> int:
     """Bring the branch of a run on another machine into this repository.
 
-    It comes by itself to the process that sent the run. This is for when that process, or its machine, was gone. A run
-    that is still at work gives what it had after its last turn that wrote.
+    It comes by itself to the process that sent the run, and with it whole outputs of tools and what the run noted in
+    the memory of its agent. This is for when that process, or its machine, was gone. A run that is still at work
+    gives what it had after its last turn that wrote.
     """
     from retinue.engine.cluster_tables import ClusterTables
+    from retinue.engine.returns import bring_files
     from retinue.engine.workspaces import collect_branch
     from retinue.guard.git import GitError
     from retinue.models.keys import environment
@@ -151,6 +153,9 @@ def execute_fetch(args: argparse.Namespace) -> int:
         raise UsageError("This project's log is a file: no run of it works elsewhere.", remedy="See: RETINUE_DATABASE")
     tables = ClusterTables(database.url)
     try:
+        cwd = folder(args.cwd)
+        for note in bring_files(tables, database.project, row.id, state, cwd, environment()):
+            say(note)
         stored = tables.workspace(database.project, row.id, "result")
         stored = stored or tables.workspace(database.project, row.id, "increment")
         data = None if stored is None else tables.bundle(database.project, stored)
@@ -160,7 +165,7 @@ def execute_fetch(args: argparse.Namespace) -> int:
                 remedy="It has changed nothing, or its branch was brought home and the copy removed later.",
             )
         name = stored.branch or f"retinue-agent-{row.id}"
-        print(collect_branch(folder(args.cwd), name, stored.commit, data, environment()))
+        print(collect_branch(cwd, name, stored.commit, data, environment()))
         if row.state == "ended":
             tables.mark_home(database.project, row.id)
     except GitError as error:

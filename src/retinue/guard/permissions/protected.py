@@ -34,6 +34,7 @@ _FILES = frozenset(
 _NAME = rf"[^/{HOLE}{GLOB}]+"
 _SPARED = re.compile(
     rf"/(?:\.claude/worktrees/{_NAME}|\.retinue/(?:agent-memory(?:-local)?|worktrees/{_NAME}"
+    rf"|projects/{_NAME}/brought/{_NAME}/agent-memory(?:-local)?"
     rf"|projects/{_NAME}/worktrees/(?!{_NAME}\.(?:git|json|lock)(?:/|\Z)){_NAME}))(?=/|\Z)"
 )
 """Places in protected folders that agents are meant to write to. What is in them is looked at as

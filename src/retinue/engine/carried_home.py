@@ -1,0 +1,112 @@
+"""What of the sender's home goes with a run: skills, memories of agents, and consent to files of the project.
+
+Keys, settings and everything else of the home stay. On the worker a run sees the skills beside the worker's own, has
+its memories in a folder of its own, and consent counts where the operator lets projects start servers. What the run
+has written into a memory comes back: a file that has not changed at home meanwhile is replaced, any other is kept
+beside it.
+
+All functions block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.memory.store import (
+    CARRIED_OTHERS,
+    MEMORY_FOLDERS,
+    content_of,
+    merge,
+    other_folders,
+    own_folder,
+)
+from retinue.capabilities.skills.parse import skill_roots
+from retinue.capabilities.trust import subjects
+from retinue.engine.file_pack import FilePack, Packer
+from retinue.errors import RetinueError
+from retinue.guard.trust import digest
+from retinue.settings.places import repository_root
+from retinue.tools.safe_dir import SafeDir, write
+
+if TYPE_CHECKING:
+    from retinue.core.spec import AgentSpec, MemoryScope
+    from retinue.guard.redact import Redactor
+    from retinue.runs.project import Project
+
+SKILLS = "skills"
+_SCOPES: tuple[MemoryScope, ...] = ("user", "local")
+"""Memories of the project itself are files of the repository."""
+
+
+def pack_home(project: Project, spec: AgentSpec) -> FilePack | None:
+    """Return what goes with a run of `spec`; None where there is nothing."""
+    packer = Packer(project.redactor)
+    for number, root in enumerate(skill_roots(project.cwd, project.environment)):
+        if root.source == "user" and root.path.is_dir():
+            packer.add(SafeDir(root.path.parent, (root.path.name,)), f"{SKILLS}/{number}")
+    agents = {entry.name: entry.spec for entry in project.catalog().winners} | {spec.name: spec}
+    for name, each in agents.items():
+        if each.memory in _SCOPES:
+            _add_memory(packer, project, name, each)
+    return packer.made(_consents(project))
+
+
+def _add_memory(packer: Packer, project: Project, name: str, spec: AgentSpec) -> None:
+    assert spec.memory is not None
+    try:
+        own = own_folder(name, spec.memory, project.cwd, project.environment)
+        others = other_folders(name, spec.memory, project.cwd, project.environment)
+    except RetinueError:
+        # Its name cannot be a folder: it has no memory here either.
+        return
+    packer.add(own, f"{MEMORY_FOLDERS[spec.memory]}/{name}")
+    for number, other in enumerate(others):
+        packer.add(other, f"{CARRIED_OTHERS}/{name}/{number}")
+
+
+def _consents(project: Project) -> dict[str, tuple[str, ...]]:
+    root = Path(os.path.realpath(repository_root(project.cwd) or project.cwd))
+    found: dict[str, tuple[str, ...]] = {}
+    for subject in subjects(project):
+        path = Path(os.path.realpath(subject.path.parent), subject.path.name)
+        if subject.answer(project.trust) == "trusted" and path.is_relative_to(root):
+            found[str(path.relative_to(root))] = tuple(map(digest, subject.contents))
+    return found
+
+
+def pack_memories(folder: Path, redactor: Redactor) -> FilePack | None:
+    """Return the memories that a run has on this worker; None without one."""
+    packer = Packer(redactor)
+    for scope in _SCOPES:
+        name = MEMORY_FOLDERS[scope]
+        packer.add(SafeDir(folder, (name,)), name)
+    return packer.made()
+
+
+def bring_memories(before: FilePack, after: FilePack, cwd: Path, environment: Mapping[str, str]) -> list[str]:
+    """Put what a run has written elsewhere into the memories here. Return the paths that changed."""
+    changed: list[str] = []
+    for scope in _SCOPES:
+        new = after.below(MEMORY_FOLDERS[scope])
+        for agent in sorted({path.partition("/")[0] for path in new}):
+            place = own_folder(agent, scope, cwd, environment)
+            old = before.below(f"{MEMORY_FOLDERS[scope]}/{agent}")
+            changed += _bring(place, old, after.below(f"{MEMORY_FOLDERS[scope]}/{agent}"))
+    return changed
+
+
+def _bring(place: SafeDir, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    changed = {path: data for path, data in after.items() if before.get(path) != data}
+    there = content_of(place)
+    beside = {}
+    for path, data in changed.items():
+        if path in there and there[path] == before.get(path):
+            write(place, path.split("/"), data, over=there[path])
+        else:
+            beside[path] = data
+    if beside:
+        merge(beside, place)
+    return [str(place.path / path) for path in changed]

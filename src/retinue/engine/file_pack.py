@@ -1,0 +1,133 @@
+"""Small files that travel through the shared database as one value, which is named by its hash.
+
+| kind | what it holds | from, to |
+|---|---|---|
+| `home` | skills and memories of the sender's home, and hashes of what it has consented to | sender, workers |
+| `memory` | the memories as the run has them now | worker, sender and the next worker |
+| `outputs` | whole outputs of tools, of which the model got a part and a path | worker, sender and the next worker |
+
+A file that holds a secret of its machine, or is too large, is left out and named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
+from retinue.errors import StateError
+from retinue.guard.redact import Redactor
+from retinue.tools.safe_dir import SafeDir, files, is_safe, read, write
+
+LARGEST_FILE = 4 * 2**20
+LARGEST_PACK = 32 * 2**20
+
+
+class FilePack(Struct, frozen=True):
+    """Files by their paths below one folder. `left_out` says which are not in it, and why. `consents` are hashes of
+    what someone has consented to, by paths below the project."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    consents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return it as bytes: the same for the same content."""
+        return zlib.compress(msgspec.msgpack.encode(self, order="sorted"), 1)
+
+    def below(self, folder: str) -> dict[str, bytes]:
+        """Return the files of one folder, by their paths in it."""
+        start = f"{folder}/"
+        return {path.removeprefix(start): data for path, data in self.files.items() if path.startswith(start)}
+
+    def write(self, folder: Path) -> None:
+        """Put the files below `folder`. One that is there stays as it is."""
+        place = SafeDir(folder.parent, (folder.name,), private=True)
+        for path, data in self.files.items():
+            if not (folder / path).exists():
+                write(place, path.split("/"), data, over=None)
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def decode(digest: str, data: bytes) -> FilePack:
+    """Return what `encode` made. Raise StateError when it is not what its name says, or leads elsewhere."""
+    if digest_of(data) != digest:
+        raise StateError("What came from the database is not what its hash says.", remedy="Send the run again.")
+    found = msgspec.msgpack.decode(zlib.decompress(data), type=FilePack)
+    for path in found.files:
+        if not all(map(is_safe, path.split("/"))):
+            raise StateError(f"A file from another machine has a name that leads elsewhere: {path!r}.")
+    return found
+
+
+class Packer:
+    """Collects files of one machine, below names of its own choice."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._files: dict[str, bytes] = {}
+        self._left_out: list[str] = []
+        self._size = 0
+
+    def add(self, folder: SafeDir, under: str = "", *, clean: bool = False) -> None:
+        """Add every file of `folder`; links and dot files stay. With `clean`, secrets are taken out of a file instead
+        of leaving it out."""
+        for names in files(folder):
+            path = "/".join((under, *names)) if under else "/".join(names)
+            try:
+                data = read(folder, *names, most=LARGEST_FILE + 1)
+            except OSError as error:
+                self._left_out.append(f"{path} (it cannot be read: {error.strerror})")
+                continue
+            if clean:
+                data = self._redactor(data.decode("utf-8", "replace")).encode("utf-8", "surrogatepass")
+            elif self._redactor.suspects(data):
+                self._left_out.append(f"{path} (it holds a secret)")
+                continue
+            self._put(path, data)
+
+    def _put(self, path: str, data: bytes) -> None:
+        if not all(map(is_safe, path.split("/"))):
+            self._left_out.append(f"{path} (its name is not safe)")
+        elif len(data) > LARGEST_FILE or self._size + len(data) > LARGEST_PACK:
+            self._left_out.append(f"{path} (it is too large)")
+        else:
+            self._size += len(data)
+            self._files[path] = data
+
+    def made(self, consents: Mapping[str, tuple[str, ...]] | None = None) -> FilePack | None:
+        """Return all of it; None where there is nothing."""
+        if not (self._files or self._left_out or consents):
+            return None
+        return FilePack(self._files, tuple(self._left_out), dict(consents or {}))
+
+
+def save_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceKind, pack: FilePack) -> None:
+    """Keep a pack of a run in the database. What comes from a home is kept once for all runs that bring the same."""
+    data = pack.encode()
+    name = digest_of(data)
+    if kind != "home":
+        tables.save_workspace(project, run_id, StoredWorkspace(kind, f"{name}-{run_id}"), data)
+        return
+    stored = StoredWorkspace(kind, name)
+    # First its name: from then on nobody removes it.
+    tables.save_workspace(project, run_id, stored, None)
+    if not tables.has_bundle(project, stored.key):
+        tables.save_workspace(project, run_id, stored, data)
+
+
+def load_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceKind) -> FilePack | None:
+    """Return the newest pack of a run; None without one. Raise StateError when it is damaged."""
+    stored = tables.workspace(project, run_id, kind)
+    data = None if stored is None else tables.bundle(project, stored)
+    if stored is None or data is None:
+        return None
+    return decode(stored.commit.removesuffix(f"-{run_id}"), data)

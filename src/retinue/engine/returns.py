@@ -1,0 +1,48 @@
+"""What a run on another machine has left for its sender beside its branch: outputs of tools, and memories.
+
+All functions block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.engine.carried_home import bring_memories
+from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.file_pack import FilePack, load_pack
+from retinue.settings.places import private_folder
+
+
+def outputs_folder(state: Path, run_id: str) -> Path:
+    """Return where a run of this machine has its whole outputs."""
+    return state / "outputs" / run_id
+
+
+def bring_files(
+    tables: ClusterTables, project: str, run_id: str, state: Path, cwd: Path, environment: Mapping[str, str]
+) -> list[str]:
+    """Bring outputs and memories of a run here. Return what to say of it. Raise RetinueError or OSError."""
+    notes: list[str] = []
+    outputs = load_pack(tables, project, run_id, "outputs")
+    if outputs is not None:
+        folder = outputs_folder(state, run_id)
+        outputs.write(private_folder(folder))
+        notes.append(f"Whole outputs of its tools are here: {folder}{explain_left_out(outputs)}")
+    memory = load_pack(tables, project, run_id, "memory")
+    if memory is not None:
+        before = load_pack(tables, project, run_id, "home") or FilePack()
+        changed = bring_memories(before, memory, cwd, environment)
+        if changed:
+            notes.append(f"What it has noted is in the memory here: {', '.join(changed)}{explain_left_out(memory)}")
+    return notes
+
+
+def explain_left_out(pack: FilePack) -> str:
+    """Return the end of a sentence about what did not travel; empty when everything did."""
+    if not pack.left_out:
+        return ""
+    shown = list(pack.left_out[:5])
+    if len(pack.left_out) > len(shown):
+        shown.append(f"and {len(pack.left_out) - len(shown)} more")
+    return f". Not there: {'; '.join(shown)}"
