@@ -41,6 +41,7 @@ from retinue.guard.redact import Redactor
 from retinue.log.encode import decode, dump
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
+from retinue.runs.record import is_observer
 
 VERSION = 1
 SUFFIX = ".cassette.jsonl"
@@ -155,7 +156,9 @@ def _tree(reader: LogReader, row: RunRow) -> list[RunRow]:
     while waiting:
         each = waiting.pop(0)
         found.append(each)
-        waiting = [*reversed(reader.list_runs(parent_id=each.id)), *waiting]
+        # Observers are told what happened so far, which is never the same twice: they are not played.
+        below = [child for child in reader.list_runs(parent_id=each.id) if not is_observer(reader, child.id)]
+        waiting = [*reversed(below), *waiting]
     return found
 
 

@@ -18,6 +18,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
+from retinue.runs.record import is_observer
 
 _LONGEST = 200
 
@@ -91,7 +92,8 @@ def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
         if each != run_id:
             children.append(row.agent)
         entries += ledger_of(reader.events(each), row.id, row.agent, cwd)
-        waiting += [child.id for child in reversed(reader.list_runs(parent_id=each))]
+        below = [child.id for child in reversed(reader.list_runs(parent_id=each))]
+        waiting += [child for child in below if not is_observer(reader, child)]
     return RunRecord(outcome=outcome, entries=tuple(entries), children=tuple(children), usage=usage)
 
 

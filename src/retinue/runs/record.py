@@ -62,6 +62,12 @@ def tag_of(first: RunCreated) -> Tag:
     )
 
 
+def is_observer(reader: LogReader, run_id: str) -> bool:
+    """Return whether a run only watched its parent."""
+    first = reader.created(run_id)
+    return first is not None and bool(first.options.get("observes"))
+
+
 def created(launch: Launch, tag: Tag) -> RunCreated:
     request = launch.request
     spec: Mapping[str, Any] = msgspec.json.decode(dump(request.spec))

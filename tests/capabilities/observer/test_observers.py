@@ -49,6 +49,20 @@ async def test_a_run_waits_for_an_observer_that_does_not_answer_only_for_a_while
         assert observer.status == "stopped"
 
 
+async def test_stopping_a_run_that_only_waits_for_its_observer_ends_the_wait(tmp_path: Path, monkeypatch: Any) -> None:
+    write_agents(tmp_path)
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(spec=OBSERVED)
+        scene.model("main").say("done")
+        observer, _ = await observer_of(scene)
+        await until(lambda: main.handle.controls.ended)
+        assert scene.supervisor.stop(main, "enough")
+        outcome = await main.handle.wait()
+        assert (outcome.ended, outcome.text) == ("completed", "done")
+        assert (observer.status, observer.stopped_by) == ("stopped", "program")
+        assert not scene.supervisor.stop(main, "enough")
+
+
 async def test_an_observer_that_rests_leaves_its_slot_to_others(tmp_path: Path, monkeypatch: Any) -> None:
     write_agents(tmp_path)
     async with Scene(tmp_path, monkeypatch, max_concurrent=1) as scene:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from retinue.core.events import REPORTED, Warned
 from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
@@ -61,5 +60,7 @@ class ObserverCapability(Capability):
 
 def _was_told(node: RunNode) -> bool:
     """Return whether observers have reported anything to the run."""
+    from retinue.core.events import REPORTED, Warned
+
     warned = node.project.log.reader.stream(node.id, types=("run.warned",))
     return any(isinstance(event.body, Warned) and event.body.code == REPORTED for event in warned)

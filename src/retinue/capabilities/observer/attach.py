@@ -22,6 +22,7 @@ from retinue.core.placement import HERE
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import RetinueError
+from retinue.runs.record import is_observer
 from retinue.runs.resolution import resolve_type
 
 if TYPE_CHECKING:
@@ -166,8 +167,7 @@ class Watch:
         log = self._observed.project.log
         await log.flush()
         for row in log.reader.list_runs(parent_id=self._observed.id, agent=self._spec.name):
-            first = log.reader.created(row.id)
-            if first is None or not first.options.get("observes"):
+            if not is_observer(log.reader, row.id):
                 continue
             outcome = log.reader.outcome(row.id)
             self._earlier, self._seen = row.id, digested(log.reader, row.id)
