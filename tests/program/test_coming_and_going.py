@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -177,3 +179,26 @@ def test_ctrl_z_gives_the_shell_back_in_order_and_fg_the_app(window: Terminal) -
     window.type("And now?")
     window.press("Enter")
     window.see("Answer 2.")
+
+
+def test_an_answer_after_kill_9_takes_the_conversation_up_again(window: Terminal, project: Project, serve) -> None:
+    """An answer that nobody acts on is an approval that vanished."""
+
+    def answer(request: Request) -> Reply:
+        told = str(request.body["messages"][-1]["content"])
+        if "blue" in told and "not run" not in told:
+            return Reply("You want blue.")
+        return Reply("", [("ask_user", {"question": "Which colour?", "options": ["red", "blue"]})])
+
+    project.server.answer = answer
+    window.run("retinue 'Ask me something'")
+    window.see("Inbox", "Which colour?")
+    [view] = json.loads(project.retinue("runs", "list", "--json").stdout)["runs"]
+    os.kill(view["pid"], signal.SIGKILL)
+    window.see("go on with: retinue --continue")
+    window.run("clear; retinue -c")
+    window.see("F2 to answer", "Which colour?")
+    [item] = json.loads(project.retinue("inbox", "list", "--json").stdout)["items"]
+    assert "Ask me something" in item["description"]
+    assert project.retinue("inbox", "answer", item["id"], "blue").returncode == 0
+    window.see("question for you · cut off", "It goes on from where it was.", "You want blue.", gone=("F2 to answer",))

@@ -339,6 +339,9 @@ class Supervisor(Members):
             node.again(handle, account, background=background, call_id=call_id)
         else:
             tag = tag_of(past.created) if past.created is not None else Tag(None, row.agent)
+            if tag.description == row.agent:
+                # It was given none: as in its first attempt, its task says what it is about.
+                tag = replace(tag, description="")
             tag = replace(tag, background=background, call_id=call_id or tag.call_id)
             node = self._node(handle, parent, tag, account)
             node.remember(past, below)

@@ -29,7 +29,7 @@ def home(project, monkeypatch):
 
 async def shown(app, pilot) -> None:
     app.action_open_screen("schedules")
-    await until(pilot, lambda: isinstance(app.screen, SchedulesScreen))
+    await until(pilot, lambda: isinstance(app.screen, SchedulesScreen) and "Esc back" in picture(app))
 
 
 async def test_a_job_is_added_step_by_step(home):

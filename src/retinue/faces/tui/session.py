@@ -226,6 +226,16 @@ class Session:
         await self._begin(PersonPrompt(NEWS_PROMPT))
         return True
 
+    async def take_up(self) -> bool:
+        """Resume the main agent without words if its process was killed while it waited for a person, who has
+        answered now. Return False when it was not killed, or is not idle."""
+        if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
+            return False
+        if self._retinue.supervisor.project.log.reader.run(self.main_id).state != "interrupted":
+            return False
+        await self._begin(None)
+        return True
+
     async def _tell(self, words: str) -> Delivery:
         # One after the other: reading a file must not let later words go before these.
         async with self._telling:
@@ -260,14 +270,15 @@ class Session:
             self._changed()
             raise
 
-    async def _begin(self, said: PersonPrompt) -> None:
-        """Begin a new attempt of the main run, or its first."""
+    async def _begin(self, said: PersonPrompt | None) -> None:
+        """Begin a new attempt of the main run, or its first, which needs words."""
         self._beginning = True
         options = dict(self._options)
         if self.model:
             options["model"] = self.model
         try:
             if self.main_id is None:
+                assert said is not None
                 options["permission_mode"] = self._chosen_mode()
                 run = await self._retinue.prompt(said, agent=self._agent, **options)
             else:

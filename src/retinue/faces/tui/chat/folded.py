@@ -127,6 +127,7 @@ class ToolBlock(Folded):
         self._duration = 0
         self._progress = ""
         self._asking = False
+        self._was_cut = False
         self._whole = False
 
     def action_flip(self) -> None:
@@ -152,6 +153,11 @@ class ToolBlock(Folded):
     def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
         self._result, self._effect, self._duration = result, effect or ToolEffect(), duration_ms
         self._asking, self._progress = False, ""
+        self.redraw()
+
+    def cut_off(self) -> None:
+        """Its process was killed before it had a result; the run has gone on without one."""
+        self._was_cut, self._asking, self._progress = True, False, ""
         self.redraw()
 
     def head(self) -> Text:
@@ -215,6 +221,8 @@ class ToolBlock(Folded):
     def _mark(self) -> tuple[str, str]:
         if self._asking:
             return "?", "warning"
+        if self._was_cut:
+            return "■", "warning"
         if self._result is None:
             return "●", "accent"
         if self._effect.denied is not None:
@@ -229,6 +237,8 @@ class ToolBlock(Folded):
         notes = []
         if self._asking:
             notes.append("waits for your answer")
+        if self._was_cut:
+            notes.append("cut off")
         if self._effect.denied is not None:
             notes.append("denied")
         elif self._effect.exit_code:

@@ -25,6 +25,7 @@ from retinue.core.events import (
     Retrying,
     Rewound,
     RunEnded,
+    RunResumed,
     TextDelta,
     ThinkingDelta,
     TodosUpdated,
@@ -48,6 +49,7 @@ from retinue.faces.tui.chat.notification import EndKey, NotificationBox
 from retinue.faces.tui.chat.question import QuestionBlock, QuestionBox
 from retinue.runs.notification_text import notification
 from retinue.runs.plan_mode import is_mode_notice
+from retinue.runs.record import RESUME_PROMPT
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
 MOST_BLOCKS = 300
@@ -59,8 +61,7 @@ EARLIER = "Earlier parts of the conversation are not shown here; the viewer has 
 
 
 class ChatLog(VerticalScroll, can_focus=False):
-    """Follows its end until someone scrolls up. Takes events of one run, live or from the log; `board` knows the
-    agents that its calls start."""
+    """Shows the events of one run, live or from the log. `board` knows the agents that its calls start."""
 
     # The width does not change when the scroll bar appears: nothing is drawn twice.
     DEFAULT_CSS = "ChatLog { scrollbar-gutter: stable; }"
@@ -69,8 +70,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         super().__init__(id="chat")
         self._board = board or Board()
         self._checklist: Checklist | None = None
-        # Of agents that still wait for an answer.
-        self._questions: list[QuestionBox] = []
+        self._questions: list[QuestionBox] = []  # of agents that still wait for an answer
         self._answer: Answer | None = None
         # The newest answer, where it was cut off at the output limit.
         self._cut_off: Answer | None = None
@@ -85,7 +85,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._cutting = False
         # Whether new tool calls are shown open.
         self.unfolded = False
-        # How large the contexts of models are: `paint` is told.
+        # The context sizes of models, for `paint`.
         self._window: Window = lambda model: None
 
     def on_mount(self) -> None:
@@ -112,7 +112,7 @@ class ChatLog(VerticalScroll, can_focus=False):
                 await self._close_answer(None)
                 self._tools.clear()
                 self._ended(outcome)
-            case ToolProgress() | ToolEnded() | InboxOpened() | InboxClosed():
+            case ToolProgress() | ToolEnded() | InboxOpened() | InboxClosed() | RunResumed():
                 self._tool_news(event.body)
             case _:
                 notice = _notice(event.body)
@@ -120,7 +120,7 @@ class ChatLog(VerticalScroll, can_focus=False):
                     self.add(notice)
 
     async def show(self, events: Sequence[Event]) -> None:
-        """Show an earlier conversation, or the end of it, in place of this one."""
+        """Show an earlier conversation, or its end, in place of this one."""
         await self.empty()
         blocks: list[Widget] = []
         self._collected = blocks
@@ -305,7 +305,13 @@ class ChatLog(VerticalScroll, can_focus=False):
         elif answer is not None:
             await answer.finish(text)
 
-    def _tool_news(self, body: ToolProgress | ToolEnded | InboxOpened | InboxClosed) -> None:
+    def _tool_news(self, body: ToolProgress | ToolEnded | InboxOpened | InboxClosed | RunResumed) -> None:
+        if isinstance(body, RunResumed):
+            # Of a killed process: no answer reaches these calls any more.
+            for cut in self._tools.values():
+                cut.cut_off()
+            self._tools.clear()
+            return
         block = self._tools.get(body.call_id or "")
         if block is None:
             return
@@ -336,6 +342,8 @@ class ChatLog(VerticalScroll, can_focus=False):
             # The model is asked for the rest: both parts are one answer.
             self._cut_off.go_on()
             self._answer, self._cut_off = self._cut_off, None
+        elif message.text == RESUME_PROMPT:
+            self.add(Notice("It goes on from where it was."))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
 

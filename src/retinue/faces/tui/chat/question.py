@@ -72,7 +72,8 @@ class QuestionBlock(ToolBlock):
             return super().head()
         mark, style = self._mark()
         count = f" · {len(self._questions)} questions" if len(self._questions) > 1 else ""
-        return Text.assemble((f"{mark} ", STYLES[style]), "question for you", (count, STYLES["dim"]))
+        cut = " · cut off" if self._was_cut else ""
+        return Text.assemble((f"{mark} ", STYLES[style]), "question for you", (f"{count}{cut}", STYLES["dim"]))
 
     def preview(self) -> Sequence[Text]:
         if self._result is not None:

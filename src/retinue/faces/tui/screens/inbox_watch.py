@@ -3,6 +3,8 @@
 While the app is open somebody answers: runs of this process wait instead of being denied. The
 inbox opens by itself only where it takes no keys from anybody: the prompt is empty, nothing else
 is open, and the run is one of this process. Otherwise a banner says what waits.
+
+An answer to a conversation whose process was killed takes the conversation up again, wherever the answer was given.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from retinue.errors import RetinueError
 from retinue.faces.cli.inbox import shown
 from retinue.faces.text import optional
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.log.inbox import items, waiting_ids
+from retinue.faces.tui.frame import sentence
+from retinue.log.inbox import closed, items, waiting_ids
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -56,6 +59,7 @@ class InboxWatch:
             if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
             rows = items(self._project.log.reader) if ids else ()
+            gone = closed(self._project.log.reader, tuple(self._known.difference(ids)))
         except RetinueError:
             # A log that cannot be read is reported by those who write runs.
             return
@@ -68,6 +72,14 @@ class InboxWatch:
         # For items of other processes it does not open by itself: somebody else sits there.
         if any(self._is_ours(item) for item in new) and self._may_open():
             self._app.run_worker(self._app.open_screen("inbox", True), name="inbox", exclusive=False)
+        if any(item.state == "answered" and item.run_id == self._app.session.main_id for item in gone):
+            self._app.run_worker(self._take_up(), name="answered", exclusive=False)
+
+    async def _take_up(self) -> None:
+        try:
+            await self._app.session.take_up()
+        except RetinueError as error:
+            self._app.tell(sentence(error), "error")
 
     def _is_ours(self, item: InboxItem) -> bool:
         node = self._app.retinue.supervisor.members.get(item.run_id)

@@ -39,7 +39,7 @@ from retinue.runs.person_prompt import words_of
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
-HINT = "Enter goes back to before it · f forks from there · Esc closes · nothing is lost"
+HINT = "Enter goes back to before it · f forks from there · Esc closes"
 
 
 class RewindScreen(ModalScreen[None]):
