@@ -120,6 +120,22 @@ async def test_hidden_files_in_the_workspace_stay_hidden(scene: Scene, walls: st
     assert "sub" in output.text.split()
 
 
+async def test_what_is_hidden_is_not_shown_for_being_a_toolchain_or_the_systems(scene: Scene, walls: str):
+    (scene.home / ".cargo/registry").mkdir(parents=True)
+    (scene.home / ".cargo/registry/a").write_text("PRIVATE\n")
+    (scene.home / "go/pkg").mkdir(parents=True)
+    (scene.home / "go/pkg/b").write_text("PRIVATE\n")
+    (scene.home / ".gitconfig").write_text("[user]\n\tname = PRIVATE\n")
+    hidden = (scene.home / ".cargo", scene.home / "go/pkg/b", scene.home / ".gitconfig", Path("/opt"))
+    box = Box(replace(readonly(scene, walls).policy, reach="system", shown=(scene.workspace,), hidden=hidden), "run")
+    script = "cat $H/.cargo/registry/a $H/go/pkg/b $H/.gitconfig; ls $H/go/pkg; ls -A /opt 2>/dev/null"
+    output = await scene.shell(script, box)
+    box.close()
+    assert "PRIVATE" not in output.text
+    names = [line for line in output.text.splitlines() if ":" not in line and not line.startswith("[")]
+    assert names == ["b"]
+
+
 async def test_a_linked_worktree_sees_its_repository_and_a_forged_one_does_not(scene: Scene, walls: str):
     tree = scene.folder / "tree"
     git = ["git", "-C", str(scene.workspace), "-c", "core.hooksPath=/dev/null"]

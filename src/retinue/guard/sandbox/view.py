@@ -49,25 +49,36 @@ class View:
         writable = _real(policy.writable)
         self.writable = [path for path in writable if path not in self.readonly]
         self.shown += [path for path in writable if path not in (*self.writable, *self.shown)]
+        self._denied = frozenset(_real(policy.hidden))
         self.hidden = _real([*policy.hidden, *(secret_places(policy.home) if policy.home else ())])
         self.narrow = policy.reach == "system" and "/" not in self.shown
-        self.tools: list[str] = []
+        self._tools: list[str] = []
+        self._own: list[str] = []
         self.given = [os.path.abspath(path) for path in (*policy.shown, *policy.writable)]  # noqa: PTH100 - not resolved
         if self.narrow:
             path = os.environ.get("PATH", "") if policy.path is None else policy.path
-            self.tools = tool_roots(policy.home, path)
+            self._tools = tool_roots(policy.home, path)
             for root in (*self.shown, *self.writable):
-                self.tools += repository_of(root)
+                self._tools += repository_of(root)
             # The launcher starts inside, and must see itself and its plan.
             if policy.namespaces == "bubblewrap":
-                self.tools += [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
+                self._own = [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
             self.hidden += [top for top in foreign_tops() if top not in self.hidden]
+
+    @cached_property
+    def _visible(self) -> list[str]:
+        """The system and the user's tools, but for those that the policy hides by name."""
+        if not self.narrow:
+            return []
+        found = [*system_roots(), *self._tools]
+        allowed = [path for path in found if self._denied.isdisjoint((path, *_above(path)))]
+        return [*allowed, *self._own]
 
     def mounts(self) -> list[Mount]:
         """Return the mounts, from the outside in."""
         wanted: dict[str, tuple[str, str]] = {}
         # Of two kinds for the same path the later one counts.
-        wanted.update(_of_kind("shown", (*self.shown, *self._visible())))
+        wanted.update(_of_kind("shown", (*self.shown, *self._visible)))
         wanted.update(_of_kind("pin", self._pinned_folders()))
         wanted.update(_of_kind("rw", self.writable))
         wanted.update(_of_kind("ro", self._kept()))
@@ -98,11 +109,6 @@ class View:
     def _covers(self) -> dict[str, tuple[str, str]]:
         seen = set(self._seen)
         return {path: (self._stand_in(path), "cover") for path in self.hidden if path not in seen}
-
-    def _visible(self) -> list[str]:
-        if self.narrow:
-            return [*system_roots(), *self.tools]
-        return []
 
     def _kept(self) -> list[str]:
         """Return what must be made read-only: what is only shown is so, and "ro" would leave it covered."""
@@ -166,7 +172,7 @@ class View:
 
     @cached_property
     def _seen(self) -> list[str]:
-        return sorted({*self.shown, *self.writable, self.scratch, *self._visible()})
+        return sorted({*self.shown, *self.writable, self.scratch, *self._visible})
 
     @cached_property
     def _links(self) -> list[tuple[str, str]]:
@@ -177,7 +183,7 @@ class View:
         """Return what Landlock is told to let programs read, and the folders that they may only
         list: everything that is not hidden, not a device and not about another process."""
         devices = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
-        shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible()]
+        shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible]
         read, ways = _list_around([*self.hidden, "/dev", "/proc"], shown)
         folders = list(filter(_is_dir, (*self.hidden, "/dev", "/proc")))
         listed = [way for way in ways if not any(_below(path, way) for path in folders)]
