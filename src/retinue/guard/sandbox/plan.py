@@ -211,6 +211,7 @@ def make_plan(
         "isolate_network": isolated,
         "proxy": proxy,
         "void": str(void),
+        "root": None,
     }
     if policy.change == "all":
         plan["mounts"] = view.masks()
@@ -231,6 +232,7 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[st
         landlock[where] = {"handled": handled, "rules": _rules(view, abi, where)}
     return {
         "mounts": view.mounts(),
+        "root": view.root(),
         "own_processes": own_processes,
         "landlock": landlock,
         "seccomp": {

@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,14 +151,43 @@ def bubblewrap_works() -> bool:
 
 
 def confining_arguments(plan: dict[str, Any]) -> list[str]:
-    """Return the words that tell bubblewrap what the launcher would have done itself."""
-    argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    return [*argv, *_binds(plan), "--"]
+    """Return the words that tell bubblewrap what the launcher would have done itself.
+
+    It reads the list of all mounts again for each one it makes, so it is given few, and folders of
+    the kernel, with their many mounts, come last."""
+    early, late = _root_folders(plan)
+    for words in _binds(plan):
+        if words[2].startswith(_OF_THE_KERNEL):
+            late += words
+        else:
+            early += words
+    argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", *early, "--dev", "/dev", "--proc", "/proc", *late]
+    sealed = [] if plan["root"] is None else ["--remount-ro", "/"]
+    return [*argv, *sealed, "--"]
+
+
+_OF_THE_KERNEL = ("/dev/", "/proc/", "/sys/")
+
+
+def _root_folders(plan: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the words for the root: the whole file system, or an empty one with what is to be seen."""
+    if plan["root"] is None:
+        return ["--ro-bind", "/", "/"], []
+    early: list[str] = []
+    late: list[str] = []
+    for text, path in plan["root"]:
+        if text:
+            early += ["--symlink", text, path]
+        elif path == "/sys":
+            late += ["--ro-bind", path, path]
+        else:
+            early += ["--ro-bind", path, path]
+    return early, late
 
 
 def masking_arguments(plan: dict[str, Any], folder: str) -> list[str]:
     """Return the words for a program that may change everything but some paths: no launcher is needed."""
-    return [*_start(plan), "--dev-bind", "/", "/", *_binds(plan), "--chdir", folder, "--"]
+    return [*_start(plan), "--dev-bind", "/", "/", *chain.from_iterable(_binds(plan)), "--chdir", folder, "--"]
 
 
 def _start(plan: dict[str, Any]) -> list[str]:
@@ -164,16 +195,17 @@ def _start(plan: dict[str, Any]) -> list[str]:
     return [program, "--die-with-parent", *(["--unshare-net"] if plan["isolate_network"] else [])]
 
 
-def _binds(plan: dict[str, Any]) -> list[str]:
-    argv: list[str] = []
+def _binds(plan: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for source, target, kind in plan["mounts"]:
         # Bubblewrap makes its own /dev, and fails on paths that are gone.
         if kind == "early device" or not os.path.lexists(target):
             continue
+        # In a root that begins empty, nothing is at the top that would have to be covered.
+        if kind == "cover" and plan["root"] is not None and target.count("/") == 1:
+            continue
         location = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
         free = kind in ("early rw", "pin") or (kind == "early shown" and plan["change"] == "all")
-        argv += ["--bind" if free else "--ro-bind", location, target]
-    return argv
+        yield ("--bind" if free else "--ro-bind", location, target)
 
 
 _KEPT = re.compile(r"Read-only file system|EROFS|Device or resource busy|EBUSY")

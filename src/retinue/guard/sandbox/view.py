@@ -89,6 +89,21 @@ class View:
             wanted[SHM] = (_make_folder(Path(self.scratch) / ".shm"), "rw")
         return _order_mounts(wanted)
 
+    def root(self) -> list[tuple[str, str]] | None:
+        """Return what a root that begins empty must hold, apart from the mounts: links, with where they lead,
+        and folders, with "". None where all of the file system is to be seen."""
+        if not self.narrow:
+            return None
+        found = {path: "" for path in self._seen if path.count("/") == 1}
+        for link, text in self._links:
+            if not any(_below(link, seen) for seen in self._seen):
+                found[link] = text
+        with os.scandir("/") as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    found[entry.path] = os.readlink(entry.path)  # noqa: PTH115 - quick
+        return [(text, path) for path, text in sorted(found.items())]
+
     def masks(self) -> list[Mount]:
         """Return the mounts for a program that may change everything but this; none if all is as it would be."""
         covers = self._covers()
