@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -134,6 +135,35 @@ async def test_what_is_hidden_is_not_shown_for_being_a_toolchain_or_the_systems(
     assert "PRIVATE" not in output.text
     names = [line for line in output.text.splitlines() if ":" not in line and not line.startswith("[")]
     assert names == ["b"]
+
+
+@pytest.mark.parametrize("how", ["path", "code"])
+async def test_an_editable_install_outside_is_named_until_it_is_shown(scene: Scene, how: str):
+    venv, library = scene.home / "venv", scene.folder / "library"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (packages,) = venv.glob("lib/python3*/site-packages")
+    (library / "src/mylib").mkdir(parents=True)
+    (library / "src/mylib/__init__.py").write_text("print('imported')")
+    if how == "path":
+        (packages / "_mylib.pth").write_text(f"{library}/src\n")
+    else:
+        (packages / "_mylib.pth").write_text(f"import sys; sys.path.append('{library}/src')\n")
+        (packages / "mylib-1.dist-info").mkdir()
+        origin = {"url": f"file://{library}", "dir_info": {"editable": True}}
+        (packages / "mylib-1.dist-info/direct_url.json").write_text(json.dumps(origin))
+    policy = replace(readonly(scene, "try").policy, reach="system", shown=(scene.workspace,), path=f"{venv}/bin")
+    said = []
+    for shown in ((scene.workspace,), (scene.workspace, library)):
+        box = Box(replace(policy, shown=shown), "run")
+        said.append((await scene.shell(f"{venv}/bin/python -c 'import mylib'", box)).text)
+        box.close()
+    assert f"walls around this shell: {library}/src, from where mylib" in said[0] and "sandbox.shown" in said[0]
+    assert said[1] == "imported"
+
+
+async def test_a_file_outside_is_named_however_a_program_says_that_it_is_not_there(scene: Scene, box: Box):
+    output = await scene.shell("$PY -c \"open('$N/b.txt')\"", box)
+    assert f"{scene.neighbour}/b.txt cannot be seen from inside" in output.text or "Permission denied" in output.text
 
 
 async def test_a_linked_worktree_sees_its_repository_and_a_forged_one_does_not(scene: Scene, walls: str):

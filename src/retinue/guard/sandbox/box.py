@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
-from retinue.guard.sandbox.environment import confined_environment, with_proxy
+from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
 from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.plan import Scratch, WritableFolder, make_plan
 from retinue.guard.sandbox.policy import (
@@ -85,6 +85,11 @@ class Box:
         found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
         if found:
             return f"stopped by the walls around this shell: {found} ({self.notice})"
+        if code and policy.reach == "system":
+            roots = [os.path.realpath(root) for root in (*policy.shown, *policy.writable)]
+            found = find_hidden_install(shown, tool_roots(policy.home, policy.path), roots)
+        if found:
+            return f"stopped by the walls around this shell: {found} (sandbox.shown can show it)"
         return ""
 
     @property

@@ -15,7 +15,9 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from urllib.parse import unquote
 
 SYSTEM = frozenset("""bin dev etc gnu lib lib32 lib64 libx32 libexec nix opt proc sbin snap sys usr""".split())
 """Folders at the top of the file system that belong to the system. All others may hold people's files."""
@@ -57,9 +59,10 @@ def foreign_tops() -> list[str]:
         return sorted(entry.path for entry in entries if entry.name not in SYSTEM and not entry.is_symlink())
 
 
-def tool_roots(home: Path | None, path: str) -> list[str]:
-    """Return the folders of programs that lie outside the system: those of `path` (as in PATH)
-    and the usual ones in the home folder."""
+def tool_roots(home: Path | None, path: str | None) -> list[str]:
+    """Return the folders of programs that lie outside the system: those of `path` (as in PATH; None
+    for our own) and the usual ones in the home folder."""
+    path = os.environ.get("PATH", "") if path is None else path
     return list(_tool_roots(str(home) if home is not None else "", path, sys.base_prefix))
 
 
@@ -76,6 +79,33 @@ def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
         if entry.startswith("/") and os.path.isdir(entry):  # noqa: PTH112 - quick
             _add_programs(entry, homes, found)
     return tuple(found)
+
+
+def find_hidden_install(output: str, tools: Collection[str], roots: Collection[str]) -> str:
+    """Return why a program of Python does not find a module: an editable install leads to a folder that
+    cannot be seen. "" if it fails for another reason. `roots` are the folders of the run."""
+    environments = (*tools, *map("{}/.venv".format, roots), *map("{}/venv".format, roots))
+    for module in dict.fromkeys(_NO_MODULE.findall(output)):
+        for folder in dict.fromkeys(_editable_folders(environments)):
+            there = any(map(os.path.exists, (f"{folder}/{module}", f"{folder}/{module}.py")))
+            if there and not _is_seen(os.path.realpath(folder), (*tools, *roots)):
+                return f"{folder}, from where {module} is installed as editable, cannot be seen from inside"
+    return ""
+
+
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+
+def _editable_folders(environments: Iterable[str]) -> Iterator[str]:
+    """Yield the folders outside of them from which virtual environments import."""
+    for packages in chain.from_iterable(Path(each).glob("lib/python3*/site-packages") for each in environments):
+        for file in packages.glob("*.pth"):
+            yield from (line.strip() for line in _lines(str(file)) if line.startswith("/"))
+        for file in packages.glob("*.dist-info/direct_url.json"):
+            # Where the installer put code and no path into the .pth file, this still names the project.
+            project = re.search(r'"file://(/[^"]+)"', "".join(_lines(str(file))))
+            if project is not None:
+                yield from (unquote(project[1]), unquote(project[1]) + "/src")
 
 
 def repository_of(root: str) -> list[str]:

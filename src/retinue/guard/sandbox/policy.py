@@ -215,7 +215,9 @@ _STOPPED = re.compile(
     r"|Network is unreachable|ENETUNREACH|getaddrinfo|No space left on device"
 )
 """How programs say that the system did not let them."""
-_MISSING = re.compile(r"(/[^\s:'\"`]+)['\"`]?: No such file or directory")
+_MISSING = re.compile(
+    r"(/[^\s:'\"`]+)['\"`]?: No such file or directory|[Nn]o such file or directory(?::|, \w+) ['\"](/[^'\"\n]+)"
+)
 
 
 def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> str:
@@ -232,8 +234,9 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
     if lines:
         return lines[-1][:200]
     for found in _MISSING.finditer(tail) if system else ():
-        if os.path.lexists(found.group(1)):
-            return f"{found.group(1)[:200]} cannot be seen from inside"
+        path = found[1] or found[2]
+        if os.path.lexists(path):
+            return f"{path[:200]} cannot be seen from inside"
     return ""
 
 

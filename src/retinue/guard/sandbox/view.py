@@ -56,8 +56,7 @@ class View:
         self._own: list[str] = []
         self.given = [os.path.abspath(path) for path in (*policy.shown, *policy.writable)]  # noqa: PTH100 - not resolved
         if self.narrow:
-            path = os.environ.get("PATH", "") if policy.path is None else policy.path
-            self._tools = tool_roots(policy.home, path)
+            self._tools = tool_roots(policy.home, policy.path)
             for root in (*self.shown, *self.writable):
                 self._tools += repository_of(root)
             # The launcher starts inside, and must see itself and its plan.
