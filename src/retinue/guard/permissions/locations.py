@@ -101,11 +101,12 @@ class RunFolders(Struct, frozen=True):
 
     def leaves(self, path: str, base: str | None = None) -> bool:
         """Return whether it certainly is a path of the user's outside of the working directories:
-        not a folder of the system, which everyone may see."""
+        not a folder of the system or the root, which everyone may see."""
         if not path.startswith(("/", "~", "..")):
             return False
         real = self.forms(path, base)[-1]
-        return is_known(real) and not self.holds(real) and not f"{real}/".startswith(_SYSTEM)
+        seen = real == "/" or f"{real}/".startswith(_SYSTEM)
+        return is_known(real) and not self.holds(real) and not seen
 
     def holds(self, real: str) -> bool:
         """Return whether a path without links is in a working directory."""
