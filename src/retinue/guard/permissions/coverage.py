@@ -59,11 +59,8 @@ def _with_started(step: Step) -> Iterator[Step]:
     if step.name not in CARRIERS or step.inner:
         return
     for at, word in enumerate(step.words[1:], 1):
-        if word in _DELETING or word.rpartition("/")[2] in _DELETING:
-            rest = list(step.words[at:])
-            for index, each in enumerate(rest):
-                if each == "{}":
-                    rest[index] = HOLE
+        if word.rpartition("/")[2] in _DELETING:
+            rest = [HOLE if each == "{}" else each for each in step.words[at:]]
             if step.name in ("xargs", "parallel"):
                 rest.append(HOLE)
             yield Step(tuple(rest))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator
 from functools import lru_cache
 
 from retinue.guard.permissions.call import CONTENT, JudgedCall
@@ -25,7 +24,6 @@ from retinue.guard.permissions.rule import (
     YES,
     Match,
     Rule,
-    is_known,
     match,
     names_tool,
 )
@@ -33,10 +31,10 @@ from retinue.guard.permissions.shell_commands import (
     SPEAKING,
     WRITERS,
     git_without_globals,
+    is_option,
     makes_programs_load_code,
     sets_only_harmless,
 )
-from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries_code, has_option
 
 _LONGEST_CHAIN = 16
@@ -129,42 +127,22 @@ def is_search(step: Step) -> bool:
 
 
 def _match_started(pattern: str, step: Step) -> Match:
+    """Match each word of a command as the beginning of another one."""
     best: Match = NO
-    for tail in _tails(step):
-        best = max(best, *(match_command(pattern, form) for form in denied_forms(tail)))
-    for text in step.words[1:]:
-        if best != YES and text and text.split() != [text]:
-            best = max(best, _in_text(pattern, text))
+    for at in range(1, min(len(step.words), _LONGEST_CHAIN)):
+        best = max(best, match_command(pattern, " ".join(step.words[at:])))
     return best
-
-
-def _tails(step: Step) -> Iterator[Step]:
-    """Yield each word of a command as the beginning of another one."""
-    words = step.words[1 : _LONGEST_CHAIN + 1]
-    for at, word in enumerate(words, 1):
-        if word and not word.startswith("-"):
-            yield Step(step.words[at:])
-
-
-def _in_text(pattern: str, text: str) -> Match:
-    """Match the text of a command that another one carries out."""
-    script = analyse(text)
-    if script.doubts:
-        return MAYBE
-    return max((_command(pattern, step) for step in script.all_steps()), default=NO)
 
 
 def _names(pattern: str, word: str) -> bool:
     """Return whether a word, or a part of it, is the program that a pattern is about, or hides it."""
-    if not is_known(word):
-        return False
-    name = _program(pattern)
+    if " " in word and not set("$`|;&<>").isdisjoint(word):
+        return True
     parts = _WORDS.findall(word)
     # The value of a short option stands right behind its letter.
     if word.startswith("-"):
         parts += _WORDS.findall(word[2:])
-    hidden = " " in word and not set("$`|;&<>").isdisjoint(word)
-    return hidden or (bool(name) and name in parts)
+    return _program(pattern) in parts
 
 
 def _mentions(pattern: str, text: str) -> bool:
@@ -266,7 +244,13 @@ def _reaches(rule: Rule, call: JudgedCall) -> bool:
     return coded and any(step.opaque for step in steps)
 
 
-_RECURSIVE = {"grep": "rRd", "egrep": "rRd", "fgrep": "rRd", "cp": "raR", "scp": "r", "diff": "r", "zip": "r"}
+_RECURSIVE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("scp", "diff", "zip"), ("-r", "--recursive")),
+    **dict.fromkeys(
+        ("grep", "egrep", "fgrep"), ("-r", "-R", "-d", "--recursive", "--dereference-recursive", "--directories")
+    ),
+    "cp": ("-r", "-a", "-R", "--recursive", "--archive"),
+}
 _THROUGH = frozenset({"rg", "ag", "ack", "tar", "bsdtar", "rsync", "7z", "xargs", "parallel"})
 
 
@@ -279,13 +263,8 @@ def goes_through(step: Step) -> bool:
         return True
     if "files0-from" in step.text or has_option(words, "--files-from"):
         return True
-    letters = _RECURSIVE.get(step.name, "")
-    if not letters:
-        return False
-    for word in words:
-        if word[:1] == "-" and word[1:2] != "-" and set(letters) & set(word[1:]):
-            return True
-    return has_option(words, "--rec", "--deref", "--dir", "--arch")
+    options = _RECURSIVE.get(step.name, ())
+    return any(is_option(word, option) for word in words for option in options)
 
 
 def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:

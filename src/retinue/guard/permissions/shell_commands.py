@@ -32,21 +32,22 @@ _MORE_THAN_READING: dict[str, tuple[str, ...]] = {
     "du": ("--files0-from",),
 }
 """Options that write, start programs, follow links elsewhere, or read names from a file."""
-_VERSION_ONLY = frozenset({"python", "python3", "node", "npm", "go", "java", "gcc", "make", "ruby", "bash", "pip"})
-"""Not cargo and rustc: a file of the project may say which program that is."""
-_DATE = re.compile(r"\+.*|--date=.*|-u|--utc|-R|-I.*|--iso-8601.*|--rfc-.*", re.DOTALL)
-_NO_PATHS = SPEAKING | frozenset(
-    {"test", "[", "expr", "which", "type", "whereis", "date", "basename", "dirname", "whoami", "id", "uname", "tr"}
-    | {"locale", "getconf", "nproc", "hostname", "groups", "command", *_VERSION_ONLY}
-)
-_WITH_VALUE: dict[str, frozenset[str]] = {
-    "head": frozenset({"-n", "-c"}),
-    "tail": frozenset({"-n", "-c"}),
-    "grep": frozenset({"-e", "-m", "-A", "-B", "-C"}),
-    "rg": frozenset({"-e", "-g", "-t", "-m", "-A", "-B", "-C"}),
-    "cut": frozenset({"-d", "-f", "-c", "-b"}),
+_READ_ONLY_WITH: dict[str, str] = {
+    **dict.fromkeys("python python3 node npm go java gcc make ruby bash pip".split(), "--version"),
+    "hostname": "",
+    "date": r"(?:-u |--utc )?(?:\+|--date=|-I|--iso-8601|--rfc-)(?:(?! -).)*|-u|--utc|-R|",
+    "command": r"-[vV] .*",
 }
+"""All that these may be given. Not cargo and rustc: a file of the project may say which program that is."""
+_NO_PATHS = (
+    SPEAKING
+    | _READ_ONLY_WITH.keys()
+    | frozenset(
+        "test [ expr which type whereis basename dirname whoami id uname tr locale getconf nproc groups".split()
+    )
+)
 _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg"})
+_NAMED = re.compile(r"\A(?:of|if|path|file)=")
 
 EDITORS = frozenset({"mkdir", "touch", "rm", "rmdir", "mv", "cp", "sed"})
 """What acceptEdits takes for edits."""
@@ -150,18 +151,13 @@ def sets_only_harmless(step: Step) -> bool:
 
 def operands(step: Step) -> tuple[str, ...]:
     """Return the arguments that can be paths. `--name=value` and `of=value` count by their value."""
-    valued = _WITH_VALUE.get(step.name, frozenset())
     found: list[str] = []
-    only_paths = skip = False
+    only_paths = False
     for word in step.words[1:]:
-        if skip:
-            skip = False
-        elif only_paths or not word.startswith("-") or word == "-":
-            found.append(word if only_paths else _after_equals(word))
+        if only_paths or not word.startswith("-") or word == "-":
+            found.append(word if only_paths else _NAMED.sub("", word))
         elif word == "--":
             only_paths = True
-        elif word in valued:
-            skip = True
         elif "=" in word:
             found.append(word.partition("=")[2])
         elif len(word) > 2 and "/" in word:
@@ -170,13 +166,6 @@ def operands(step: Step) -> tuple[str, ...]:
             # `-f.env` names a file right after the letter of its option.
             found.append(word[2:])
     return tuple(found)
-
-
-def _after_equals(word: str) -> str:
-    name, equals, rest = word.partition("=")
-    if equals and name in ("of", "if", "path", "file"):
-        return rest
-    return word
 
 
 def searched_files(step: Step) -> tuple[str, ...]:
@@ -195,23 +184,17 @@ def read_paths(step: Step) -> tuple[str, ...] | None:
         return None
     if name == "git":
         return _git_read_paths(step.words[1:])
-    if name in _VERSION_ONLY and step.words[1:] != ("--version",):
-        return None
-    if name == "hostname" and len(step.words) > 1:
-        return None
-    if name == "date" and not all(map(_DATE.fullmatch, step.words[1:])):
-        return None
-    if name == "command" and step.words[1:2] not in (("-v",), ("-V",)):
+    if not re.fullmatch(_READ_ONLY_WITH.get(name, ".*"), " ".join(step.words[1:]), re.DOTALL):
         return None
     for option in _MORE_THAN_READING.get(name, ()):
-        if any(_is_option(word, option) for word in step.words[1:]):
+        if any(is_option(word, option) for word in step.words[1:]):
             return None
     if name in _NO_PATHS:
         return ()
     return operands(step)
 
 
-def _is_option(word: str, option: str) -> bool:
+def is_option(word: str, option: str) -> bool:
     """Match the option itself, with a value joined on, cut short, or in a cluster of letters."""
     if not is_known(word):
         return word.startswith("-")
@@ -273,21 +256,12 @@ def needs_outside(step: Step) -> bool:
     verbs = _CHANGING_VERBS.get(name)
     if verbs is not None:
         words = git_without_globals(step.words[1:]) if name == "git" else step.words[1:]
-        verb = "".join(_split_options(words)[1][:1])
-        if name == "git":
-            return _git_needs_outside(verb, words)
-        return verb in verbs and "--dry-run" not in words
+        verb, *rest = _split_options(words)[1] or [""]
+        # As in `git stash list`; `git config x` reads as well, and `git remote`.
+        listing = name == "git" and rest[:1] in (["list"], ["show"], ["status"], ["get-url"])
+        sets = name == "git" and ((verb == "config" and len(rest) > 1) or (verb == "remote" and bool(rest)))
+        return (verb in verbs or sets) and not listing and "--dry-run" not in words
     return name == "sed" and has_option(step.words[1:], "-i", "--in-place")
-
-
-def _git_needs_outside(verb: str, words: tuple[str, ...]) -> bool:
-    given = _split_options(words[1:])[1]
-    if verb == "config":
-        return len(given) > 1 and "--get" not in words
-    if verb == "remote":
-        return given[:1] in (["add"], ["remove"], ["rm"], ["rename"], ["set-url"], ["update"], ["prune"])
-    listing = given[:1] in (["list"], ["show"], ["status"])
-    return verb in _CHANGING_VERBS["git"] and not listing and "--dry-run" not in words
 
 
 def _split_options(words: Iterable[str]) -> tuple[list[str], list[str]]:

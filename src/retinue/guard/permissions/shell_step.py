@@ -93,28 +93,24 @@ class Wrapper(Struct, frozen=True):
     """`valued` options are followed by a word of their own; `flags` stand alone; `operands`
     words come before the command; `assigns`: NAME=value may come first."""
 
-    valued: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
+    valued: str = ""
+    flags: str = ""
     operands: int = 0
     assigns: bool = False
 
 
-def _wrapper(valued: str = "", flags: str = "", operands: int = 0, *, assigns: bool = False) -> Wrapper:
-    return Wrapper(frozenset(valued.split()), frozenset(flags.split()), operands, assigns)
-
-
 WRAPPERS: Mapping[str, Wrapper] = {
-    "timeout": _wrapper("-k -s --kill-after --signal", "--foreground --preserve-status -v --verbose", 1),
-    "time": _wrapper("-f --format", "-p -v --verbose --portability"),
-    "nice": _wrapper("-n --adjustment"),
-    "nohup": _wrapper(),
-    "stdbuf": _wrapper("-i -o -e --input --output --error"),
-    "command": _wrapper("", "-p"),
-    "exec": _wrapper("-a", "-c -l"),
-    "env": _wrapper("-u --unset", "-i - --ignore-environment", assigns=True),
-    "setsid": _wrapper("", "-c -f -w --ctty --fork --wait"),
-    "ionice": _wrapper("-c -n --class --classdata", "-t --ignore"),
-    "chronic": _wrapper(),
+    "timeout": Wrapper("-k -s --kill-after --signal", "--foreground --preserve-status -v --verbose", 1),
+    "time": Wrapper("-f --format", "-p -v --verbose --portability"),
+    "nice": Wrapper("-n --adjustment"),
+    "nohup": Wrapper(),
+    "stdbuf": Wrapper("-i -o -e --input --output --error"),
+    "command": Wrapper("", "-p"),
+    "exec": Wrapper("-a", "-c -l"),
+    "env": Wrapper("-u --unset", "-i - --ignore-environment", assigns=True),
+    "setsid": Wrapper("", "-c -f -w --ctty --fork --wait"),
+    "ionice": Wrapper("-c -n --class --classdata", "-t --ignore"),
+    "chronic": Wrapper(),
 }
 """Wrappers that add no harm: a rule that allows the command allows the wrapped one."""
 
@@ -192,18 +188,14 @@ def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, st
 
 def _option_width(word: str, wrapper: Wrapper) -> int:
     """Return how many words an option takes: 0 for one that is not known."""
-    if word in wrapper.flags:
+    if word in wrapper.flags.split():
         return 1
-    if word in wrapper.valued:
+    valued = wrapper.valued.split()
+    if word in valued:
         return 2
     name, equals, _ = word.partition("=")
-    if equals and name.startswith("--") and name in wrapper.valued:
-        return 1
-    joined = len(word) > 2 and word[:2] in wrapper.valued and not word.startswith("--")
-    numbered = word[1:].isdigit() and "-n" in wrapper.valued
-    if joined or numbered:
-        return 1
-    return 0
+    joined = word[:2] in valued or (word[1:].isdigit() and "-n" in valued)
+    return int(joined or (bool(equals) and name in valued))
 
 
 def shell_code(words: tuple[str, ...]) -> str | None:
