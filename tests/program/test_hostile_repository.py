@@ -12,6 +12,7 @@ import pytest
 
 from retinue.testing import temporary_repository
 from retinue.testing.fixtures import Repository
+from tests.capabilities.worktree.hostile_repository import TRAPS, plant
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply, Request
 
@@ -179,14 +180,18 @@ def test_a_project_sends_nobodys_conversations_to_a_server_of_its_own(project: P
         assert run(project, "-p", "go").stdout.strip() == "mine now", "this machine is no stranger"
 
 
-def test_programs_that_its_git_settings_name_start_inside_the_walls(project: Project, serve: Any) -> None:
-    """`git status` reads, and starts whatever monitor the repository's own settings name."""
-    serve(lambda request: Reply(calls=[("bash", {"command": "git status"})] if request.turn == 0 else []))
-    with temporary_repository(path=project.cwd) as repository:
-        repository.git("config", "core.fsmonitor", "touch ../started started; false")
+@pytest.mark.parametrize(
+    "trap", [name for name, (_, command) in TRAPS.items() if command in ("git status", "git log -p")]
+)
+def test_programs_that_its_git_settings_name_start_inside_the_walls(project: Project, serve: Any, trap: str) -> None:
+    """S4: `git status` reads, and starts whatever program the repository's own settings name."""
+    with temporary_repository({"a.txt": "a\n"}, path=project.cwd) as repository:
+        set_up, command = plant(trap, repository)
+    serve(lambda request: Reply(calls=[("bash", {"command": command})] if request.turn == 0 else []))
     done = run(project, "-p", "go", "--output-format", "json")
     assert json.loads(done.stdout)["evidence"]["denials"] == [], "nothing had to be asked"
-    assert not (project.cwd.parent / "started").exists() and not (project.cwd / "started").exists()
+    assert not set_up.mark.exists()
+    assert set_up.plain_git(command), "the control: outside of the walls it starts"
 
 
 def test_without_walls_settings_of_its_git_start_nothing_until_someone_consents(project: Project, serve: Any) -> None:

@@ -214,6 +214,7 @@ def test_nothing_outside_of_the_workspace_is_read_unasked(attack, project: Proje
         "cat ~/.ssh/id_rsa",
         f"cat {outside}/secret.json",
         "cd ..; cat outside/secret.json",
+        f'jq -n \'import "secret" as $s {{search:"{outside}"}}; $s\'',
     )
     assert not [text for text in told if "hunter2" in text]
 
