@@ -205,6 +205,15 @@ def test_shadowed_duplicate_and_case_clashing_names(project: Project) -> None:
     assert ("duplicate-name", "one.md", "warning") in found
 
 
+def test_an_observer_that_is_no_agent_is_found(project: Project) -> None:
+    project.write(".claude/agents/a.md", agent("observer: b, explore, nobody"))
+    project.write(".claude/agents/b.md", agent("disabled: true", name="b"))
+    found = [(each.code, each.line, each.reason) for each in lint().findings if each.code == "unknown-observer"]
+    assert found == [
+        ("unknown-observer", 4, f"'{name}' does not watch it: there is no such agent.") for name in ("b", "nobody")
+    ]
+
+
 def test_a_broken_file_that_lets_a_weaker_one_through_is_an_error(project: Project) -> None:
     project.write(".retinue/agents/a.md", "---\nname: a\nhooks: [3]\n")
     project.write(".claude/agents/a.md", agent())

@@ -326,13 +326,13 @@ class Members:
         """End one run, as `stopped`, with what it has said; its foreground children go with it.
         One that is still queued never starts. False once it has ended."""
         if not node.handle.controls.stop(reason):
-            return node.live and self._stop_observers(node, reason)
+            return node.live and self.stop_observers(node, reason)
         node.stopped_by = node.stopped_by or by
         if node.status == "queued":
             self.queue.leave(node.id)
         return True
 
-    def _stop_observers(self, node: RunNode, reason: str) -> bool:
+    def stop_observers(self, node: RunNode, reason: str) -> bool:
         """End the wait of a run that has only its observers to wait for."""
         watching = [each for each in self.members.values() if each.observes and each.parent is node]
         # Not by a person: they go on when the run is resumed.

@@ -303,6 +303,8 @@ class Supervisor(Members):
         if node is not None and node.live and not node.handle.controls.ended:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
         if task is not None:
+            if node is not None:
+                self.stop_observers(node, "The run that it observes goes on.")
             await asyncio.wait({task})
 
     def _account(self, launch: Launch, parent: RunNode | None, resumed: Usage | None = None) -> Account:

@@ -63,6 +63,22 @@ async def test_stopping_a_run_that_only_waits_for_its_observer_ends_the_wait(tmp
         assert not scene.supervisor.stop(main, "enough")
 
 
+async def test_who_goes_on_with_a_run_does_not_wait_for_its_observer(tmp_path: Path, monkeypatch: Any) -> None:
+    write_agents(tmp_path)
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(spec=OBSERVED)
+        scene.model("main").say("done")
+        observer, watching = await observer_of(scene)
+        await scene.supervisor.resume(main.id, "go on")
+        await scene.model("main").asked()
+        scene.model("main").say("done again")
+        assert "done again" in str((await watching.asked()).messages[-1])
+        watching.say("seen")
+        outcome = await main.handle.wait()
+        assert (observer.status, observer.attempt) == ("completed", 2)
+        assert not [note for note in outcome.notes if "observer" in note]
+
+
 async def test_an_observer_that_rests_leaves_its_slot_to_others(tmp_path: Path, monkeypatch: Any) -> None:
     write_agents(tmp_path)
     async with Scene(tmp_path, monkeypatch, max_concurrent=1) as scene:

@@ -226,6 +226,7 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 remedy=code.remedy,
                 line=failed.line,
             )
+    startable = {name.casefold() for name in catalog.names}
     for entry in catalog.winners:
         if entry.source == "builtin":
             continue
@@ -235,6 +236,14 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 continue
             reason = f"'{entry.name}' and '{other.name}' ({other.path}) differ only in capital letters."
             yield _finding("case-clash", entry, reason)
+        yield from _observers(entry, startable)
+
+
+def _observers(entry: LoadedAgent, startable: Collection[str]) -> Iterator[Finding]:
+    for name in entry.spec.observer:
+        if name.casefold() not in startable:
+            reason = f"'{name}' does not watch it: there is no such agent."
+            yield _finding("unknown-observer", entry, reason, key="observer")
 
 
 def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
@@ -262,16 +271,18 @@ def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str
     return subject.report(code, reason, key=key).finding
 
 
-def _finding(code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None) -> Finding:
+def _finding(
+    code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None, key: str = "name"
+) -> Finding:
     known = CODES[code]
-    place = entry.parsed.places.get("name")
+    place = entry.parsed.places.get(key)
     return Finding(
         file=entry.path,
         code=code,
         severity=severity or known.severity,
         reason=reason,
         remedy=known.remedy,
-        key="name" if place else None,
+        key=key if place else None,
         line=place.line if place else 1,
         column=place.column if place else 1,
     )

@@ -138,6 +138,7 @@ CODES: Mapping[str, Code] = {
     "no-instructions": Code("warning", "The body has headings or placeholders only.", "Say what the agent shall do."),
     # Several files
     "duplicate-name": Code("warning", "Two files of one folder have the same name.", "Rename or remove one."),
+    "unknown-observer": Code("warning", "An observer is no agent that can be started.", "Correct its name."),
     "case-clash": Code("warning", "Two names differ only in capital letters.", "Rename one of them."),
     "shadowed": Code("info", "A stronger file of the same name replaces this one.", "Rename or remove one of them."),
     "replaces-builtin": Code("info", "This file replaces a built-in agent completely.", "Rename it if unwanted."),

@@ -103,7 +103,9 @@ async def end_observers(node: RunNode, outcome: Outcome) -> None:
         if not watch.task.done():
             watch.note(f"was stopped {LAST_SECONDS:.0f} seconds after the end")
             watch.stop()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    for watch, error in zip(watches.each, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
+        if isinstance(error, Exception):
+            watch.note(f"failed: {type(error).__name__}: {error}. Please report this")
     node.end_notes += [watch.trouble for watch in watches.each if watch.trouble]
 
 
@@ -196,7 +198,8 @@ class Watch:
             self._keeping.close()
         await self._until_rest(node)
         outcome = node.handle.outcome
-        if not node.live and (last is None or outcome is None or not outcome.ok):
+        cut_short = last is None or outcome is None or not outcome.ok
+        if not node.live and cut_short and node.stopped_by != "program":
             self.note(f"({node.id[:8]}) watches no more: it has ended ({node.status})")
         return node.live and last is None
 
