@@ -160,6 +160,9 @@ def test_words_may_stand_behind_options(project):
         (("agents", "lst"), "has no command 'lst'"),
         (("run", "general-purpse", "x"), "Did you mean 'general-purpose'?"),
         (("runs", "list", "--jsn"), "Did you mean --json?"),
+        (("settings", "set", "defaultmodel", "x"), "Did you mean model?"),
+        (("-p", "x", "--dangerously-skip-permissions"), "Here it is --permission-mode bypassPermissions."),
+        (("-p", "x", "--system-prompt", "y"), "Here it is --agent NAME"),
     ],
 )
 def test_typing_mistakes_get_the_word_that_was_meant(project, words, said):

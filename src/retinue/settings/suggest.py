@@ -137,7 +137,11 @@ def nearest_name(name: str) -> str | None:
 
     known = {_fold(each): each for each in (*groups(), *spellings())}
     folded = _fold(name)
-    near = [folded] if folded in known else get_close_matches(folded, known, n=1, cutoff=0.8)
+    # Other programs say `defaultModel` where we say `model`.
+    for exact in (folded, folded.removeprefix("default")):
+        if exact in known:
+            return known[exact]
+    near = get_close_matches(folded, known, n=1, cutoff=0.8)
     return known[near[0]] if near else None
 
 

@@ -64,7 +64,7 @@ def test_lint_as_a_program(project: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith(".claude/agents/a.md:3:17: warning: ")
     assert "[near-miss-key, fixable]" in done.stdout
-    assert "1 files: 0 errors, 3 warnings, 0 notes" in done.stderr
+    assert "1 file: 0 errors, 3 warnings, 0 notes" in done.stderr
     assert retinue("agents", "lint", "--strict", cwd=project).returncode == 1
     write(project, ".claude/agents/b.md", "---\nname: b\n---\nx\n")
     assert retinue("agents", "lint", cwd=project).returncode == 1

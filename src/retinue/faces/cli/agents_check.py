@@ -24,7 +24,7 @@ from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
 from retinue.faces.cli.output import workflow_command
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
-from retinue.faces.text import optional
+from retinue.faces.text import optional, plural
 
 _SKILLS = ("skill", "skills")
 _LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
@@ -79,7 +79,10 @@ def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
     else:
         put(text_report(found.findings, cwd))
     totals = count_by_severity(found.findings)
-    text = f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"
+    counts = [
+        plural(totals[kind], noun) for kind, noun in (("errors", "error"), ("warnings", "warning"), ("infos", "note"))
+    ]
+    text = f"{plural(found.files, 'file')}: {', '.join(counts)}"
     if args.fix:
         text += f"; {len(found.changes)} fixed"
     say(text)

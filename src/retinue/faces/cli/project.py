@@ -22,6 +22,12 @@ from retinue.settings.places import retinue_state, state_folder
 
 # Options
 
+ELSEWHERE = {
+    "--dangerously-skip-permissions": "--permission-mode bypassPermissions",
+    "--system-prompt": "--agent NAME, the name of an agent file with that prompt",
+}
+"""Options of Claude Code that have another name here."""
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with help texts as they are written, whole option names only, and errors that name the help."""
@@ -48,6 +54,8 @@ class Parser(argparse.ArgumentParser):
         from difflib import get_close_matches
 
         option = unknown.partition("=")[0]
+        if option in ELSEWHERE:
+            return f"There is no option {option}. Here it is {ELSEWHERE[option]}."
         near = get_close_matches(option.lower(), self._option_string_actions, n=2, cutoff=0.75)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"There is no option {option}.{meant}"
