@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 
 from msgspec import Struct
 
@@ -59,7 +60,7 @@ def _with_started(step: Step) -> Iterator[Step]:
     if step.name not in CARRIERS or step.inner:
         return
     for at, word in enumerate(step.words[1:], 1):
-        if word.rpartition("/")[2] in _DELETING:
+        if _deletes(word):
             rest = [HOLE if each == "{}" else each for each in step.words[at:]]
             if step.name in ("xargs", "parallel"):
                 rest.append(HOLE)
@@ -73,7 +74,7 @@ def _of_step(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | N
     # Moving a folder away empties it as a deletion does; the last operand is the target.
     if name == "mv":
         return _deletion(name, (), operands(step)[:-1] or operands(step), folders, bases)
-    if name in ("find", "gfind") and _deletes_found(step.words):
+    if name in ("find", "gfind"):
         return _found_and_deleted(step, folders, bases)
     if name == "rsync" and has_option(step.words, "--del"):
         return _deletion(name, ("-r",), operands(step)[-1:], folders, bases)
@@ -92,27 +93,24 @@ def _recursive(words: tuple[str, ...]) -> bool:
     return any(word.startswith("-") and not word.startswith("--") and set("rR") & set(word) for word in words)
 
 
-def _deletes_found(words: tuple[str, ...]) -> bool:
-    """Return whether find deletes what it finds, itself or with a program that it starts."""
-    starts = ("-exec", "-execdir", "-ok", "-okdir")
-    for word, program in zip(words, (*words[1:], ""), strict=True):
-        if word == "-delete" or (word in starts and program.rpartition("/")[2] in _DELETING):
-            return True
-    return False
-
-
 def _found_and_deleted(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
     """Judge what find deletes: a test that chooses makes it an ordinary deletion, but not at the root."""
     words = step.words[1:]
-    first = 0
-    while first < len(words) and not words[first].startswith(("-", "(", "!")):
-        first += 1
-    starts = words[:first] or (".",)
-    tests = ("-name", "-iname", "-path", "-ipath", "-regex", "-newer", "-mtime", "-mmin", "-size", "-empty")
-    chosen = any(word in tests and words[at + 1 : at + 2] != ("*",) for at, word in enumerate(words))
+    pairs = tuple(pairwise((*words, "")))
+    if "-delete" not in words and not any(word in _STARTING and _deletes(program) for word, program in pairs):
+        return None
+    starts = tuple(takewhile(lambda word: not word.startswith(("-", "(", "!")), words)) or (".",)
+    chosen = any(word in _CHOOSING and given != "*" for word, given in pairs)
     negated = not {"!", "-not", "-o", "-or"}.isdisjoint(words)
-    workspace = not chosen or negated
-    return _deletion("find", ("-r",), starts, folders, bases, workspace=workspace)
+    return _deletion("find", ("-r",), starts, folders, bases, workspace=not chosen or negated)
+
+
+_STARTING = ("-exec", "-execdir", "-ok", "-okdir")
+_CHOOSING = tuple("-name -iname -path -ipath -regex -newer -mtime -mmin -size -empty".split())
+
+
+def _deletes(program: str) -> bool:
+    return program.rpartition("/")[2] in _DELETING
 
 
 def _deletion(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -28,7 +27,7 @@ from retinue.core.toolnames import TOOLS, canonical
 
 HOLE = "\0"
 GLOB = "\1"
-MARKS = (HOLE, GLOB)
+_MARK = re.compile("[\0\1]")
 
 NO: Literal[0] = 0
 MAYBE: Literal[1] = 1
@@ -47,64 +46,36 @@ def shown(text: str) -> str:
 
 def match(pattern: str, text: str) -> Match:
     """Return whether `pattern` (in which only `*` is special, and spans everything) matches `text`."""
-    known = is_known(text)
-    if "*" not in pattern:
-        if known:
-            return YES if pattern == text else NO
-        if _run(pattern, text, open_marks=True):
-            return MAYBE
-        return NO
-    if _run(pattern, text, open_marks=False):
+    if _fits(pattern, text):
         return YES
-    if known:
+    if is_known(text):
         return NO
-    if _run(pattern, text, open_marks=True):
+    # What a mark becomes is not known: what stands before the first and behind the last must not contradict.
+    known, wanted = _MARK.split(text), pattern.split("*")
+    begins = known[0].startswith(wanted[0]) or wanted[0].startswith(known[0])
+    ends = known[-1].endswith(wanted[-1]) or wanted[-1].endswith(known[-1])
+    # A file name pattern stays in its folder.
+    deeper = HOLE not in text and pattern.count("/") > text.count("/")
+    if begins and ends and not deeper:
         return MAYBE
     return NO
 
 
-@lru_cache(maxsize=512)
-def _automaton(pattern: str) -> tuple[dict[str, int], int, int]:
-    """Return where in the pattern each letter stands, as bits; where the stars stand; its length."""
-    # Several stars mean the same as one, and would cost time.
-    while "**" in pattern:
-        pattern = pattern.replace("**", "*")
-    letters: dict[str, int] = {}
-    stars = 0
-    for index, letter in enumerate(pattern):
-        if letter == "*":
-            stars |= 1 << index
-        else:
-            letters[letter] = letters.get(letter, 0) | 1 << index
-    return letters, stars, len(pattern)
-
-
-def _spread(at: int, end: int, barred: int) -> int:
-    """Return where an unknown text can lead: to every later position, but not over a barred letter."""
-    if not barred:
-        return (end << 1) - (at & -at)
-    while True:
-        further = at | (at & ~barred & (end - 1)) << 1
-        if further == at:
-            return at
-        at = further
-
-
-def _run(pattern: str, text: str, *, open_marks: bool) -> bool:
-    """Walk all positions in the pattern at once, one bit each. An open mark may have become any
-    text, so that every later position is possible; a closed one fits stars only."""
-    letters, stars, length = _automaton(pattern)
-    end = 1 << length
-    at = 1 | (stars & 1) << 1
-    for letter in text:
-        if open_marks and letter in MARKS:
-            at = _spread(at, end, 0 if letter == HOLE else letters.get("/", 0))
-            continue
-        at = (at & letters.get(letter, 0)) << 1 | at & stars
-        at |= (at & stars) << 1
-        if not at:
+def _fits(pattern: str, text: str) -> bool:
+    """Return whether the parts between the stars stand in the text, in their order. Takes no time to speak of."""
+    first, *parts = pattern.split("*")
+    if not parts:
+        return pattern == text
+    last = parts.pop()
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in parts:
+        at = text.find(part, at, end)
+        if at < 0:
             return False
-    return bool(at & end)
+        at += len(part)
+    return True
 
 
 Kind = Literal["deny", "ask", "allow"]
