@@ -283,3 +283,20 @@ async def test_CC_68968_a_fan_out_into_a_small_quota_loses_nobody(retry_after: f
     ideal = 180 / 6 * 0.5
     assert clock.monotonic() <= 8 * ideal, "slower than the quota by much"
     assert provider.refused <= 54 + 60, "after the first burst few are refused"
+
+
+async def test_what_another_process_was_told_is_kept_and_not_told_again() -> None:
+    clock = FakeClock()
+    one, other = Limiters(clock=clock, draw=lambda: 0.0), Limiters(clock=clock, draw=lambda: 0.0)
+    gate = one.gate_for("anthropic", "account")
+    assert await gate.before() is None
+    await gate.after(Failure("rate_limit", "too many", "", retry_after=20.0))
+    ((name, seconds),) = one.told().items()
+    assert seconds == pytest.approx(20.0, abs=0.1)
+    other.hear(name, seconds)
+    assert other.told() == {}
+    assert other.gate_for("anthropic", "account").held() == pytest.approx(seconds)
+    assert other.gate_for("anthropic", "another").held() == 0.0
+    # Hearing of less changes nothing.
+    other.hear(name, seconds - 5)
+    assert other.gate_for("anthropic", "account").held() == pytest.approx(seconds)

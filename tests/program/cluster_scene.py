@@ -22,13 +22,13 @@ TURNS = 4
 class WorkerProcess:
     """`retinue worker` as an operator starts it."""
 
-    def __init__(self, environment: dict[str, str], home: Path, *arguments: str) -> None:
+    def __init__(self, environment: dict[str, str], home: Path, *arguments: str, before: tuple[str, ...] = ()) -> None:
         home.mkdir(parents=True, exist_ok=True)
         env = environment | {"HOME": str(home), "RETINUE_HOME": str(home / ".retinue")}
         self.home = home
         self.said: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "retinue", "worker", *arguments],
+            [*before, sys.executable, "-m", "retinue", "worker", *arguments],
             cwd=home,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -67,11 +67,17 @@ class ClusterScene:
     def worker_variables(self) -> dict[str, str]:
         return dict(self.project.environment | {"RETINUE_DATABASE": self.url})
 
-    def worker(self, *arguments: str, keys: bool = True) -> WorkerProcess:
-        environment = self.worker_variables
+    def worker(
+        self,
+        *arguments: str,
+        keys: bool = True,
+        variables: dict[str, str] | None = None,
+        before: tuple[str, ...] = (),
+    ) -> WorkerProcess:
+        environment = self.worker_variables | (variables or {})
         if not keys:
             del environment["ANTHROPIC_API_KEY"], environment["ANTHROPIC_BASE_URL"]
-        made = WorkerProcess(environment, self.folder / f"worker-{len(self.workers)}", *arguments)
+        made = WorkerProcess(environment, self.folder / f"worker-{len(self.workers)}", *arguments, before=before)
         self.workers.append(made)
         return made
 

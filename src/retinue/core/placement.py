@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.errors import UsageError
 
@@ -79,7 +79,7 @@ class Attempt(Struct, frozen=True):
 
 class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives; `tenant_limit` how many
-    runs of one tenant it serves at once."""
+    runs of one tenant it serves at once. `held` are accounts at providers that must wait for so many seconds."""
 
     id: str
     host: str
@@ -93,6 +93,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     concurrency: int = 1
     tenant_limit: int | None = None
     draining: bool = False
+    held: dict[str, float] = field(default_factory=dict)
     heartbeat: float = 0.0
     runs: tuple[str, ...] = ()
 

@@ -88,6 +88,8 @@ class ClusterTables:
         self._backend = PostgresBackend(ProjectDatabase(url, ""))
         self._backend.schema = "retinue"
         self._connection: PostgresConnection | None = None
+        self.seen: list[WorkerView] = []
+        """The workers that lived when someone last looked."""
 
     def close(self) -> None:
         with self._lock:
@@ -130,7 +132,8 @@ class ClusterTables:
             held: dict[str, list[str]] = {}
             for worker, run_id in connection.execute("SELECT worker, run_id FROM placements WHERE worker IS NOT NULL"):
                 held.setdefault(worker, []).append(run_id)
-        return [replace(each, runs=tuple(held.get(each.id, ()))) for each in found]
+        self.seen = [replace(each, runs=tuple(held.get(each.id, ()))) for each in found]
+        return self.seen
 
     # Placements
 
@@ -162,6 +165,15 @@ class ClusterTables:
                 (worker, attempt.project, attempt.run_id, attempt.number),
             )
             return bool(done.rowcount == 1)
+
+    def holds(self, attempt: Attempt, worker: str) -> bool:
+        """Return whether an attempt is still that worker's: no later one was offered, and the run has not ended."""
+        with self._use() as connection:
+            query = "SELECT 1 FROM placements WHERE project=? AND run_id=? AND attempt=? AND worker=?"
+            return (
+                connection.execute(query, (attempt.project, attempt.run_id, attempt.number, worker)).fetchone()
+                is not None
+            )
 
     def drop(self, project: str, run_id: str) -> None:
         """Forget a run that needs no worker any more."""

@@ -34,6 +34,7 @@ from retinue.guard.git import GitError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
+from retinue.models.limiter import process_limiters
 from retinue.runs.order import Capabilities
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
@@ -165,7 +166,19 @@ class Worker:
                     view = self._engine.view
                     if view is not None and not view.lacks(attempt.needs) and await self._engine.offer(attempt):
                         self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
+            self._share_limits()
             await asyncio.sleep(WATCH_SECONDS)
+
+    def _share_limits(self) -> None:
+        """Tell other workers which accounts a provider has told this one to let wait, and wait with them."""
+        limiters, view = process_limiters(), self._engine.view
+        told = limiters.told()
+        if view is not None and (told or view.held):
+            self._engine.view = replace(view, held=told)
+        for other in self._tables.seen:
+            for account, seconds in other.held.items():
+                if other.id != self.id:
+                    limiters.hear(account, seconds - other.heartbeat)
 
     async def _remove_leftovers(self) -> None:
         await self._engine.listens.wait()
@@ -319,7 +332,9 @@ class Worker:
         )
 
     async def _give_up(self, attempt: Attempt, state: Path, error: Exception) -> None:
-        """End a run that cannot go on here, unless another process has it."""
+        """End a run that cannot go on here, unless others have it or are to have it."""
+        if not await asyncio.to_thread(self._tables.holds, attempt, self.id):
+            return
         failure = Failure("not_found", f"The worker could not go on with it: {error}", "Correct this and resume it.")
         with contextlib.suppress(RetinueError):
             await asyncio.to_thread(annotate, state, attempt.run_id, RunEnded(Outcome("error", failure=failure)))

@@ -282,6 +282,8 @@ def annotate(
         running = connection.owners().get(owner) if state in LIVE else None
         if running is not None and running.alive(this_process()):
             raise StateError(f"Run {run_id} is still running.", remedy=f"Stop it first: retinue runs stop {run_id}")
+        if state == "ended" and isinstance(body, RunEnded):
+            raise StateError(f"Run {run_id} has ended already.")
         seq = int(
             connection.execute("SELECT coalesce(max(seq), 0) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
         )

@@ -6,7 +6,7 @@ at once is decided by `limiter_pace`; here is the queue. Requests go in the orde
 is cancelled at any moment returns its place or its slot.
 
 Processes do not tell one another what they learned: each meets the provider's refusal itself and then
-keeps `Retry-After`.
+keeps `Retry-After`. Only workers of a cluster do, which are many: `told` and `hear`.
 """
 
 from __future__ import annotations
@@ -121,6 +121,17 @@ class Limiter:
         self._queue: list[_Waiter] = []
         self._timer: Timer | None = None
         self._due = math.inf
+        self._told_until = 0.0
+        """Until when the provider has told this process to wait."""
+
+    @property
+    def told_seconds(self) -> float:
+        return max(self._told_until - self._clock.monotonic(), 0.0)
+
+    def hear(self, seconds: float) -> None:
+        """Wait as another process was told to."""
+        now = self._clock.monotonic()
+        self._pace.hold(now, now + seconds)
 
     def state(self) -> LimiterState:
         pace = self._pace
@@ -265,6 +276,7 @@ class Limiter:
             self._pace.answered(now, gate.sent_at, self._in_flight)
         else:
             self._pace.refused(now, gate.sent_at, self._in_flight, failure.retry_after, busy=failure.kind in BUSY)
+            self._told_until = self._pace.held_until
 
     # Behind a leader
 
@@ -313,14 +325,28 @@ class Limiters:
         """Return the gate for one run. `prefix_key` (see `shared_prefix`) staggers cold starts at
         providers that cache."""
         # One key, one quota, two wire formats.
-        family = provider_id.removesuffix("-responses")
-        limiter = self._limiters.get((family, account))
-        if limiter is None:
-            limiter = self._limiters[family, account] = Limiter(family, self._clock, self._draw)
+        limiter = self._limiter(provider_id.removesuffix("-responses"), account)
         prefix = None
         if prefix_key is not None and provider_id in CACHING:
             prefix = limiter.prefixes.get(prefix_key, self._clock.monotonic())
         return LimiterGate(limiter, prefix, waiting)
+
+    def _limiter(self, family: str, account: str) -> Limiter:
+        limiter = self._limiters.get((family, account))
+        if limiter is None:
+            limiter = self._limiters[family, account] = Limiter(family, self._clock, self._draw)
+        return limiter
+
+    def told(self) -> dict[str, float]:
+        """Return for how many seconds each account was told to wait, by a name for other processes. What was only
+        heard from others is not told again."""
+        found = {f"{family} {account}": limiter.told_seconds for (family, account), limiter in self._limiters.items()}
+        return {name: seconds for name, seconds in found.items() if seconds > 0.0}
+
+    def hear(self, name: str, seconds: float) -> None:
+        """Let an account wait as another process was told to."""
+        family, _, account = name.partition(" ")
+        self._limiter(family, account).hear(seconds)
 
     def states(self) -> list[LimiterState]:
         """Return the state of every account, for people."""

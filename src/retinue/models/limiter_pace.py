@@ -141,6 +141,13 @@ class Pace:
             pause = min(FIRST_PAUSE * 2.0 ** min(self._strikes - 1, 16), LONGEST_PAUSE)
             self._hold(now + pause * (0.5 + self._draw()))
 
+    def hold(self, now: float, until: float) -> None:
+        """Wait as another process was told to. How many go at once is not learned from others."""
+        if until > max(now, self.held_until):
+            self.calm = False
+            self._refused_at = now
+            self._hold(until)
+
     def _cut(self, now: float, in_flight: int) -> None:
         if now - self._cut_at < WINDOW_SECONDS:
             return
