@@ -98,6 +98,31 @@ async def test_an_observer_that_rests_leaves_its_slot_to_others(tmp_path: Path, 
         watching.say("nothing")
 
 
+async def test_an_observer_that_a_person_stopped_holds_no_slot_and_stays_so(tmp_path: Path, monkeypatch: Any) -> None:
+    write_agents(tmp_path)
+    async with Scene(tmp_path, monkeypatch, max_concurrent=1) as scene:
+        main = await scene.main(spec=OBSERVED)
+        scene.model("main").call("ls", path=".")
+        observer, watching = await observer_of(scene)
+        watching.say("nothing")
+        await until(lambda: observer.handle.controls.at_rest)
+        scene.supervisor.stop(observer, "enough")
+        await until(lambda: not observer.live)
+        await scene.model("main").asked()
+        scene.model("main").call("ls", path=".")
+        await scene.model("main").asked()
+        await scene.child(main, "work")
+        scene.model("work").say("worked")
+        scene.model("main").say("done")
+        scene.model("main").standing = "done"
+        outcome = await main.handle.wait()
+        (note,) = [note for note in outcome.notes if "observer" in note]
+        assert note.endswith("watches no more: it has ended (stopped).")
+        again = await scene.supervisor.resume(main.id, "go on")
+        outcome = await again.handle.wait()
+        assert observer.attempt == 1 and not [note for note in outcome.notes if "observer" in note]
+
+
 async def test_the_observed_agent_knows_nothing_of_its_observer(tmp_path: Path, monkeypatch: Any) -> None:
     write_agents(tmp_path)
     async with Scene(tmp_path, monkeypatch) as scene:

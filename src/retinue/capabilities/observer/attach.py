@@ -226,7 +226,8 @@ class Watch:
         return node
 
     async def _tell(self, node: RunNode, text: str) -> None:
-        if node.queue is not None:
+        # One that has ended would keep the slot for ever.
+        if node.queue is not None and node.live:
             await node.queue.wake(node.id)
         self._rested.clear()
         node.handle.controls.tell(text, "notification")

@@ -66,8 +66,10 @@ def read_digest(reader: LogReader, observed: RunNode, after: int, ended: Ended |
     told: list[str] = []
     turn: list[str] = []
     calls: dict[str, str] = {}
-    through, folder = after, str(observed.handle.launch.request.cwd)
+    newest = through = after
+    folder = str(observed.handle.launch.request.cwd)
     for event in reader.stream(observed.id, after=after, types=_TYPES):
+        newest = event.seq
         match event.body:
             case MessageAdded(message):
                 turn.append(f"It is told ({message.origin}): {one_line(message.text, _TEXT)}")
@@ -78,10 +80,11 @@ def read_digest(reader: LogReader, observed: RunNode, after: int, ended: Ended |
             case ToolEnded():
                 turn += _call_lines(event.body, calls, folder)
             case TurnEnded():
-                told, turn, through = [*told, *turn], [], event.seq
+                told, turn, through = [*told, *turn], [], newest
             case _:
                 pass
     if ended is not None:
+        through = newest
         told += [*turn, f"It has ended: {ended}. This is the last digest."]
     return Digest(tuple(told), through) if told else None
 
