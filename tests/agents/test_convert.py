@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from agent_file import FOLDERS, read_agent
 from agent_specs import WRITABLE, calm, specs
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.program_main import run_main
 
 from retinue.agents.convert import Conversion, adds_rights, convert, differences, value_of
 from retinue.agents.dialects.tables import DIALECTS
@@ -18,9 +21,27 @@ from retinue.agents.parse import parse, parse_file
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.core.toolnames import canonical
-from retinue.errors import DefinitionError, UsageError
+from retinue.errors import UsageError
 
+FILES = {"copilot": "agent.agent.md"}
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+
+
+def convert_file(folder: Path, text: str, dialect: DialectName, to: str) -> SimpleNamespace:
+    """Return what `retinue agents convert` says of a file of that dialect: its `text`, `file`, `name` and `losses`."""
+    path = folder / FOLDERS[dialect] / FILES.get(dialect, "agent.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    done = run_main("agents", "convert", str(path), "--to", to, "--json")
+    assert done.returncode == 0, done.stderr
+    (made,) = json.loads(done.stdout)["converted"]
+    made["losses"] = [SimpleNamespace(**loss) for loss in made["losses"]]
+    return SimpleNamespace(**made)
+
+
+def read_back(made: SimpleNamespace) -> AgentSpec:
+    spec: AgentSpec = read_agent(made.text, f"{FOLDERS[made.to]}/{made.file}").spec
+    return spec
 
 
 def read(text: str, dialect: DialectName, name: str = "agent.md") -> Parsed:
@@ -46,14 +67,14 @@ Review the change.
 """
 
 
-def test_tools_get_the_names_of_the_target_and_models_keep_theirs() -> None:
-    made = convert(read(CLAUDE, "claude"), "pi")
+def test_tools_get_the_names_of_the_target_and_models_keep_theirs(tmp_path: Path) -> None:
+    made = convert_file(tmp_path, CLAUDE, "claude", "pi")
     assert "tools: read, grep, find, bash(git diff:*), mcp__github__get_issue\n" in made.text
     assert "disallowed_tools: write\n" in made.text
     assert "max_turns: 9\n" in made.text
     assert "model: sonnet\n" in made.text
-    assert made.losses == ()
-    assert made.file_name == "reviewer.md"
+    assert made.losses == []
+    assert made.file == "reviewer.md"
 
 
 @pytest.mark.parametrize("to", [name for name in WRITABLE if name not in ("claude", "generic")])
@@ -66,17 +87,17 @@ def test_there_and_back_is_the_same_agent(to: DialectName) -> None:
     assert differences(parsed.spec, back(again).spec or AgentSpec(name="")) == ()
 
 
-def test_names_that_would_not_come_back_are_said() -> None:
+def test_names_that_would_not_come_back_are_said(tmp_path: Path) -> None:
     text = CLAUDE.replace("Read, Grep", "NotebookEdit, search, Grep")
-    losses = convert(read(text, "claude"), "pi").losses
+    losses = convert_file(tmp_path, text, "claude", "pi").losses
     assert [(loss.kind, loss.what) for loss in losses] == [("renamed", "NotebookEdit"), ("renamed", "search")]
     assert "grep, find, ls" in losses[1].why
 
 
 @pytest.mark.parametrize("to", ["pi", "codingcode", "opencode", "retinue"])
-def test_a_tool_that_nobody_knows_is_said_when_it_is_carried_over(to: DialectName) -> None:
+def test_a_tool_that_nobody_knows_is_said_when_it_is_carried_over(tmp_path: Path, to: DialectName) -> None:
     head = "---\nname: a\ndescription: d\ntools: Read, Blorp, mcp__x__y\ndisallowedTools: Zapp\n---\nWork.\n"
-    made = convert(read(head, "claude"), to)
+    made = convert_file(tmp_path, head, "claude", to)
     assert [(loss.field, loss.what) for loss in made.losses if loss.kind == "unknown"] == [
         ("tools.allow", "Blorp"),
         ("tools.deny", "Zapp"),
@@ -84,39 +105,37 @@ def test_a_tool_that_nobody_knows_is_said_when_it_is_carried_over(to: DialectNam
     assert "Blorp" in made.text, "whoever installs such a tool has it"
 
 
-def test_what_cannot_be_expressed_is_a_loss_with_its_reason() -> None:
+def test_what_cannot_be_expressed_is_a_loss_with_its_reason(tmp_path: Path) -> None:
     text = CLAUDE.replace("maxTurns: 9", "permissionMode: plan\nmemory: user\ninitialPrompt: Hi")
-    losses = {loss.field: loss for loss in convert(read(text, "claude"), "gemini").losses}
+    losses = {loss.field: loss for loss in convert_file(tmp_path, text, "claude", "gemini").losses}
     assert set(losses) == {"permission_mode", "memory", "initial_prompt", "tools.deny"}
     assert losses["memory"].why == "Gemini CLI has no key for it"
     assert losses["tools.deny"].kind == "ignored-there"
 
 
-def test_limits_the_target_does_not_know_are_written_for_retinue_and_said() -> None:
-    made = convert(read(CLAUDE, "claude"), "cursor")
-    assert back(made).spec is not None
+def test_limits_the_target_does_not_know_are_written_for_retinue_and_said(tmp_path: Path) -> None:
+    made = convert_file(tmp_path, CLAUDE, "claude", "cursor")
+    assert read_back(made).max_turns == 9
     assert {loss.field for loss in made.losses} == {"tools.deny", "max_turns"}
     assert "max_turns: 9" in made.text
 
 
-def test_several_models_become_one_where_only_one_is_read() -> None:
+def test_several_models_become_one_where_only_one_is_read(tmp_path: Path) -> None:
     text = "---\nname: a\ndescription: d\nmodel: [x/y, z/w]\n---\nGo.\n"
-    made = convert(read(text, "copilot"), "claude")
+    made = convert_file(tmp_path, text, "copilot", "claude")
     assert "model: x/y\n" in made.text
     assert [(loss.field, loss.what) for loss in made.losses] == [("model.fallbacks", "z/w")]
 
 
-def test_a_name_the_target_refuses_is_changed_and_said() -> None:
-    made = convert(read("---\nname: 'core: x'\ndescription: d\n---\nGo.\n", "copilot"), "claude")
+def test_a_name_the_target_refuses_is_changed_and_said(tmp_path: Path) -> None:
+    made = convert_file(tmp_path, "---\nname: 'core: x'\ndescription: d\n---\nGo.\n", "copilot", "claude")
     assert made.name == "core- x"
     assert made.losses[0].kind == "renamed"
 
 
-def test_unknown_keys_are_kept_in_order() -> None:
+def test_unknown_keys_are_kept_in_order(tmp_path: Path) -> None:
     text = "---\nname: a\ndescription: d\nvibe: calm\ntags: [x, {y: 'no'}]\nversion: 1.10\n---\nGo.\n"
-    made = convert(read(text, "claude"), "opencode")
-    spec = back(made).spec
-    assert spec is not None
+    spec = read_back(convert_file(tmp_path, text, "claude", "opencode"))
     assert list(spec.extra.items()) == [("vibe", "calm"), ("tags", ["x", {"y": "no"}]), ("version", "1.10")]
 
 
@@ -140,9 +159,16 @@ def test_a_key_without_effect_never_gains_one_that_adds_rights(line: str, to: Di
     assert key in after.extra or any(loss.field == f"extra.{key}" for loss in made.losses)
 
 
-def test_a_file_that_is_no_agent_cannot_be_converted() -> None:
-    with pytest.raises(DefinitionError, match="no name"):
-        convert(read("---\ndescription: d\n---\n", "claude"), "pi")
+def test_a_file_that_is_no_agent_cannot_be_converted(tmp_path: Path) -> None:
+    path = tmp_path / ".claude/agents/a.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\ndescription: d\n---\n")
+    done = run_main("agents", "convert", str(path), "--to", "pi")
+    assert done.returncode == 2
+    assert "no name" in done.stderr
+
+
+def test_nothing_is_written_for_a_dialect_that_has_its_prompt_in_a_second_file() -> None:
     with pytest.raises(UsageError, match="prompt in a file"):
         convert(read(CLAUDE, "claude"), "kimi")
 
@@ -207,26 +233,23 @@ def test_a_kimi_file_says_that_its_prompt_lies_elsewhere() -> None:
     assert losses[0].what == "./system.md"
 
 
-def test_hooks_and_servers_are_named_in_losses() -> None:
+def test_hooks_and_servers_are_named_in_losses(tmp_path: Path) -> None:
     text = CLAUDE.replace("maxTurns: 9", "hooks: {Stop: [{command: x}]}\nmcpServers: [a, {b: {url: u}}]")
-    losses = {loss.field: loss.what for loss in convert(read(text, "claude"), "pi").losses}
+    losses = {loss.field: loss.what for loss in convert_file(tmp_path, text, "claude", "pi").losses}
     assert losses == {"hooks": "Stop hook", "servers": "a, b"}
 
 
-def test_the_tool_that_starts_agents_comes_back_as_each_dialect_calls_it() -> None:
-    text = b"---\nname: a\ndescription: d\ntools: Read, Task\n---\nWork.\n"
-    first = parse(text, path="a.md", dialect="claude")
-    there = convert(first, "codingcode")
+def test_the_tool_that_starts_agents_comes_back_as_each_dialect_calls_it(tmp_path: Path) -> None:
+    text = "---\nname: a\ndescription: d\ntools: Read, Task\n---\nWork.\n"
+    there = convert_file(tmp_path, text, "claude", "codingcode")
     assert "dispatch_agent" in there.text
-    back = convert(parse(there.text.encode(), path="a.md", dialect="codingcode"), "claude")
+    back = convert_file(tmp_path, there.text, "codingcode", "claude")
     assert back.text.splitlines()[3] == "tools: Read, Agent"
 
 
-def test_an_opencode_permission_map_survives_every_conversion() -> None:
-    text = b'---\ndescription: d\npermission: {bash: {"*": deny, "git diff*": allow}, webfetch: ask}\n---\nWork.\n'
-    first = parse(text, path="a.md", dialect="opencode")
-    assert first.spec is not None
+def test_an_opencode_permission_map_survives_every_conversion(tmp_path: Path) -> None:
+    text = '---\ndescription: d\npermission: {bash: {"*": deny, "git diff*": allow}, webfetch: ask}\n---\nWork.\n'
+    first = read_agent(text, ".opencode/agents/agent.md").spec
     for dialect in ("claude", "pi", "codingcode", "retinue", "gemini", "cursor"):
-        there = parse(convert(first, dialect).text.encode(), path="a.md", dialect=dialect)
-        assert there.spec is not None
-        assert there.spec.tools.rules == first.spec.tools.rules
+        there = read_back(convert_file(tmp_path, text, "opencode", dialect))
+        assert there.tools.rules == first.tools.rules
