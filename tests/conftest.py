@@ -1,5 +1,6 @@
 """Property tests measure truth, not speed: a busy machine must not fail them."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -11,6 +12,14 @@ settings.register_profile(
     "retinue", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("retinue")
+
+# What is collected stays until the end: to look for garbage in it again and again takes longer than many a test.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ starts every call as a new interpreter, because coverage is switched on while an
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import pkgutil
@@ -115,6 +116,9 @@ def serve(address: str) -> None:
     for module in pkgutil.walk_packages(retinue.__path__, "retinue."):
         if not module.name.startswith(LEFT_OUT):
             import_module(module.name)
+    # The calls share the memory of what was imported until one of them looks for garbage in it.
+    gc.collect()
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen(64)
