@@ -10,6 +10,8 @@ CHECK  := $(VENV)/.check
 DEV    := $(VENV)/.dev
 # Tests that need no extra and end within half a minute on two cores.
 FAST   := tests/agents tests/log tests/loop tests/settings tests/tools tests/test_package.py
+# Two for each core: a test waits for processes, servers and browsers for about half of its time.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # Hundreds of tests start the program: without byte code each of them would compile it again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -51,11 +53,11 @@ test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
-	# Thousands of real processes on two cores: a test that fails is run once more, and the summary counts it.
-	$(BIN)/pytest -n 2 --dist worksteal --reruns 1 -r fER
+	# Thousands of real processes on few cores: a test that fails is run once more, and the summary counts it.
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 -r fER
 
 coverage: $(DEV) ## run all tests and print what they do not reach
-	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=85
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate
