@@ -50,7 +50,8 @@ check: $(CHECK) ## check style and types, run the fast tests: for every change, 
 test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	# Meanwhile the tests become byte code: otherwise every worker would compile all of them.
+	$(BIN)/pytest --collect-only -q > /dev/null 2>&1 & $(BIN)/mypy; types=$$?; wait; exit $$types
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 	# Thousands of real processes on few cores: a test that fails is run once more, and the summary counts it.

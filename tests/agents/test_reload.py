@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from retinue import Retinue
 from retinue.agents.catalog import Catalog, FileCache
 
 
-class Project:
+class AgentFolder:
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.agents = folder / ".claude" / "agents"
         self.agents.mkdir(parents=True)
-        self.cache = FileCache()
 
     def write(self, name: str, description: str = "d", file: str | None = None) -> Path:
         path = self.agents / (file or f"{name}.md")
@@ -24,9 +25,36 @@ class Project:
         path.write_text(f"---\nname: {name}\ndescription: {description}\n---\n")
         return path
 
+
+class Session(AgentFolder):
+    """The agents as one program sees them while it goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        home = str(folder / "home")
+        self._retinue = Retinue(
+            folder, environment={"HOME": home, "RETINUE_HOME": home, "RETINUE_DISABLE_BUILTIN_AGENTS": "1"}
+        )
+
+    def load(self) -> Any:
+        return self._retinue.agents
+
+
+class Project(AgentFolder):
+    """The same with the cache in the hands of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.cache = FileCache()
+
     def load(self) -> Catalog:
         home = {"HOME": str(self.root / "home")}
         return Catalog.load(self.root, environment=home, builtins=False, cache=self.cache)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(tmp_path)
 
 
 @pytest.fixture
@@ -57,21 +85,21 @@ def test_nothing_changed_gives_the_very_same_catalog(project: Project) -> None:
     assert project.load() is first
 
 
-def test_an_unchanged_file_keeps_its_reading_when_another_changes(project: Project) -> None:
-    project.write("a")
-    project.write("b")
-    before = project.load().find("a").parsed
-    project.write("b", "changed")
-    after = project.load()
+def test_an_unchanged_file_keeps_its_reading_when_another_changes(session: Session) -> None:
+    session.write("a")
+    session.write("b")
+    before = session.load().find("a").parsed
+    session.write("b", "changed")
+    after = session.load()
     assert after.find("a").parsed is before
     assert after.find("b").spec.description == "changed"
 
 
-def test_rewriting_in_the_same_instant_with_the_same_size_is_seen(project: Project) -> None:
+def test_rewriting_in_the_same_instant_with_the_same_size_is_seen(session: Session) -> None:
     """No waiting here: the times of the file may well be equal."""
     for number in range(50):
-        project.write("a", f"{number:04}")
-        assert project.load().find("a").spec.description == f"{number:04}"
+        session.write("a", f"{number:04}")
+        assert session.load().find("a").spec.description == f"{number:04}"
 
 
 def test_a_change_that_keeps_size_and_modification_time_is_seen(project: Project) -> None:
@@ -112,17 +140,17 @@ def test_a_file_replaced_by_another_one_is_seen(project: Project) -> None:
     assert project.load().find("a").spec.description == "new"
 
 
-def test_a_link_that_begins_to_lead_somewhere_is_seen(project: Project) -> None:
-    target = project.root / "elsewhere"
-    (project.agents / "team").symlink_to(target)
-    (project.agents / "one.md").symlink_to(project.root / "one.md")
-    project.write("a")
-    catalog = project.load()
+def test_a_link_that_begins_to_lead_somewhere_is_seen(session: Session) -> None:
+    target = session.root / "elsewhere"
+    (session.agents / "team").symlink_to(target)
+    (session.agents / "one.md").symlink_to(session.root / "one.md")
+    session.write("a")
+    catalog = session.load()
     assert (catalog.names, len(catalog.failed)) == (("a",), 1)
     target.mkdir()
     (target / "t.md").write_text("---\nname: t\ndescription: d\n---\n")
-    (project.root / "one.md").write_text("---\nname: one\ndescription: d\n---\n")
-    catalog = project.load()
+    (session.root / "one.md").write_text("---\nname: one\ndescription: d\n---\n")
+    catalog = session.load()
     assert set(catalog.names) == {"a", "t", "one"}
     assert catalog.failed == ()
 
@@ -137,19 +165,19 @@ def test_a_broken_file_that_is_repaired_is_seen(project: Project) -> None:
     assert (catalog.names, catalog.failed) == (("x",), ())
 
 
-def test_folders_that_appear_and_vanish(project: Project) -> None:
-    project.write("a")
-    pi = project.root / ".pi" / "agents"
+def test_folders_that_appear_and_vanish(session: Session) -> None:
+    session.write("a")
+    pi = session.root / ".pi" / "agents"
     pi.mkdir(parents=True)
     (pi / "b.md").write_text("Prompt")
-    assert set(project.load().names) == {"a", "b"}
+    assert set(session.load().names) == {"a", "b"}
     (pi / "b.md").unlink()
     pi.rmdir()
-    assert project.load().names == ("a",)
+    assert session.load().names == ("a",)
 
 
-def test_hashes_are_there_for_whoever_asks(project: Project) -> None:
-    project.write("a")
-    entry = project.load().find("a")
+def test_hashes_are_there_for_whoever_asks(session: Session) -> None:
+    session.write("a")
+    entry = session.load().find("a")
     assert len(entry.spec.hash) == 64
     assert entry.parsed.spec is entry.spec

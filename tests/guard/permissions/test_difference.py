@@ -14,7 +14,7 @@ from tests.guard.permissions.difference import holes, suite_texts, texts
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.sandbox.kernel import can_confine
 
-TEXTS = int(os.environ.get("RETINUE_TEXTS", "5000"))
+TEXTS = int(os.environ.get("RETINUE_TEXTS", "2500"))
 
 pytestmark = pytest.mark.skipif(not can_confine(), reason="random shell texts only run inside the walls")
 
