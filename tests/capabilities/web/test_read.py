@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.capabilities.web.read import Readable, decode, detect, read
+from retinue.core.tool import ToolOutput
 from retinue.http.fetched import FetchError
+from tests.capabilities.web.conftest import Browser, Visit
 
 URL = "https://example.com/docs/page"
 PAGE = """<!doctype html><html><head><title>Pools &amp; sockets</title><style>p{}</style></head><body>
@@ -28,8 +31,36 @@ def got(body: str | bytes, kind: str = "", url: str = URL, **options: Any) -> Re
     return read(body.encode() if isinstance(body, str) else body, kind, url, **options)
 
 
-def test_a_page_becomes_markdown_with_title_and_links() -> None:
-    found = got(PAGE, "text/html")
+class Fetched:
+    """`await fetched(body, kind)`: what `fetch_content` gives of such a page. Its site is https://example.com in it."""
+
+    def __init__(self, browser: Browser, visit: Visit) -> None:
+        self._browser = browser
+        self._visit = visit
+
+    async def output(self, body: str | bytes, kind: str = "", path: str = "/docs/page") -> tuple[ToolOutput, str]:
+        site = self._visit({path: lambda v: v.send(body, kind)})
+        return await self._browser("fetch_content", url=site.url + path), site.url
+
+    async def __call__(self, body: str | bytes, kind: str = "", path: str = "/docs/page") -> SimpleNamespace:
+        output, site = await self.output(body, kind, path)
+        assert not output.is_error, output.text
+        (page,) = output.value["results"]
+        return SimpleNamespace(
+            kind=page["contentType"],
+            title=page.get("title"),
+            text=page.get("content", "").replace(site, "https://example.com"),
+            warning=page.get("parseWarning"),
+        )
+
+
+@pytest.fixture
+def fetched(browser: Browser, visit: Visit) -> Fetched:
+    return Fetched(browser, visit)
+
+
+async def test_a_page_becomes_markdown_with_title_and_links(fetched: Fetched) -> None:
+    found = await fetched(PAGE, "text/html")
     assert found.title == "Pools & sockets"
     assert "[the reference](https://example.com/api#keep)" in found.text
     for text in ("Pools", "**idle**", "- one", "inner", "pool.close()", "| a | 1 |"):
@@ -56,25 +87,28 @@ def test_a_page_with_too_many_tags_to_find_its_main_part_is_converted_whole() ->
     assert found.warning is None
 
 
-def test_what_is_left_out_of_a_page_with_endless_or_deep_tags_is_said() -> None:
-    found = got("<p>first</p>" + "<b></b>" * 60_000 + "<p>last</p>", "text/html")
+async def test_what_is_left_out_of_a_page_with_endless_or_deep_tags_is_said(fetched: Fetched) -> None:
+    found = await fetched("<p>first</p>" + "<b></b>" * 60_000 + "<p>last</p>", "text/html")
     assert "first" in found.text
     assert "last" not in found.text
     assert found.warning == "Only its first 100,000 tags were read."
-    deep = got("<p>first</p>" + "<div>" * 300 + "<p>last</p>", "text/html")
+    deep = await fetched("<p>first</p>" + "<div>" * 300 + "<p>last</p>", "text/html")
     assert "last" not in deep.text
     assert deep.warning == "What stands more than 100 elements deep was left out."
 
 
-def test_a_small_page_keeps_its_structure_and_loses_its_navigation() -> None:
+async def test_a_small_page_keeps_its_structure_and_loses_its_navigation(fetched: Fetched) -> None:
     page = "<nav>Home</nav><main><h1>Pools</h1><p>A pool keeps <b>idle</b> sockets for the next request.</p></main>"
     page += "<p>Sockets that nobody uses are closed after a minute.</p><footer>nobody</footer>"
     text = "# Pools\n\nA pool keeps **idle** sockets for the next request.\n\n"
-    assert got(page, "text/html").text == text + "Sockets that nobody uses are closed after a minute."
+    assert (await fetched(page, "text/html")).text == text + "Sockets that nobody uses are closed after a minute."
 
 
-def test_a_page_that_is_nothing_but_navigation_is_shown_with_it() -> None:
-    assert "[Buy now](https://example.com/buy)" in got('<nav><a href="/buy">Buy now</a></nav>', "text/html").text
+async def test_a_page_that_is_nothing_but_navigation_is_shown_with_it(fetched: Fetched) -> None:
+    assert (
+        "[Buy now](https://example.com/buy)"
+        in (await fetched('<nav><a href="/buy">Buy now</a></nav>', "text/html")).text
+    )
 
 
 def test_text_that_a_browser_does_not_show_is_left_out_of_a_whole_page() -> None:
@@ -113,8 +147,8 @@ def test_without_the_extra_html_is_refused_by_name_and_everything_else_is_read(
         "a < b && c > d",
     ],
 )
-def test_broken_html_is_read_as_well_as_can_be(page: str) -> None:
-    text = got(page, "text/html").text
+async def test_broken_html_is_read_as_well_as_can_be(fetched: Fetched, page: str) -> None:
+    text = (await fetched(page, "text/html")).text
     assert "no</p>" not in text
     if "text" in page:
         assert "text" in text
@@ -144,34 +178,34 @@ def test_no_html_makes_the_converter_fail(page: str) -> None:
         "<nav>",
     ],
 )
-def test_hostile_pages_are_read_to_their_end(piece: str) -> None:
+async def test_hostile_pages_are_read_to_their_end(fetched: Fetched, piece: str) -> None:
     """Each of these takes html.parser time that grows with the square of the size."""
-    assert got(piece * (100_000 // len(piece)), "text/html").kind == "html"
+    assert (await fetched(piece * (100_000 // len(piece)), "text/html")).kind == "html"
 
 
-def test_AB04_json_is_pretty_and_long_lists_are_cut() -> None:
-    found = got(json.dumps({"a": 1, "rows": list(range(100)), "ü": "ü"}), "application/json")
+async def test_AB04_json_is_pretty_and_long_lists_are_cut(fetched: Fetched) -> None:
+    found = await fetched(json.dumps({"a": 1, "rows": list(range(100)), "ü": "ü"}), "application/json")
     assert found.kind == "json"
     assert '"a": 1' in found.text
     assert "… 50 more items" in found.text
     assert "ü" in found.text
-    assert got('{"x": 1}', "application/vnd.api+json").kind == "json"
-    assert got('{"x": 1}', "text/plain", "https://example.com/data.json").kind == "json"
-    assert got('[{"x": 1}]', "").kind == "json"
+    assert (await fetched('{"x": 1}', "application/vnd.api+json")).kind == "json"
+    assert (await fetched('{"x": 1}', "text/plain", "/data.json")).kind == "json"
+    assert (await fetched('[{"x": 1}]', "")).kind == "json"
 
 
-def test_AB04_linked_data_is_summarised() -> None:
+async def test_AB04_linked_data_is_summarised(fetched: Fetched) -> None:
     data = {"@context": "https://schema.org", "@type": "Article", "headline": "H", "author": {"name": "A. Uthor"}}
-    found = got(json.dumps(data), "application/ld+json")
+    found = await fetched(json.dumps(data), "application/ld+json")
     assert found.text.startswith("**Article**\nheadline: H\nauthor: A. Uthor")
     page = f'<html><body><script type="application/ld+json">{json.dumps(data)}</script><div id=app></div></body></html>'
-    assert "headline: H" in got(page, "text/html").text
+    assert "headline: H" in (await fetched(page, "text/html")).text
 
 
-def test_AB04_csv_is_a_table() -> None:
-    found = got("name;size\na;1\nb|c;2\n", "text/csv")
+async def test_AB04_csv_is_a_table(fetched: Fetched) -> None:
+    found = await fetched("name;size\na;1\nb|c;2\n", "text/csv")
     assert found.text == "| name | size |\n|---|---|\n| a | 1 |\n| b\\|c | 2 |"
-    many = got("a,b\n" + "1,2\n" * 1000, "text/csv")
+    many = await fetched("a,b\n" + "1,2\n" * 1000, "text/csv")
     assert "about 801 more rows" in many.text
 
 
@@ -182,14 +216,14 @@ ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Atoms</title>
 <entry><title>Two</title><link href="https://example.com/2"/><updated>2026-01-01</updated><summary>Short</summary></entry></feed>"""
 
 
-def test_AB04_feeds_and_site_maps_are_lists() -> None:
-    feed = got(FEED, "application/rss+xml")
+async def test_AB04_feeds_and_site_maps_are_lists(fetched: Fetched) -> None:
+    feed = await fetched(FEED, "application/rss+xml")
     assert feed.title == "News"
     assert "- One (Mon)\n  https://example.com/1\n  Said" in feed.text
-    atom = got(ATOM, "application/atom+xml")
+    atom = await fetched(ATOM, "application/atom+xml")
     assert "- Two (2026-01-01)\n  https://example.com/2\n  Short" in atom.text
     sites = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>https://example.com/a</loc></url></urlset>'
-    assert "https://example.com/a" in got(sites, "text/xml").text
+    assert "https://example.com/a" in (await fetched(sites, "text/xml")).text
 
 
 def test_entities_are_never_expanded() -> None:
@@ -205,10 +239,10 @@ def test_entities_are_never_expanded() -> None:
     assert "entities" in (wide.warning or "")
 
 
-def test_AB04_markdown_and_yaml_are_kept() -> None:
-    found = got("# Title\n\n- a\n", "text/markdown")
+async def test_AB04_markdown_and_yaml_are_kept(fetched: Fetched) -> None:
+    found = await fetched("# Title\n\n- a\n", "text/markdown")
     assert (found.kind, found.title, found.text) == ("markdown", "Title", "# Title\n\n- a")
-    assert got("a: 1\nb: [x]\n", "application/yaml").text == "a: 1\nb: [x]"
+    assert (await fetched("a: 1\nb: [x]\n", "application/yaml")).text == "a: 1\nb: [x]"
 
 
 @pytest.mark.parametrize(
@@ -221,8 +255,8 @@ def test_AB04_markdown_and_yaml_are_kept() -> None:
         ("alone", "text/csv"),
     ],
 )
-def test_AB04_what_cannot_be_parsed_is_text_with_a_warning(body: str, kind: str) -> None:
-    found = got(body, kind)
+async def test_AB04_what_cannot_be_parsed_is_text_with_a_warning(fetched: Fetched, body: str, kind: str) -> None:
+    found = await fetched(body, kind)
     assert found.kind == "text"
     assert found.text.startswith(body[:5])
     assert "could not be read as" in (found.warning or "")
