@@ -111,6 +111,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Why the run lacks a tool that exists, as a sentence for its model; empty if it is not known."""
     late_tools: Callable[[], tuple[Tool, ...]] = tuple
     """Tools that became available since: a server that was slow, or what the run searched for."""
+    request_headers: Callable[[], Mapping[str, str]] = dict
+    """Further headers of the next request to the model."""
     before_end: Callable[[], Awaitable[str | None]] | None = None
     """Asked when the run would end well: a text is its next instruction."""
     before_compact: Callable[[str], Awaitable[str | None]] | None = None

@@ -182,6 +182,7 @@ class Steps:
             thinking=job.thinking,
             temperature=job.temperature,
             tool_choice=self._turns.tool_choice,
+            headers=job.request_headers(),
         )
         return ModelTurn(self._model, request, self._interrupt, self._idle, job.clock)
 

@@ -11,7 +11,7 @@ share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -74,6 +74,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     tool_choice: Literal["auto", "required", "none"] = "auto"
     options: dict[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers of a request over HTTP."""
 
 
 class ToolCallStarted(Struct, frozen=True):

@@ -194,7 +194,8 @@ class WireModel:
         while True:
             if self._helper is not None and not await self._fetch_key(draft):
                 return None
-            response = await self._transport.post(self._address(), self._headers, partial(encode, body))
+            headers = {**self._headers, **request.headers}
+            response = await self._transport.post(self._address(), headers, partial(encode, body))
             if 200 <= response.status <= 203:
                 return response
             try:

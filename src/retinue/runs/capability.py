@@ -139,6 +139,10 @@ class Capability:
         """Return the run's first prompt with what must stand before it."""
         return prompt
 
+    def request_headers(self, node: RunNode) -> Callable[[], Mapping[str, str]] | None:
+        """Return what the loop asks before each request for further headers of it, or None."""
+        return None
+
     def late_tools(self, node: RunNode) -> Callable[[], tuple[Tool, ...]] | None:
         """Return what the loop asks before each request for tools that came since the launch, or None."""
         return None

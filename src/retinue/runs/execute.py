@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from retinue.agents.report import is_file_note
-from retinue.core.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
+from retinue.core.events import (
+    FILE_PROBLEM,
+    MISSING,
+    Body,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    ToolStarted,
+    TurnStarted,
+    Warned,
+)
 from retinue.core.messages import Image, UserMessage, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import READ_ONLY
@@ -124,7 +134,9 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
                 if isinstance(body, RunEnded):
                     outcome = body.outcome
                     break
-                log.append(place, body)
+                written = log.append(place, body)
+                if isinstance(body, TurnStarted):
+                    node.turn_seq = written.seq
                 node.observe(body)
                 for observe in observers:
                     observe(body)
@@ -223,6 +235,7 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
         account=node.account,
         absent=partial(why_absent, launch, project),
         late_tools=late,
+        request_headers=_first(node, capabilities.each("request_headers")) or dict,
         before_end=_first(node, capabilities.each("before_end")),
         before_compact=_first(node, capabilities.each("before_compact")),
     )

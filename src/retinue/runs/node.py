@@ -87,6 +87,8 @@ class RunNode(Struct, eq=False):
     began: float | None = None
     finished: float | None = None
     turns: int = 0
+    turn_seq: int = 0
+    """The number of the event with which its current turn began."""
     tool_uses: int = 0
     compactions: int = 0
     usage: Usage = NOTHING

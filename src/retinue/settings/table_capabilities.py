@@ -301,4 +301,10 @@ class TelemetrySettings(Values):
         "cost; content: also tasks, answers, arguments and results, redacted. More than `off` counts only in your own "
         "settings.",
     )
+    telemetry_model_header: bool = setting(
+        False, _FLAG, section="telemetry", applies="next run",
+        personal_when=lambda value: value is not False,
+        doc="Name the span of a request in the header traceparent that goes to the provider of the model. Counts only "
+        "in your own settings, and while `telemetry` is on.",
+    )
 # fmt: on

@@ -108,6 +108,31 @@ def test_a_trace_of_someone_else_is_continued_and_passed_on(project: Project, se
     assert f"00-0af7651916cd43dd8448eb211c80319c-{top.span_id.hex()}-01" in said
 
 
+def test_a_provider_is_told_the_span_of_its_request_only_where_the_setting_says_so(
+    project: Project, serve: Any, collector: Collector
+) -> None:
+    model = serve(delegate)
+    for more in ({}, {"RETINUE_TELEMETRY_MODEL_HEADER": "true", "RETINUE_TELEMETRY": "off"}):
+        assert project.retinue("-p", "Start agents", env={**collector.environment, **more}).returncode == 0
+    assert model.requests and not any("traceparent" in request.headers for request in model.requests)
+    model.requests.clear()
+    before = {span.span_id for span in collector.spans()}
+    env = {**collector.environment, "RETINUE_TELEMETRY_MODEL_HEADER": "true"}
+    assert project.retinue("-p", "Start agents", env=env).returncode == 0
+    spans = [span for span in collector.spans() if span.span_id not in before and span.name.startswith("chat ")]
+    sent = {f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" for span in spans}
+    assert {request.headers["traceparent"] for request in model.requests} == sent
+    assert len(sent) == len(model.requests) > 4
+
+
+def test_a_project_cannot_have_providers_told(project: Project, serve: Any, collector: Collector) -> None:
+    model = serve(lambda request: Reply("Done."))
+    (project.cwd / ".retinue").mkdir()
+    (project.cwd / ".retinue" / "settings.json").write_text('{"telemetryModelHeader": true}')
+    assert project.retinue("-p", "Go", env=collector.environment).returncode == 0
+    assert "traceparent" not in model.requests[0].headers
+
+
 def test_a_server_for_tools_is_told_the_place_in_the_trace(project: Project, serve: Any, collector: Collector) -> None:
     serve(lambda request: Reply("", [("mcp__sdk__trace", {})]) if not request.turn else Reply("ok"))
     configure(project, {"sdk": sdk()})

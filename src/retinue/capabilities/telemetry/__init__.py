@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from retinue.runs.capability import Capability
@@ -32,6 +33,14 @@ class TelemetryCapability(Capability):
         from retinue.capabilities.telemetry.attach import pass_trace_on
 
         return pass_trace_on(node, context)
+
+    def request_headers(self, node: RunNode) -> Callable[[], Mapping[str, str]] | None:
+        settings = node.project.settings.settings
+        if settings.telemetry == "off" or not settings.telemetry_model_header:
+            return None
+        from retinue.capabilities.telemetry.attach import headers_of_requests
+
+        return headers_of_requests(node)
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.project.settings.settings.telemetry != "off":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,7 +13,14 @@ from msgspec.structs import replace
 
 from retinue.capabilities.telemetry.collector import TraceCollector
 from retinue.capabilities.telemetry.metrics import SpanMetrics
-from retinue.capabilities.telemetry.spans import TraceParent, TraceSpan, agent_span, read_traceparent, trace_of
+from retinue.capabilities.telemetry.spans import (
+    TraceParent,
+    TraceSpan,
+    agent_span,
+    event_span,
+    read_traceparent,
+    trace_of,
+)
 from retinue.capabilities.telemetry.translate import HANDLED, SpanTranslator
 from retinue.core.events import RunCreated
 
@@ -145,6 +153,20 @@ def pass_trace_on(node: RunNode, context: ToolContext) -> ToolContext:
     if place is None:
         return context
     return replace(context, environment={**context.environment, VARIABLE: place.span.header()})
+
+
+def headers_of_requests(node: RunNode) -> Callable[[], Mapping[str, str]] | None:
+    """Return what names the span of the request that comes next: its turn has begun."""
+    place = node.get(TracePlace)
+    if place is None:
+        return None
+    trace_id = place.span.trace_id
+
+    def headers() -> Mapping[str, str]:
+        span = TraceParent(trace_id, event_span(node.id, node.turn_seq))
+        return {"traceparent": span.header()}
+
+    return headers
 
 
 def say_failure(node: RunNode) -> None:
