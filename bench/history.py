@@ -4,7 +4,8 @@
 
 Makes a project with so many ended runs (some twenty events each) and prints the CPU time of commands of the real
 program and of what the app, the page and a process do, with the ratio of the largest history to the smallest. Then the
-memory and the longest pause of the event loop when a run with that much output is shown and taken up again.
+memory and the longest pause of the event loop (CPU of its thread) when a run with that much output is shown, opened in
+the app and taken up again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from retinue.settings.places import state_folder
 
 GOAL = 1.3
 GOAL_MB = 150
-GOAL_PAUSE_MS = 100
+GOAL_PAUSE_MS = {"resume in a library": 100, "open in the app": 200}
+"""For the app more: Textual draws a new screen in some 120 ms of CPU, however little is on it."""
 CREATED = RunCreated("bench-worker", "Watch me", {"name": "bench-worker"}, "h", "m", "/", 0)
 
 
@@ -158,32 +160,66 @@ def of_the_log(folder: Path) -> dict[str, float]:
     return found
 
 
-LONG = """
+TICK = """
 import asyncio, json, resource, sys, time
 from pathlib import Path
 from retinue import Retinue
 
-async def main():
-    longest = 0.0
-    async def tick():
-        nonlocal longest
+class Pauses:
+    # The longest stretch in which the loop did nothing else: by the clock, and in CPU of its thread. On a busy machine
+    # only the second says what the program is to blame for.
+    clock = cpu = 0.0
+    async def watch(self):
         while True:
-            before = time.perf_counter()
+            before, used = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - before - 0.005)
+            self.clock = max(self.clock, time.perf_counter() - before - 0.005)
+            self.cpu = max(self.cpu, time.thread_time() - used)
+    def say(self):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"pause": self.cpu * 1000, "clock": self.clock * 1000, "peak": peak}))
+"""
+RESUME = (
+    TICK
+    + """
+async def main():
+    pauses = Pauses()
     async with Retinue(Path.cwd()) as retinue:
         await asyncio.sleep(0.2)
-        ticking = asyncio.create_task(tick())
-        begin = time.perf_counter()
+        ticking = asyncio.create_task(pauses.watch())
         run = await retinue.resume(sys.argv[1], "Go on.")
-        outcome = await run.wait()
-        took = time.perf_counter() - begin
+        await run.wait()
         ticking.cancel()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"pause": longest * 1000, "peak": peak, "took": took, "ended": outcome.ended}))
+    pauses.say()
 
 asyncio.run(main())
 """
+)
+APP = (
+    TICK
+    + """
+from retinue.faces.tui.app import RetinueApp
+
+async def main():
+    pauses = Pauses()
+    async with Retinue(Path.cwd()) as retinue:
+        app = RetinueApp(retinue)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.pause()
+            await asyncio.sleep(1)
+            ticking = asyncio.create_task(pauses.watch())
+            await app.open_session(sys.argv[1])
+            await pilot.pause()
+            await asyncio.sleep(1)
+            app.watch_run(sys.argv[1])
+            await asyncio.sleep(10)
+            ticking.cancel()
+    pauses.say()
+
+asyncio.run(main())
+"""
+)
+IN_PROCESS = {"resume in a library": RESUME, "open in the app": APP}
 
 
 def long_runs(project: Project, environment: Mapping[str, str], megabytes: int) -> bool:
@@ -191,17 +227,19 @@ def long_runs(project: Project, environment: Mapping[str, str], megabytes: int) 
     folder, good = state_folder(project.cwd, environment), True
     for number, compacted in enumerate((True, False)):
         kind = "compacted" if compacted else "never compacted"
-        for what in ("show", "show --json", "resume", "resume in a library"):
+        for what in ("show", "show --json", "open in the app", "resume", "resume in a library"):
             run = f"eeeeeee{number}-{len(what):04}-4000"
             # In a process of its own: what this one has used counts as the memory of those that it starts.
             make = [sys.executable, __file__, "--long", str(folder), str(project.cwd), run, str(megabytes), kind]
             subprocess.run(make, check=True)
-            if what == "resume in a library":
-                cost = measure([sys.executable, "-c", LONG, run], environment, project.cwd)
+            if what in IN_PROCESS:
+                cost = measure([sys.executable, "-c", IN_PROCESS[what], run], environment, project.cwd)
                 said = json.loads(cost.output)
                 pause, peak = said["pause"], said["peak"]
-                fine = pause <= GOAL_PAUSE_MS
-                line(f"{kind}: longest pause of the loop", f"{pause:.0f} ms", f"{GOAL_PAUSE_MS} ms", fine)
+                goal = GOAL_PAUSE_MS[what]
+                fine = pause <= goal
+                name = f"{kind}: {what}, longest pause of the loop ({said['clock']:.0f} ms by the clock)"
+                line(name, f"{pause:.0f} ms", f"{goal} ms", fine)
                 good = good and fine
             else:
                 verb, *words = what.split()

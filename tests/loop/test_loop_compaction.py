@@ -1,14 +1,17 @@
 """Compaction: by the model's own window, cheap first, never losing the task."""
 
+import threading
+
 import pytest
 from msgspec.structs import replace
 
 from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
-from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage
+from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage, user
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolOutput
 from retinue.core.usage import Limits, Usage
 from retinue.loop import Compaction, Controls
+from retinue.loop.answer import aside
 from retinue.testing import (
     SCRIPTED,
     Call,
@@ -306,3 +309,11 @@ async def test_the_summary_is_asked_for_without_thinking():
         ("off", True)
     ]
     assert {request.thinking for request in model.requests if not is_summary(request)} == {"high"}
+
+
+async def test_a_long_conversation_is_measured_and_cut_in_a_thread() -> None:
+    def where(messages: list[Message]) -> tuple[int, bool]:
+        return len(messages), threading.current_thread() is threading.main_thread()
+
+    assert await aside(where, [user("one")]) == (1, True)
+    assert await aside(where, [user("one")] * 1_000) == (1_000, False)

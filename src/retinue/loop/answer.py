@@ -9,8 +9,9 @@ right after it, and no two calls share an id.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from msgspec.structs import replace
@@ -27,6 +28,11 @@ from retinue.loop.job import Job
 from retinue.loop.limits import Countdown
 from retinue.loop.shrink import cut
 from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part
+from retinue.models.tokens import estimate
+
+Made = TypeVar("Made")
+_LONG = 500
+"""From so many messages on, a conversation is measured and cut in a thread."""
 
 
 class ModelTurn:
@@ -234,6 +240,27 @@ def failure_of(message: AssistantMessage) -> Failure | None:
 def mend_history(messages: Sequence[Message]) -> list[Message]:
     """Return a history that a model accepts: every call answered, no message of the model empty."""
     return closed(m for m in messages if not isinstance(m, AssistantMessage) or m.content)
+
+
+async def aside(work: Callable[..., Made], messages: Sequence[Message], *arguments: Any) -> Made:
+    """Return what `work` makes of messages; of a long conversation in a thread, since that takes up to half a second
+    and must not hold up other runs."""
+    if len(messages) < _LONG:
+        return work(messages, *arguments)
+    return await asyncio.to_thread(work, messages, *arguments)
+
+
+class PastMessages(NamedTuple):
+    """The conversation that a run goes on with: what a model accepts of it, the ids of its calls, its size."""
+
+    messages: list[Message]
+    used_ids: set[str]
+    tokens: int
+
+
+def read_past(messages: Sequence[Message]) -> PastMessages:
+    history = mend_history(messages)
+    return PastMessages(history, used_ids(history), estimate(history))
 
 
 def used_ids(messages: Iterable[Message]) -> set[str]:

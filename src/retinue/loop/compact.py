@@ -15,7 +15,7 @@ from retinue.core.events import Compacted
 from retinue.core.messages import AssistantMessage, Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
-from retinue.loop.answer import ModelTurn
+from retinue.loop.answer import ModelTurn, aside
 from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.limits import Countdown
@@ -74,42 +74,45 @@ class Compactor:
         """Shorten the conversation in place. None if there was nothing to gain, or the run was
         interrupted meanwhile."""
         before = conversation.tokens
-        made = await self._shorter(conversation, reason)
+        whole = await aside(estimate, conversation.messages)
+        made = await self._shorter(conversation, whole, reason)
         if made is None or self._interrupt.ending is not None:
             # Trying again before the conversation has grown would cost a request each turn.
             self._not_before = before * 1.1
             return None
         method, messages = made
-        saved = estimate(conversation.messages) - estimate(messages)
-        after = max(round(before - saved * conversation.scale), 1)
+        saved = whole - estimate(messages)
+        after = max(round(before - saved * conversation.scale(whole)), 1)
         # A conversation that cannot get smaller than the threshold must not be compacted every turn.
         self._not_before = after * 1.25
         conversation.replace(messages, after)
         return Compacted(reason, method, before, after, tuple(messages))
 
     async def _shorter(
-        self, conversation: MeasuredConversation, reason: Reason
+        self, conversation: MeasuredConversation, whole: int, reason: Reason
     ) -> tuple[Literal["pruned", "summarised"], list[Message]] | None:
-        messages, scale = _without_reminders(conversation.messages), conversation.scale
+        messages, scale = _without_reminders(conversation.messages), conversation.scale(whole)
         target = self._target(conversation.tokens, reason) / scale
-        fixed = conversation.tokens / scale - estimate(conversation.messages)
+        fixed = conversation.tokens / scale - whole
         if reason != "manual":
             start = shrink.tail_start(messages, self._job.compaction.keep_turns)
-            pruned = shrink.prune(messages, start, self._repeatable)
-            if fixed + estimate(pruned) <= target and pruned != messages:
+            pruned = await aside(shrink.prune, messages, start, self._repeatable)
+            if fixed + await aside(estimate, pruned) <= target and pruned != messages:
                 return "pruned", self._reminded(pruned, start)
-        kept, gone, tail = self._parts(messages, target)
-        kept, gone = self._bounded(kept, gone, target)
+        kept, gone, tail = await aside(self._parts, messages, target)
         if not gone:
             shorter = [*kept, *tail]
             if estimate(shorter) < estimate(messages):
                 return ("pruned", shorter)
             return None
         summary = await self._summary(gone, [*kept, *tail])
-        note = summary or prompt("dropped", count=_turns(gone), calls=shrink.calls_made(gone, max(int(target), 400)))
+        note = summary
+        if not note:
+            calls = await aside(shrink.calls_made, gone, max(int(target), 400))
+            note = prompt("dropped", count=_turns(gone), calls=calls)
         shorter = [*kept, user("\n\n".join(filter(None, (note, self._reminder()))), "summary"), *tail]
         # A summary can be longer than what it replaces.
-        if estimate(shorter) >= estimate(conversation.messages):
+        if estimate(shorter) >= whole:
             return None
         return ("summarised" if summary else "pruned"), shorter
 
@@ -142,19 +145,21 @@ class Compactor:
                 return _OVERFLOW_ROOM[min(self.overflows, MOST_OVERFLOWS) - 1] * min(window, tokens)
 
     def _parts(self, messages: Sequence[Message], target: float) -> tuple[list[Message], list[Message], list[Message]]:
-        """As many of the newest turns as fit; one at least, if need be with its outputs cut."""
+        """Return what stays, what goes, and as many of the newest turns as fit; one at least, if need be with its
+        outputs cut."""
         start = 0
         for turns in range(max(self._job.compaction.keep_turns, 1), 0, -1):
             start = shrink.tail_start(messages, turns)
             if estimate(messages[start:]) <= _TAIL_SHARE * target:
-                return shrink.split(messages, start)
+                kept, gone, tail = shrink.split(messages, start)
+                return *self._bounded(kept, gone, target), tail
         tail = list(messages[start:])
         for characters in _OUTPUT_CUTS:
             tail = shrink.cut_outputs(tail, characters)
             if estimate(tail) <= _TAIL_SHARE * target:
                 break
         kept, gone, _ = shrink.split(messages, start)
-        return kept, gone, tail
+        return *self._bounded(kept, gone, target), tail
 
     def _bounded(self, kept: list[Message], gone: list[Message], target: float) -> tuple[list[Message], list[Message]]:
         """The task stays whatever its size; of later words only as many as leave room."""
@@ -172,7 +177,7 @@ class Compactor:
         """Return what the model makes of `gone`, knowing what `stays`; empty if it could not."""
         info = self._model.info
         words = min(max(info.window // 40, 150), 1_500)
-        text = _framed("conversation", shrink.transcript(gone, info.window * 2))
+        text = _framed("conversation", await aside(shrink.transcript, gone, info.window * 2))
         known = _framed("stays", shrink.transcript(stays, int(info.window * _STAYS_SHARE)))
         system = prompt("summary", words=words)
         if self._wish:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from retinue.core.events import AssistantEnded, Body, RunEnded, ToolsEnded, TurnStarted
+from retinue.loop.answer import aside, read_past
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.steps import Steps
@@ -23,7 +24,8 @@ from retinue.models.protocol import Model
 
 async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator[Body, None]:  # noqa: C901 - the loop
     """Run `job` to its end. Raise UsageError at once if its schema is not a JSON Schema."""
-    steps = Steps(job, model, controls)
+    past = await aside(read_past, job.history)
+    steps = Steps(job, model, controls, past)
     try:
         for opening in job.messages:
             yield steps.say(opening)

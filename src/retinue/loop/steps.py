@@ -17,7 +17,7 @@ from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput, shown_specs
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals
-from retinue.loop.answer import ModelTurn, Tally, failure_of, mend_history, settle_message, used_ids
+from retinue.loop.answer import ModelTurn, PastMessages, Tally, failure_of, settle_message
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls, Interrupt
 from retinue.loop.dispatch import Dispatch
@@ -36,7 +36,7 @@ class Steps:
     """The state of one run between its steps. `ending` is set once it is decided; `calls` are
     those of the newest message; `is_final` says that the model considers itself done."""
 
-    def __init__(self, job: Job, model: Model, controls: Controls) -> None:
+    def __init__(self, job: Job, model: Model, controls: Controls, past: PastMessages) -> None:
         # These two may raise; nothing has been started yet when they do.
         self._submission = Submission(job.schema, job.accept) if job.schema is not None else None
         controls.attach(self)
@@ -48,9 +48,8 @@ class Steps:
         self._specs = {spec.name: spec for spec in (tool.spec for tool in tools)}
         self._tools = dict(zip(self._specs, tools, strict=True))
         self._offered = shown_specs(self._specs.values())
-        history = mend_history(job.history)
-        self._used = used_ids(history)
-        self._conversation = MeasuredConversation(overhead(job.system, self._offered), history)
+        self._used = past.used_ids
+        self._conversation = MeasuredConversation(overhead(job.system, self._offered), past.messages, past.tokens)
         self._tally = Tally(job, model.info.full_name)
         self._turns = Turns(limits, hands_in=self._submission is not None)
         self._repeats = Repeats(limits.repeated_calls)

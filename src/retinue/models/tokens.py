@@ -74,20 +74,23 @@ def _json_length(value: Mapping[str, Any]) -> int:
 class MeasuredConversation:
     """The messages of a run and how much of the window they take."""
 
-    def __init__(self, prefix: int, messages: Sequence[Message]) -> None:
+    def __init__(self, prefix: int, messages: Sequence[Message], estimated: int | None = None) -> None:
+        """`estimated` is the estimate of `messages`, where it is known."""
+        if estimated is None:
+            estimated = estimate(messages)
         self._prefix = prefix
         self.messages: list[Message] = list(messages)
         self._counted = 0
-        self._estimated = prefix + estimate(messages)
+        self._estimated = prefix + estimated
 
     @property
     def tokens(self) -> int:
         return self._counted + self._estimated
 
-    @property
-    def scale(self) -> float:
-        """How many real tokens an estimated one is, for predicting what a cut will save."""
-        guess = self._prefix + estimate(self.messages)
+    def scale(self, estimated: int) -> float:
+        """Return how many real tokens an estimated one is, for predicting what a cut will save. `estimated` is the
+        estimate of all messages."""
+        guess = self._prefix + estimated
         return min(max(self.tokens / max(guess, 1), 0.5), 4.0)
 
     def add(self, message: Message) -> None:

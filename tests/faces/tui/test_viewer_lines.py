@@ -403,3 +403,16 @@ def test_following_a_long_run_draws_only_what_is_new() -> None:
     after = pages.lines(story, viewer, 80, moment)
     same = [one is other for one, other in zip(before, after, strict=False)]
     assert all(same[:-1]) and "the last" in [plain_of(line) for line in after]
+
+
+def test_of_a_long_output_the_viewer_keeps_what_it_shows() -> None:
+    story = begun()
+    for number in range(20):
+        call = ToolCall(f"c{number}", "read", {"path": "a.txt"})
+        result = ToolResult(call.id, "read", (Text("x" * 100_000),))
+        story.tell(TurnStarted(number + 1), ToolStarted(call), ToolEnded(call.id, "read", result, ToolEffect(), 5))
+    assert "… 99,500 more characters" in lines_of(story)
+    kept = sum(len(entry.text) for entry in story.entries)
+    kept += sum(len(event.body.result.text) for event in story.effects if isinstance(event.body, ToolEnded))
+    assert kept < 20_000
+    assert any("read" in line for line in lines_of(story, "effects"))

@@ -68,6 +68,7 @@ class Still(App[None]):
         self.look = look
         self.board = board or Board()
         self.motion = True
+        self.feed = None
         self.retinue = SimpleNamespace(supervisor=SimpleNamespace(settings=Settings()))
 
     def on_mount(self) -> None:
@@ -193,7 +194,7 @@ def conversation(ended: bool = False) -> list:
 
 
 def viewing(monkeypatch, *, ended: bool = False, **options) -> Still:
-    monkeypatch.setattr(viewer_module, "RunSource", lambda retinue, run_id: Recorded(conversation(ended)))
+    monkeypatch.setattr(viewer_module, "RunSource", lambda supervisor, feed, run_id: Recorded(conversation(ended)))
     monkeypatch.setattr(ViewerScreen, "_moment", lambda self: Moment(AT + 60, 2, window=lambda model: 1_000))
 
     class Viewing(Still):

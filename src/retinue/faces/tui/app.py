@@ -17,7 +17,7 @@ from retinue.faces.modes import next_mode
 from retinue.faces.text import optional
 from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
 from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation
+from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation, read_conversation
 from retinue.faces.tui.board.conversation import read_end
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
@@ -149,7 +149,7 @@ class RetinueApp(Frame):
             return
         self.session.open(row.id)
         self.talk = self.session
-        load_conversation(self.board, self.project.log.reader, row.root_id)
+        load_conversation(self.board, await self.project.log.read(partial(read_conversation, root_id=row.root_id)))
         await self._chat.show(await self.project.log.read(partial(read_end, run_id=row.id)))
         self._show_news()
 

@@ -20,6 +20,7 @@ from retinue.faces.tui.board.cards import RunCard
 if TYPE_CHECKING:
     from retinue.log.follow import Subscription
     from retinue.log.query import LogReader
+    from retinue.log.rows import RunRow
     from retinue.log.store import Log
 
 
@@ -296,17 +297,22 @@ class BoardFeed:
             self._failed(error)
 
 
-def load_conversation(board: Board, reader: LogReader, root_id: str) -> None:
-    """Show the board a conversation of the log and its newest agents, as they stand."""
+def read_conversation(reader: LogReader, root_id: str) -> list[tuple[RunRow, list[Event]]]:
+    """Return a conversation of the log and its newest agents, oldest first, with what the board shows of each."""
     rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
     if all(row.id != root_id for row in rows):
         rows.append(reader.run(root_id))
-    for row in reversed(rows):
+    return [(row, [event for _, event in reader.ordered(row.id, SUMMARY)]) for row in reversed(rows)]
+
+
+def load_conversation(board: Board, found: list[tuple[RunRow, list[Event]]]) -> None:
+    """Show the board a conversation as it stands."""
+    for row, events in found:
         if row.state in LIVE and row.id in board.cards:
             # What happens to it is on the board already.
             continue
         board.forget(row.id)
-        for _, event in reader.ordered(row.id, SUMMARY):
+        for event in events:
             board.take(event)
         if row.state == "interrupted":
             board.mark_lost(row.id, row.updated_at)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec.structs import replace
+
 from retinue.core import events
 from retinue.core.format import retry_text
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
@@ -14,19 +16,23 @@ from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.questions import without_frames
 
 Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]
+# Characters of a result that are shown.
+RESULT_CHARACTERS = 500
 # Characters of an unfinished answer that are kept: its end is what one watches.
 MOST_LIVE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One block of the transcript. `note` is said beside its title; a tool call has `call`."""
+    """One block of the transcript. `note` is said beside its title; a tool call has `call`. `more` counts the
+    characters that were left out of `text`."""
 
     kind: Kind
     text: str = ""
     note: str = ""
     bad: bool = False
     call: ToolCall | None = None
+    more: int = 0
 
 
 @dataclass(slots=True)
@@ -61,8 +67,7 @@ class RunStory:
                 self._quiet()
                 self.entries += _said(message)
             case events.ToolStarted() | events.ToolEnded():
-                self.effects.append(event)
-                self._tool(body)
+                self._tool(event, body)
             case _:
                 self._other(event)
 
@@ -71,10 +76,17 @@ class RunStory:
         self.version += 1
         self.card.mark_lost(at)
 
-    def _tool(self, body: events.ToolStarted | events.ToolEnded) -> None:
-        if isinstance(body, events.ToolEnded):
-            self.progress.pop(body.call_id, None)
-            self.entries.append(Entry("result", body.result.text, body.name, bad=body.result.is_error))
+    def _tool(self, event: events.Event, body: events.ToolStarted | events.ToolEnded) -> None:
+        if isinstance(body, events.ToolStarted):
+            self.effects.append(event)
+            return
+        # Outputs are most of a long run, and little of each is shown: the whole is in the log.
+        self.effects.append(replace(event, body=replace(body, result=replace(body.result, content=()))))
+        self.progress.pop(body.call_id, None)
+        text = body.result.text.strip("\n")
+        shown = text[:RESULT_CHARACTERS]
+        more = len(text) - len(shown)
+        self.entries.append(Entry("result", shown, body.name, bad=body.result.is_error, more=more))
 
     def _other(self, event: events.Event) -> None:
         body = event.body

@@ -22,7 +22,6 @@ from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import Entry, RunStory
 from retinue.faces.tui.board.text import Row, diff_of, fit, one_line, plain_of, wrap
 
-RESULT_CHARACTERS = 500
 # Of one block: more is in the log and in the transcript file.
 MOST_CHARACTERS = 40_000
 ARGUMENT_CHARACTERS = 2_000
@@ -83,7 +82,9 @@ def entry_lines(entry: Entry, width: int, *, first: bool = False) -> list[Row]:
         case "result":
             style = "error" if entry.bad else "dim"
             lines += [head("Result", entry.note, style)]
-            lines += _text(entry.text.strip("\n"), width, style, RESULT_CHARACTERS)
+            lines += _text(entry.text, width, style)
+            if entry.more:
+                lines.append(_more(entry.more))
     return lines
 
 
@@ -121,8 +122,12 @@ def head(word: str, note: str = "", style: str = "accent") -> Text:
 def _text(text: str, width: int, style: str = "", most: int = MOST_CHARACTERS) -> list[Row]:
     lines: list[Row] = [(line, STYLES[style]) for line in wrap(text[:most], width)]
     if len(text) > most:
-        lines.append((f"… {len(text) - most:,} more characters", STYLES["dim"]))
+        lines.append(_more(len(text) - most))
     return lines
+
+
+def _more(characters: int) -> Row:
+    return (f"… {characters:,} more characters", STYLES["dim"])
 
 
 def _tool_call(call: ToolCall, width: int) -> list[Row]:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 Found = TypeVar("Found")
-BATCH = 500
+BATCH = 200
 # How often a run that is at rest elsewhere is asked whether someone took it up again.
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -153,6 +153,7 @@ class RunSource:
 WHEEL_ROWS = 3
 LOOK_SECONDS = 0.1
 QUIET_SECONDS = 0.25
+SLICE_SECONDS = 0.005
 
 
 class ViewerScreen(ModalScreen[None]):
@@ -177,6 +178,7 @@ class ViewerScreen(ModalScreen[None]):
         self._note = ""
         self._painted = -1
         self._painted_at = 0.0
+        self._more_due = False
 
     def compose(self) -> ComposeResult:
         with Vertical(id="viewer"):
@@ -216,9 +218,14 @@ class ViewerScreen(ModalScreen[None]):
         height = holder.height - (self.viewer.mode != "reading")
         self.viewer.measure(len(lines), content_height(self.story.card, height))
         self._box.show(box_rows(self.story.card, self.viewer, lines, holder.width, moment, self._note))
-        # A long run is drawn slice by slice, and keys are heard in between.
-        if self._pages.behind:
-            self.call_later(self.paint)
+        # A long run is drawn slice by slice. Between slices the event loop serves the keyboard and other runs.
+        if self._pages.behind and not self._more_due:
+            self._more_due = True
+            self.set_timer(SLICE_SECONDS, self._paint_more)
+
+    def _paint_more(self) -> None:
+        self._more_due = False
+        self.paint()
 
     def _moment(self) -> Moment:
         frame = int(time.monotonic() / FRAME_SECONDS)
