@@ -9,10 +9,19 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import AssistantEnded, InboxOpened, Retrying, RunStarted, ToolEnded, ToolStarted, TurnStarted
+from retinue.core.events import (
+    MOVED,
+    AssistantEnded,
+    InboxOpened,
+    Retrying,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnStarted,
+)
 from retinue.core.usage import Usage
 from retinue.log.encode import decode
-from retinue.log.migrations import NAME_OF_RUN
+from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
 from retinue.log.open_calls import describe_call
 from retinue.log.tail import ids_at_work
 
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = "json_extract(body, '$.options.description')"
 _CALL = "json_extract(body, '$.options.call_id')"
+_BACKGROUND = "json_extract(body, '$.options.background')"
 _AROUND = 80
 """Characters before and after what was searched for."""
 _LATEST = 12
@@ -40,11 +50,13 @@ class LogOverview(Struct, frozen=True):
 
 
 class RunLabel(Struct, frozen=True):
-    """How people call a run, what it works on in a few words, and the call of its parent that started it."""
+    """How people call a run, what it works on in a few words, the call of its parent that started it, and whether its
+    parent goes on meanwhile."""
 
     name: str | None = None
     description: str = ""
     call_id: str | None = None
+    background: bool = False
 
 
 class SearchHit(Struct, frozen=True):
@@ -76,11 +88,22 @@ def run_labels(reader: LogReader, ids: Sequence[str]) -> dict[str, RunLabel]:
     for start in range(0, len(ids), 500):
         some = tuple(ids[start : start + 500])
         marks = ", ".join("?" * len(some))
-        what = f"run_id, {NAME_OF_RUN}, {_DESCRIPTION}, {_CALL}"
+        moved = _moved_ids(reader, some, marks)
+        what = f"run_id, {NAME_OF_RUN}, {_DESCRIPTION}, {_CALL}, {_BACKGROUND}"
         query = f"SELECT {what} FROM events WHERE seq=1 AND run_id IN ({marks})"  # noqa: S608
-        for run_id, name, description, call_id in reader.select(query, some):
-            found[run_id] = RunLabel(name, description or "", call_id)
+        for run_id, name, description, call_id, background in reader.select(query, some):
+            # A truth is a number in one kind of database and a word in the other.
+            aside = run_id in moved or background in (1, "true")
+            found[run_id] = RunLabel(name, description or "", call_id, aside)
     return found
+
+
+def _moved_ids(reader: LogReader, ids: tuple[str, ...], marks: str) -> set[str]:
+    """Return those of these runs that were moved to the background. Only runs that a process has are looked at: of the
+    others it does not matter any more, and each may hold many warnings."""
+    owned = f"SELECT id FROM runs WHERE owner IS NOT NULL AND id IN ({marks})"  # noqa: S608
+    query = f"SELECT run_id, body FROM events WHERE type='run.warned' AND {RARE_TYPES} AND run_id IN ({owned})"  # noqa: S608
+    return {run_id for run_id, body in reader.select(query, ids) if f'"{MOVED}"' in body}
 
 
 def describe_activity(reader: LogReader, rows: Sequence[RunRow]) -> dict[str, str]:

@@ -129,6 +129,42 @@ def test_a_run_from_start_to_end(
         assert not seen.overflows
 
 
+@pytest.mark.parametrize("size", ["phone", "wide"])
+def test_a_run_is_moved_to_the_background_and_its_parent_goes_on(
+    size: str, project: Project, story: Telling, serving: Serving, visit: Visiting
+) -> None:
+    over = threading.Event()
+
+    def script(request: Request) -> list[Piece]:
+        if "CHILD" in first_words(request) and "DELEGATE" not in first_words(request):
+            return ["I look around, and then ", over, "further."]
+        if request.turn == 0:
+            call = {"subagent_type": "Explore", "description": "look around", "prompt": "CHILD: look"}
+            return [Call("Agent", {**call, "run_in_background": False})]
+        return ["I went on without it."]
+
+    story(script)
+    server = serving()
+    main = server.post("/v1/runs", {"task": "DELEGATE it"}, 201)
+    (child,) = server.until("/v1/runs?depth=1", lambda found: found["runs"])
+    assert child["background"] is False
+    seen = visit(server, size)
+    seen.go("run", main["id"])
+    seen.see(".controls")
+    assert seen.page.locator(".controls .aside").count() == 0, "nobody waits for the main run"
+    seen.go("run", child["id"])
+    seen.see(".draft", "I look")
+    seen.page.click(".controls .aside")
+    seen.see(".notice", "goes on in the background")
+    seen.gone(".controls .aside")
+    assert not seen.overflows
+    seen.go("run", main["id"])
+    seen.see(".entry.answer", "I went on without it.")
+    assert server.get(f"/v1/runs/{child['id']}")["run"]["background"] is True
+    over.set()
+    server.ended(child["id"])
+
+
 def test_a_run_whose_process_was_killed_goes_on(
     project: Project, story: Telling, serving: Serving, visit: Visiting
 ) -> None:

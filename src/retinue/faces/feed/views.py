@@ -36,6 +36,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     description: str
     call_id: str | None
     """The call of its parent that started it."""
+    background: bool
+    """Whether its parent goes on meanwhile, instead of waiting for it. Of a run that is over: how it was started."""
     doing: str
     """What a live run is doing, in a few words."""
     task: str
@@ -60,7 +62,7 @@ def run_view(row: RunRow, label: RunLabel | None = None, doing: str = "") -> Run
     label = label or RunLabel()
     fields = asdict(row)
     del fields["transcript"]
-    return RunView(name=label.name, description=label.description, call_id=label.call_id, doing=doing, **fields)
+    return RunView(**asdict(label), doing=doing, **fields)
 
 
 def snapshot_views(found: Snapshot) -> list[RunView]:

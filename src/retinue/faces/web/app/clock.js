@@ -1,4 +1,4 @@
-// What time it is, for everything that says how long something takes. It stands still while nobody looks.
+// What time it is. It stands still while nobody looks.
 import { signal } from "./html.js";
 
 export const now = signal(Date.now() / 1000);

@@ -1,4 +1,4 @@
-// The page: signs in, reads what there is, follows what happens, and shows the view that the address names.
+// The page: signs in, follows what happens, and shows the view that the address names.
 import { address, computed, effect, go, html, Icon, link, Notices, project, render, replaceAddress, sayProblem, signedIn, useKeys, useState } from "./common.js";
 import * as inbox from "./inbox.js";
 import * as runs from "./runs.js";

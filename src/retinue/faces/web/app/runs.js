@@ -122,7 +122,7 @@ function create(event) {
 	const usage = { input: 0, output: 0, cache_read: 0, cache_write: 0, cost_usd: null };
 	return {
 		id: run_id, parent_id, root_id, depth, agent, cwd, model, task: task.slice(0, 500), usage,
-		name: options.name || null, description: options.description || "", call_id: options.call_id || null, doing: "",
+		name: options.name || null, description: options.description || "", call_id: options.call_id || null, background: !!options.background, doing: "",
 		state: "queued", ended: null, error: null, pid: null, created_at: at, started_at: null, ended_at: null,
 		updated_at: at, turns: 0, tool_uses: 0, compactions: 0,
 	};
@@ -143,6 +143,7 @@ const CHANGES = {
 	"turn.ended": (event, row) => ({ turns: row.turns + 1, usage: event.total }),
 	"inbox.opened": (event) => ({ state: "waiting", doing: event.title }),
 	"inbox.closed": () => ({ state: "running", doing: "" }),
+	"run.warned": (event, row) => ({ background: row.background || event.code === "moved_to_background" }),
 	"run.compacted": (event, row) => ({ compactions: row.compactions + 1 }),
 	"run.interrupted": () => ({ state: "interrupted", doing: "" }),
 	"run.ended": ({ outcome, at }, row) => ({

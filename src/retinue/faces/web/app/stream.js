@@ -53,7 +53,7 @@ function open() {
 	source.onerror = again;
 }
 
-// The browser would retry by itself after a lost connection, but not after a refusal: both are tried again here.
+// The browser retries after a lost connection, but not after a refusal.
 function again() {
 	source.close();
 	connection.value = "lost";

@@ -1,4 +1,4 @@
-// A conversation on the screen: entries, the answer that is being written, and the end kept in view.
+// A conversation on the screen: entries, and the answer that is being written.
 import { clean, html, useEffect, useLayoutEffect, useRef, useState } from "../app/common.js";
 import { Entry } from "./entries.js";
 import { Markdown } from "./markdown.js";

@@ -13,6 +13,7 @@ const PATHS = {
 	back: "M9.8 3 4.8 8l5 5",
 	stop: "M4 4h8v8H4z",
 	resume: "M4.5 3v10l8-5z",
+	aside: "M2 4.5h7M2 8h5M2 11.5h7M10.5 5l3 3-3 3",
 	send: "M2 8l12-5.5L10.5 14 7.5 9z",
 	theme: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12",
 };

@@ -1,5 +1,5 @@
-// Markdown of models, which may be hostile, as elements: a small subset, and text is only ever text. There are no images,
-// no HTML, and links only to http, https and mail addresses, each with the host that it leads to.
+// Markdown of models, which may be hostile, as elements: a small subset. No images, no HTML, and links only to http,
+// https and mail addresses, each with its host.
 import { html, memo } from "../app/html.js";
 import { clean } from "../app/format.js";
 

@@ -1,6 +1,8 @@
-// Stepping in: say something to a run, stop it, or go on with one that has ended.
+// Stepping in: steer a run, let its parent go on without it, stop it, or resume it.
 import { html, Icon, of, plural, post, say, typed, useAction, useKeys, useRef, useState } from "../app/common.js";
 import { below, LIVE } from "../app/runs.js";
+
+const button = (icon, text, rest) => html`<button title=${text} ...${rest}><${Icon} name=${icon} /><span>${text}</span></button>`;
 
 export function Controls({ row }) {
 	const [text, setText] = useState("");
@@ -8,6 +10,7 @@ export function Controls({ row }) {
 	const [asking, setAsking] = useState(false);
 	const field = useRef();
 	const live = LIVE.has(row.state);
+	const waited = live && row.parent_id && !row.background;
 	const under = below(row.id).filter((each) => LIVE.has(each.state)).length;
 	const send = (verb, body) =>
 		act(async () => {
@@ -25,7 +28,8 @@ export function Controls({ row }) {
 	const pressed = (event) => {
 		if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
 	};
-	useKeys({ s: () => field.current.focus(), x: () => (live ? setAsking(true) : false) });
+	const toBackground = () => send("background", {});
+	useKeys({ s: () => field.current.focus(), x: () => (live ? setAsking(true) : false), b: () => (waited ? toBackground() : false) });
 	if (asking) {
 		return html`<div class="controls confirm" role="alertdialog" aria-label="Stop this run?">
 			<span>It keeps what it has said, and can be resumed.</span>
@@ -37,8 +41,8 @@ export function Controls({ row }) {
 	return html`<form class="controls" onSubmit=${submit}>
 		<textarea ref=${field} rows="1" value=${text} onInput=${typed(setText)} onKeyDown=${pressed} aria-label="Message"
 			placeholder=${live ? "Say something: it reads this after its current tool calls" : "Go on with it: say what next, or nothing"}></textarea>
-		${live && html`<button class="primary" disabled=${busy || !text.trim()}><${Icon} name="send" /><span>Steer</span></button>`}
-		${!live && html`<button class="primary" disabled=${busy}><${Icon} name="resume" /><span>Resume</span></button>`}
-		${live && html`<button type="button" class="danger" onClick=${() => setAsking(true)}><${Icon} name="stop" /><span>Stop</span></button>`}
+		${live ? button("send", "Steer", { class: "primary", disabled: busy || !text.trim() }) : button("resume", "Resume", { class: "primary", disabled: busy })}
+		${waited && button("aside", "To background", { type: "button", class: "aside", disabled: busy, onClick: toBackground })}
+		${live && button("stop", "Stop", { type: "button", class: "danger", onClick: () => setAsking(true) })}
 	</form>`;
 }

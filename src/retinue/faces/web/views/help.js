@@ -11,6 +11,7 @@ const KEYS = [
 	["[  ]", "the parts of a run"],
 	["s", "say something to the run"],
 	["x", "stop the run (asks first)"],
+	["b", "let its parent go on without it"],
 	["a  r  g  w  d", "allow once, this run, this agent, always; deny"],
 	["Esc", "back"],
 ];

@@ -1,4 +1,4 @@
-// Look back: a slider over the events of the tree, and everything as it stood at that moment.
+// Look back: a slider over the events of a tree.
 import { clean, clock, count, duration, get, html, Loading, money, of, Status, titleOf, tokens, useEffect, useKeys, useMemo, useState } from "../app/common.js";
 import { Conversation } from "../app/conversation.js";
 import { Entries } from "../parts/conversation.js";
