@@ -45,6 +45,7 @@ cases:
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "reviewer.test.yaml"
     path.write_text(text)
+    (tmp_path / "review.schema.json").write_text("{}")
     return path
 
 

@@ -62,6 +62,36 @@ def test_a_drafted_test_passes_without_a_model_and_leaves_the_project_alone(test
     assert (tested.cwd / "src/io.py").read_text() == "def f(): pass\n"
 
 
+def test_a_draft_has_the_mode_that_settings_gave_the_run(project: Project) -> None:
+    make_project(project)
+    with ModelServer(fix) as server:
+        project.server = server
+        assert project.retinue("run", "fixer", "Fix src/io.py").returncode == 0
+    git(project.cwd, "checkout", "-q", ".")
+    project.server = None
+    assert project.retinue("test", "new", "fixer").returncode == 0
+    assert "permission_mode: bypassPermissions" in (project.cwd / TESTS).read_text()
+    done = project.retinue("test")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("cassettes/fixer", "cassettes/nothing", ":6: The cassette cassettes/nothing"),
+        ("    expect:\n", "    fixture: nowhere\n    expect:\n", ":8: The fixture"),
+        ("    expect:\n", "    expect:\n      schema: none.json\n", ":9: The schema none.json does not exist."),
+        ("    expect:\n", "    policy: often\n    expect:\n", "One of: always, usually, tracked."),
+    ],
+)
+def test_what_a_case_names_and_is_not_there_is_said_with_its_line(
+    tested: Project, before: str, after: str, said: str
+) -> None:
+    edit(tested.cwd / TESTS, before, after)
+    done = tested.retinue("test")
+    assert done.returncode == 2 and said in done.stdout + done.stderr, done.stdout + done.stderr
+
+
 def test_a_prompt_that_was_edited_is_still_tested(tested: Project) -> None:
     edit(tested.cwd / ".retinue/agents/fixer.md", "You fix things.", "You fix things with care, and say so.")
     assert tested.retinue("test").returncode == 0

@@ -188,6 +188,11 @@ class AgentTests(Struct, frozen=True):
             found = self.lines.get(part, found)
         return found
 
+    def line_at(self, number: int, key: str) -> int:
+        """Return the line of a key of a case, or of the file where the case has none."""
+        of_file = self.lines.get(f"$.{key}", self.line_of(number))
+        return self.lines.get(f"$.cases[{number}].{key}", of_file)
+
 
 def find_test_files(paths: list[Path]) -> list[Path]:
     """Return the test files that these paths name, or that are below them. Raise CaseFileError for one that does not
@@ -246,6 +251,11 @@ def _check(tests: AgentTests) -> None:
             )
         if case.routing is None and not case.expect.names:
             raise CaseFileError(f"{where}: This case expects nothing, so it could not fail.", remedy="Add `expect:`.")
+        if case.expect.schema is not None and not (tests.path.parent / case.expect.schema).is_file():
+            raise CaseFileError(
+                f"{tests.path}:{tests.line_of(number, 'schema')}: The schema {case.expect.schema} does not exist.",
+                remedy="Name a JSON file by its path from here.",
+            )
         if case.expect.text is not None and case.expect.text.matches is not None:
             _check_pattern(tests, number, case.expect.text.matches)
 
@@ -312,6 +322,7 @@ class _Reading:
             yield name, self.value(value, f"{where}.{name}", depth)
 
 
+_CHOICES = {"ended": Ended, "policy": Policy, "permission_mode": PermissionMode}
 _WHERE = re.compile(r" - at `([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
@@ -335,8 +346,9 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
         line = lines.get(where, 1)
         name = where.rpartition(".")[2]
         reason = f"`{name}`: {reason[:1].lower()}{reason[1:]}."
-        if "Invalid enum" in message and name == "ended":
-            remedy = f"One of: {', '.join(get_args(Ended))}."
+        remedy = "docs/testing-agents.md says what it takes."
+        if "Invalid enum" in message and name in _CHOICES:
+            remedy = f"One of: {', '.join(get_args(_CHOICES[name]))}."
     return CaseFileError(f"{path}:{line}: {reason}", remedy=remedy)
 
 

@@ -82,6 +82,7 @@ class RunCase:
 
     def __init__(self, tests: AgentTests, number: int, options: TrialOptions, environment: Mapping[str, str]) -> None:
         self.tests = tests
+        self._number = number
         self.case: Case = tests.file.cases[number]
         self.options = options
         self._user = environment
@@ -95,8 +96,9 @@ class RunCase:
         if self.options.live is None:
             if not self.scenario.is_file():
                 if self.case.model.scenario is not None:
+                    where = f"{self.tests.path}:{self.tests.line_at(self._number, 'model.scenario')}"
                     raise CassetteError(
-                        f"{self.tests.path}: The cassette {self.case.model.scenario} of '{self.case.name}' is missing.",
+                        f"{where}: The cassette {self.case.model.scenario} of '{self.case.name}' is missing.",
                         remedy="Record it: retinue test --record --live MODEL --max-usd X",
                     )
                 return Trial(case=self.case.name, status="skipped", notes=("it has no cassette",))
@@ -159,7 +161,7 @@ class RunCase:
         try:
             copy_fixture(fixture, self.base, work, environment, commit)
         except FixtureError as error:
-            line = self.tests.lines.get("$.fixture", 1)
+            line = self.tests.line_at(self._number, "fixture")
             raise FixtureError(f"{self.tests.path}:{line}: {error.message}", remedy=error.remedy) from error
         self._copy_agents(work)
 

@@ -17,6 +17,7 @@ from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.runs.record import slug
+from retinue.settings.load import load_settings
 from retinue.settings.places import home
 
 _LONGEST_NAME = 60
@@ -45,7 +46,11 @@ def draft_test(
     cassette = path.parent / "cassettes" / f"{stem}-{slug(name)}{CASSETTE_SUFFIX}"
     cassette.parent.mkdir(parents=True, exist_ok=True)
     cassette.write_bytes(data)
-    case = _case(name, first, record, f"cassettes/{cassette.name}")
+    mode = first.options.get("permission_mode")
+    if mode is None:
+        # A test does not see the settings that decided about the run.
+        mode = load_settings(cwd, environment=environment).settings.permissions_default_mode
+    case = _case(name, first, record, f"cassettes/{cassette.name}", mode)
     _add_case(path, agent, case)
     return path, cassette
 
@@ -59,7 +64,7 @@ def _beside(agent: str, cwd: Path, environment: Mapping[str, str]) -> Path:
     return file.with_name(f"{file.name.partition('.')[0]}{SUFFIX}")
 
 
-def _case(name: str, first: RunCreated, record: RunRecord, cassette: str) -> dict[str, Any]:
+def _case(name: str, first: RunCreated, record: RunRecord, cassette: str, mode: str | None) -> dict[str, Any]:
     tools: list[str] = []
     written: list[str] = []
     for entry in record.entries:
@@ -75,7 +80,6 @@ def _case(name: str, first: RunCreated, record: RunRecord, cassette: str) -> dic
     expect["denials"] = sorted({entry.effect.tool for entry in record.denied})
     expect["turns"] = {"max": record.outcome.turns}
     case: dict[str, Any] = {"name": name, "task": first.task, "model": {"scenario": cassette}}
-    mode = first.options.get("permission_mode")
     if mode is not None:
         case["permission_mode"] = mode
     return {**case, "expect": expect}
