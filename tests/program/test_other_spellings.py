@@ -40,6 +40,18 @@ def test_claude_codes_calls_work_and_a_background_command_ends_with_its_run(proj
     assert not _alive(pid), "nothing outlives its run"
 
 
+def test_bash_names_run_in_background_only_where_its_output_can_be_read(project: Project, serve: Any) -> None:
+    """Gemini's validated calls hold only what a schema names."""
+    server = serve(lambda request: Reply("done"))
+    assert project.retinue("-p", "go").returncode == 0
+    assert project.retinue("run", "Explore", "go").returncode == 0
+    offered = []
+    for request in server.requests:
+        tools = {tool["name"]: tool["input_schema"]["properties"] for tool in request.body["tools"]}
+        offered.append(("run_in_background" in tools["bash"], "bash_output" in tools))
+    assert offered == [(True, True), (False, False)]
+
+
 def test_a_patch_and_a_terminal_command_work_for_a_model_that_is_shown_neither(project: Project, serve: Any) -> None:
     (project.cwd / "a.txt").write_text("one\ntwo\n")
     (project.cwd / "gone.txt").write_text("x\n")

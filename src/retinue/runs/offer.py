@@ -154,16 +154,18 @@ def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
     return frozenset(found)
 
 
-def with_time_limit(tools: dict[str, Tool], seconds: float | None) -> dict[str, Tool]:
-    """With a bash whose schema says how long one call may take in this run, where that is not the usual time."""
-    if seconds == _USUAL_TOOL_SECONDS or "bash" not in tools:
+def with_fitting_bash(tools: dict[str, Tool], seconds: float | None) -> dict[str, Tool]:
+    """With a bash whose schema says how long one call may take in this run, and that commands may stay in the
+    background where the run can read their output."""
+    background = "bash_output" in tools
+    if "bash" not in tools or (seconds == _USUAL_TOOL_SECONDS and not background):
         return tools
     from retinue.tools.bash import BashTool, bash_within
 
     # A program may have put another tool in its place.
     if type(tools["bash"]) is not BashTool:
         return tools
-    return {**tools, "bash": bash_within(seconds)}
+    return {**tools, "bash": bash_within(seconds, background=background)}
 
 
 def writes_patches(model: str) -> bool:

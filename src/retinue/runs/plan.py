@@ -31,8 +31,8 @@ from retinue.runs.offer import (
     offered_tools,
     suited,
     useful_tools,
+    with_fitting_bash,
     with_patches,
-    with_time_limit,
 )
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.requests import well_formed
@@ -166,7 +166,7 @@ def _select(plan: LaunchPlan) -> None:
     allowed = plan.permit(selection.tools, plan.notes)
     plan.tools = useful_tools({tool.spec.name: tool for tool in allowed}, plan.spec)
     limits = _limits(plan.request, plan.settings, [], plan.parent)
-    plan.tools = with_time_limit(plan.tools, limits.tool_seconds)
+    plan.tools = with_fitting_bash(plan.tools, limits.tool_seconds)
     plan.patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, plan.spec.tools.rules)
 
 

@@ -200,9 +200,10 @@ def _most(tool_timeout: float) -> float:
 
 
 @cache
-def bash_within(tool_timeout: float | None) -> BashTool:
-    """Return the tool for runs in which one call may take so long; its schema says so. One limit has one tool, so
-    that requests of all such runs begin alike."""
+def bash_within(tool_timeout: float | None, *, background: bool) -> BashTool:
+    """Return the tool for runs in which one call may take so long, and commands may stay in the background; its
+    schema says so, because some providers let a model give only what a schema names. One limit has one tool, so that
+    requests of all such runs begin alike."""
     tool = BashTool()
     said = f"Seconds (default {DEFAULT_SECONDS:g})"
     if tool_timeout is not None:
@@ -210,7 +211,10 @@ def bash_within(tool_timeout: float | None) -> BashTool:
         said = f"Seconds (default {min(DEFAULT_SECONDS, most):g}, at most {most:g})"
     parameters = dict(tool.spec.parameters)
     timeout = {"type": "number", "description": said}
-    parameters["properties"] = {**parameters["properties"], "timeout": timeout}
+    properties = {**parameters["properties"], "timeout": timeout}
+    if background:
+        properties["run_in_background"] = tool.hidden["run_in_background"]
+    parameters["properties"] = properties
     tool.spec = replace(tool.spec, parameters=parameters)
     return tool
 
