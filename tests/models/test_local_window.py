@@ -131,6 +131,25 @@ async def test_ollama_loads_a_model_that_is_not_loaded_and_a_small_window_is_sai
 
 
 @pytest.mark.parametrize(
+    ("shown", "window"),
+    [
+        ('temperature 0.7\nnum_ctx    8192\nstop "<|im_end|>"', 8192),
+        ("temperature 0.7", 32768),
+        ("num_ctx many", 32768),
+    ],
+)
+async def test_an_ollama_that_does_not_say_it_of_a_loaded_model_is_asked_for_the_models_parameters(
+    shown: str, window: int
+) -> None:
+    """docs.ollama.com show-model-details: `parameters` is a text of lines; older versions have no context_length."""
+    answers = {"/api/ps": {"models": [{"name": "qwen3:latest"}]}, "/api/show": {"parameters": shown}}
+    info, note, paths = await asked("ollama", "qwen3", answers)
+    assert info.window == window
+    assert note is not None and ("only 8192 tokens" in note or "32768 tokens are assumed" in note)
+    assert paths[-1] == "/api/show"
+
+
+@pytest.mark.parametrize(
     ("provider", "answers"),
     [
         # docs.vllm.ai OpenAI-compatible server, /v1/models

@@ -5,6 +5,7 @@ A local server gives a model the window its operator or its memory allows, not t
 without notice. So the server is asked, in its own way:
 
     Ollama      /api/ps       context_length of the loaded model; /api/generate loads it first
+                /api/show     num_ctx of the model's own parameters, where an older version does not say it there
     vLLM        /v1/models    max_model_len
     llama.cpp   /props        default_generation_settings.n_ctx
     LM Studio   /api/v0/models    loaded_context_length
@@ -195,6 +196,9 @@ async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell,
         if found is None and load:
             await _load(root, model, provider, transport, tell)
             found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        if found is None:
+            shown = await _get(f"{root}/api/show", provider, transport, body={"model": model})
+            found = _find_parameter(shown, "num_ctx")
         return found
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     if window := _whole(listed.get("max_model_len")):
@@ -224,6 +228,15 @@ def _find_loaded(answer: Mapping[str, Any], model: str) -> int | None:
     for entry in answer.get("models") or ():
         if isinstance(entry, Mapping) and _same(str(entry.get("name") or entry.get("model") or ""), model):
             return _whole(entry.get("context_length"))
+    return None
+
+
+def _find_parameter(answer: Mapping[str, Any], name: str) -> int | None:
+    """Return a number among the parameters of a model, of which each has a line: `num_ctx  8192`."""
+    for line in str(answer.get("parameters") or "").splitlines():
+        key, _, value = line.strip().partition(" ")
+        if key == name and value.strip().isdecimal():
+            return _whole(int(value))
     return None
 
 
