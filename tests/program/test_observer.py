@@ -135,6 +135,17 @@ def test_an_observer_has_the_tools_that_read_whatever_its_file_says_and_nobody_o
     assert [row["agent"] for row in rows(project)].count("auditor") == 1
 
 
+def test_a_file_may_list_the_tool_that_reports_and_nothing_else(project: Project, serve: Any) -> None:
+    play = Play(project)
+    serve(play.answer)
+    agent(project, "auditor", "tools: ObserverReport")
+    done = project.retinue("-p", "go")
+    assert done.returncode == 0, done.stderr
+    assert [tool["name"] for tool in play.watching[0].body["tools"]] == ["ObserverReport"]
+    assert "ObserverReport" not in done.stderr
+    assert "unknown-tool" not in project.retinue("agents", "lint", str(project.home / ".claude/agents")).stdout
+
+
 def test_the_list_of_runs_marks_the_observer_below_the_run_that_it_observes(project: Project, serve: Any) -> None:
     serve(Play(project).answer)
     project.retinue("-p", "go")

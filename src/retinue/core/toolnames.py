@@ -49,6 +49,7 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "steer_subagent": _SPAWN,
     "list_subagents": _NONE,
     "clear_subagents": _NONE,
+    "ObserverReport": _NONE,
 }
 """Canonical names with the most each tool may do. `find` is what others call glob."""
 

@@ -181,12 +181,13 @@ class _Asked:
             reasons = list(filter(None, map(absent.get, canonical(name))))
             if reasons:
                 missing.append(f"{name}{by} is missing: {reasons[-1]} `retinue doctor` says what to install.")
-            # tool_search is there exactly when there is something to search: nothing is missing without it.
-            elif canonical(name) != ("tool_search",):
+            elif canonical(name) not in _BY_ITSELF:
                 notes.append(f"{name} matched no tools in this session")
         return [*notes, *missing]
 
 
+_BY_ITSELF = (("tool_search",), ("ObserverReport",))
+"""Tools that are there exactly when they are of use: nothing is missing without them."""
 _DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
 

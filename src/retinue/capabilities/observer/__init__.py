@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 class ObserverCapability(Capability):
     """The observers that an agent's file names, from the first digest to the end of the run that they watch."""
 
+    async def offer(self, plan: LaunchPlan) -> None:
+        if plan.request.observes:
+            from retinue.capabilities.observer.messages import offer_report
+
+            offer_report(plan)
+
     def equip(self, plan: LaunchPlan) -> None:
         if plan.request.observes:
             from retinue.capabilities.observer.messages import equip_observer

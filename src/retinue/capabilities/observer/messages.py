@@ -129,7 +129,6 @@ class ObserverReportTool(BuiltinTool):
 
     name = "ObserverReport"
     required = ("message",)
-    effects = frozenset()
     properties: ClassVar[Properties] = {
         "message": {"type": "string"},
         "severity": {"type": "string", "enum": list(_SEVERITIES)},
@@ -150,12 +149,18 @@ class ObserverReportTool(BuiltinTool):
         return ok(deliver(self.observer, self.observer.parent, f"{_SEVERITIES[verb]}: {message}"))
 
 
-def equip_observer(plan: LaunchPlan) -> None:
-    """Leave an observer the tools that read, whatever its file says, and give it ObserverReport."""
+def offer_report(plan: LaunchPlan) -> None:
+    """Make ObserverReport for an observer, whose file may list it."""
     report = ObserverReportTool()
-    plan.tools = {name: plan.tools[name] for name in READING if name in plan.tools}
-    plan.tools[report.name] = report
+    plan.available[report.name] = report
     plan.put(report)
+
+
+def equip_observer(plan: LaunchPlan) -> None:
+    """Leave an observer the tools that read and ObserverReport, whatever its file says."""
+    report = plan.available[ObserverReportTool.name]
+    plan.tools = {name: plan.tools[name] for name in READING if name in plan.tools}
+    plan.tools[ObserverReportTool.name] = report
 
 
 def connect_report(node: RunNode) -> None:
