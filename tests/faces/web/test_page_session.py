@@ -127,6 +127,8 @@ def test_a_run_from_start_to_end(
         seen.go(view)
         seen.see(sight)
         assert not seen.overflows
+        clipped = "[...document.querySelectorAll('.card')].filter(card => card.scrollWidth > card.clientWidth).length"
+        assert page.evaluate(clipped) == 0, f"a card of {view} is cut off"
 
 
 @pytest.mark.parametrize("size", ["phone", "wide"])
