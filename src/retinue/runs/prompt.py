@@ -2,8 +2,9 @@
 
 The parts that never change between runs of an agent come first and those that do come last,
 so that a provider's cache keeps the prefix. In `append` mode the parent's prompt is an exact,
-byte-identical prefix. Files such as AGENTS.md are for main agents and twins of them: a twin has
-them through that prefix, and an agent with a prompt of its own never sees them.
+byte-identical prefix. Files such as AGENTS.md are for main agents and twins of them, which have them
+through that prefix, and for agents of Claude Code; another agent with a prompt of its own never
+sees them.
 
 The environment block learns of git by reading its files: no process is started for it, and a broken
 repository is reported as no repository rather than as an error.
