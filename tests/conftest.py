@@ -20,6 +20,8 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    # Apps of the terminal are a fifth slower where Python looks as often as in a small program.
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
