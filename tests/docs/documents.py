@@ -90,10 +90,13 @@ def check_job(job: dict[str, Any]) -> None:
 
 
 def check_frontmatter(reader: Reader, text: str) -> None:
-    """Each line is right by itself in an agent's file."""
-    for number, line in enumerate(text.splitlines()):
-        head = f"name: line-{number}\ndescription: Tries one line.\n{line}"
-        words = f"---\n{head}\n---\nYou try one line of the manual. Report what it does.\n"
-        file = reader.put(f".retinue/agents/line-{number}.md", words)
+    """A whole frontmatter is right in an agent's file, and so is each line of a fragment by itself."""
+    inside = re.sub(r"^---\n", "", text, flags=re.MULTILINE)
+    heads = [f"name: line\ndescription: Tries one line.\n{line}\n" for line in inside.splitlines()]
+    if re.search(r"^name:", inside, re.MULTILINE):
+        heads = [inside]
+    for head in heads:
+        words = f"---\n{head}---\nYou try one line of the manual. Report what it does.\n"
+        file = reader.put(".retinue/agents/line.md", words)
         reader.run("retinue", "agents", "lint", "--strict", str(file.relative_to(reader.cwd)))
         file.unlink()
