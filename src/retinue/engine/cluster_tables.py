@@ -161,8 +161,8 @@ class ClusterTables:
         """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
         with self._use() as connection:
             done = connection.execute(
-                "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND worker IS NULL",
-                (worker, attempt.project, attempt.run_id, attempt.number),
+                "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND coalesce(worker, ?)=?",
+                (worker, attempt.project, attempt.run_id, attempt.number, worker, worker),
             )
             return bool(done.rowcount == 1)
 
@@ -281,14 +281,14 @@ class ClusterTables:
                 finally:
                     raw.execute("SELECT pg_advisory_unlock(7238)")
                     self._backend.keep(raw)
-                self._connection = PostgresConnection(self._backend)
+                self._connection = PostgresConnection(self._backend, repeats=True)
             yield self._connection
 
     @contextmanager
     def _use_alone(self) -> Iterator[PostgresConnection]:
         """Use another connection, for what takes long: nobody waits for it."""
         with self._use():
-            connection = PostgresConnection(self._backend)
+            connection = PostgresConnection(self._backend, repeats=True)
         try:
             yield connection
         finally:

@@ -13,7 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from retinue.guard.git import GitError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
+from retinue.log.rows import RunRow
 from retinue.models.limiter import process_limiters
 from retinue.runs.order import Capabilities
 from retinue.runs.project import Project
@@ -50,12 +51,16 @@ TAKE_OVER_SECONDS = 10.0
 MOST_ATTEMPTS = 20
 """A run that has cost so many workers their lives is given up."""
 AGAIN_SECONDS = 1.0
+PATIENT_TIMES = 30
+"""So often a worker tries to reach a server that is away, for ten seconds each."""
 REMOVE_SECONDS = 600.0
 """How often a worker looks for what ended runs have left."""
 _PACKS_IN: tuple[WorkspaceKind, ...] = ("memory", "home")
 _LEFT = ("interrupted", "queued")
 """How a run stands that nobody has."""
 Say = Callable[[str], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Worker:
@@ -197,7 +202,7 @@ class Worker:
     async def serve(self, attempt: Attempt) -> None:
         """Go on with one run until it has ended here, or cannot go on here. Never raises."""
         view = self._engine.view
-        if view is None or view.draining or not await asyncio.to_thread(self._tables.take, attempt, self.id):
+        if view is None or view.draining or not await self._patiently(self._tables.take, attempt, self.id):
             return
         state = database_folder(self._home, ProjectDatabase(self._url, attempt.project))
         self._say(f"{attempt.run_id}: attempt {attempt.number}, project {attempt.project}.")
@@ -220,6 +225,16 @@ class Worker:
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()
+
+    async def _patiently(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Return what `work` gives, in a thread. What is not said to a server that is away for a while is forgotten:
+        nobody else would take up the run."""
+        for _ in range(PATIENT_TIMES):
+            try:
+                return await asyncio.to_thread(work, *given, **named)
+            except LostDatabaseError:
+                await asyncio.sleep(AGAIN_SECONDS)
+        return await asyncio.to_thread(work, *given, **named)
 
     async def _go_on(self, attempt: Attempt, state: Path) -> None:
         made = await asyncio.to_thread(self._prepare, attempt, state)
@@ -341,11 +356,15 @@ class Worker:
 
     async def _settle(self, attempt: Attempt, state: Path) -> None:
         """Forget a run that has ended. Offer one that has not to others."""
-        with contextlib.suppress(RetinueError):
+
+        def look() -> RunRow:
             with LogReader.open(state) as reader:
-                run = reader.run(attempt.run_id)
+                return reader.run(attempt.run_id)
+
+        with contextlib.suppress(RetinueError):
+            run = await self._patiently(look)
             if run.state == "ended":
-                await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
+                await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
                 shutil.rmtree(state / "brought" / attempt.run_id, ignore_errors=True)
                 self._say(f"{attempt.run_id}: {run.ended}.")
             elif run.state in _LEFT and attempt.number < MOST_ATTEMPTS:

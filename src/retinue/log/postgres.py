@@ -66,8 +66,10 @@ class PostgresConnection:
     heartbeat_seconds = SHARED_HEARTBEAT_SECONDS
     stream_seconds = STREAM_SECONDS
 
-    def __init__(self, backend: PostgresBackend) -> None:
+    def __init__(self, backend: PostgresBackend, *, repeats: bool = False) -> None:
         self._backend = backend
+        self.repeats = repeats
+        """Whether its changes, too, can be made again when nobody knows whether they were made."""
         self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number(backend.schema)})"
         self._raw = backend.open()
         self._inside = False
@@ -98,7 +100,7 @@ class PostgresConnection:
                 return self._raw.execute(statement, given)
         except LostDatabaseError:
             # A question by itself can be asked again. A change may have happened.
-            if not sql.startswith(("SELECT", "WITH")) or self._inside:
+            if self._inside or not (self.repeats or sql.startswith(("SELECT", "WITH"))):
                 raise
         self._wait_for_server()
         with self._explained():
@@ -161,6 +163,9 @@ class PostgresConnection:
         with contextlib.suppress(Exception):
             self._raw.close()
         self._inside = False
+        # Whatever broke this one has broken those that wait to be used again.
+        for raw in _idle.pop((self._backend.database.url, self._backend.schema), ()):
+            raw.close()
         self._raw = self._backend.open()
 
     def close(self) -> None:

@@ -194,6 +194,8 @@ class RemoteWatch:
 
     async def _read(self) -> None:
         number, version, texts = -1, -1, PartialTexts()
+        touched: set[str] = set()
+        """Runs of which something is not known here yet, though the server went away meanwhile."""
         with LogReader.open(self._project.state) as reader:
             while True:
                 try:
@@ -202,18 +204,19 @@ class RemoteWatch:
                         version = now
                         if number < 0:
                             number = await asyncio.to_thread(last_number, reader)
-                            touched = set(self._nodes)
+                            touched |= set(self._nodes)
                         else:
                             page = await asyncio.to_thread(events_after, reader, number)
                             for event in page:
                                 texts.take(event)
                                 if event.parent_id in self._above and event.run_id not in self._above:
                                     self._above[event.run_id] = self._above[event.parent_id]
-                            touched = {event.run_id for event in page} & self._above.keys()
+                            touched |= {event.run_id for event in page} & self._above.keys()
                             if page:
                                 number, version = page[-1].number, -1
-                        for run_id in touched:
+                        for run_id in sorted(touched):
                             await self._bring(reader, run_id)
+                            touched.discard(run_id)
                         self._stream(reader, texts)
                 except StateError:
                     # The server is away for a moment; whoever writes reports it.
