@@ -251,3 +251,24 @@ async def launch(spec: AgentSpec) -> Launch | None:
         return None
     finally:
         await project.close()
+
+
+@pytest.mark.parametrize("dialect", ["claude", "pi", "devkit", "codingcode", "opencode", "gemini", "cursor"])
+def test_a_time_limit_and_a_stricter_mode_count_in_every_dialect(dialect: DialectName) -> None:
+    def read(line: str) -> AgentSpec:
+        text = f"---\nname: a\ndescription: d\n{line}\n---\nWork.\n"
+        spec = parse(text.encode(), path="x/a.md", dialect=dialect).spec
+        assert spec is not None
+        return spec
+
+    assert read("timeout_seconds: 5").timeout_seconds == 5
+    assert read("timeout_seconds: soon").refusal is not None
+    assert read("permission_mode: plan").permission_mode == "plan"
+    assert read("permissionMode: yolo").refusal is not None
+
+
+def test_a_freer_mode_under_a_key_that_the_dialect_does_not_have_is_ignored_and_said() -> None:
+    text = "---\npermissionMode: bypassPermissions\n---\nWork.\n"
+    parsed = parse(text.encode(), path="x/a.md", dialect="pi")
+    assert parsed.spec is not None and parsed.spec.permission_mode is None
+    assert [problem.severity for problem in parsed.problems if problem.key == "permissionMode"] == ["warning"]

@@ -186,6 +186,12 @@ def _accepts_key(draft: SpecDraft, item: Item, match: Match, source: Source, fir
         if row.note is SLIP:
             draft.problems.append(_slip(item, row, first_line))
         return True
+    if match.how == "foreign":
+        # A mode that lets it act more freely than its own program would.
+        _drop(draft, item, Fate("ignored", None, "unknown key, which would widen its rights"))
+        text = f"'{item.key}: {item.value}' is ignored: no such key is known here, and it would widen rights."
+        draft.problems.append(_problem("near-miss-key", "warning", item, first_line, text))
+        return False
     if match.how == "typo" or (row.kind.role == "grants" and not mode):
         _drop(draft, item, Fate("ignored", None, f"unknown key; did you mean '{row.key}'?"))
         text = f"There is no key '{item.key}'; it is ignored."
