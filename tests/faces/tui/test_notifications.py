@@ -42,6 +42,10 @@ def test_the_first_line_is_cut_at_eighty_cells() -> None:
     assert shown == "  ⎿ " + "漢" * 39 + "…"
 
 
+def test_an_answer_that_is_only_a_sign_of_markdown_is_shown_as_it_is() -> None:
+    assert drawn(notification([view(text="-")]))[2] == "  ⎿ -"
+
+
 def test_it_opens_to_thirty_lines() -> None:
     text = notification([view(text="\n".join(f"row {number}" for number in range(40)))])
     lines = drawn(text, expanded=True)

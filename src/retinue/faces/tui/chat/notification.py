@@ -150,7 +150,9 @@ def _result_lines(text: str, expanded: bool, width: int) -> list[Text]:
     if not text.strip():
         return [Text("  ⎿ No output.", STYLES["dim"])]
     if not expanded:
-        first, *others = filter(str.strip, plain_text(text[:PREVIEW_SOURCE]).split("\n"))
+        source = text[:PREVIEW_SOURCE]
+        # Nothing is left of text that is only a sign of Markdown, such as a lone dash.
+        first, *others = [line for line in plain_text(source).split("\n") if line.strip()] or [source]
         cut = fit(one_line(first), PREVIEW)
         if others and cut == one_line(first):
             cut += " …"
