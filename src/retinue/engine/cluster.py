@@ -166,7 +166,7 @@ def _launch(
             "system_database_url": _driver_url(url),
             "executor_id": executor,
             "application_version": _VERSION,
-            "log_level": "WARNING",
+            "log_level": "ERROR",
             "scheduler_polling_interval_sec": 300.0,
             "sys_db_pool_size": 4,
             "max_executor_threads": view.concurrency + 4,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LOOK_SECONDS = 0.1
 COMPLAIN_SECONDS = 10.0
 """How long a run waits for a worker before it says why there is none."""
@@ -159,6 +162,17 @@ class CommandLine:
                 await asyncio.sleep(0.3)
 
 
+async def _finish_in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Return what `work` gives, in a thread. Whoever is cancelled waits for its end: the connection that it uses is
+    given to others then, and two at once wait for each other's answers for ever."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
 class RemoteWatch:
     """Reads the log for all runs of this process that work elsewhere, and those below them: one reader, one question
     per change, and a cursor for each run."""
@@ -203,10 +217,10 @@ class RemoteWatch:
                     if now != version:
                         version = now
                         if number < 0:
-                            number = await asyncio.to_thread(last_number, reader)
+                            number = await _finish_in_thread(last_number, reader)
                             touched |= set(self._nodes)
                         else:
-                            page = await asyncio.to_thread(events_after, reader, number)
+                            page = await _finish_in_thread(events_after, reader, number)
                             for event in page:
                                 texts.take(event)
                                 if event.parent_id in self._above and event.run_id not in self._above:
@@ -224,7 +238,7 @@ class RemoteWatch:
                 await asyncio.sleep(LOOK_SECONDS if version != -1 else 0)
 
     async def _bring(self, reader: LogReader, run_id: str) -> None:
-        events = await asyncio.to_thread(reader.events, run_id, self._seen.get(run_id, 0))
+        events = await _finish_in_thread(reader.events, run_id, self._seen.get(run_id, 0))
         for event in events:
             self._seen[run_id] = event.seq
             node = self._above.get(run_id)
