@@ -20,7 +20,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-    # Apps of the terminal are a fifth slower where Python looks as often as in a small program.
+    # Apps of the terminal make many objects: Python need not look for garbage as often as in a small program.
     gc.set_threshold(50_000, 20, 100)
 
 

@@ -16,8 +16,8 @@ def main() -> int:
         from retinue.models.keys import take_keys
 
         take_keys()
+    from retinue.faces.cli.console.output import escaping
     from retinue.faces.cli.main import run
-    from retinue.faces.cli.output import escaping
 
     sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
     try:

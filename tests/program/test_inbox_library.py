@@ -9,8 +9,8 @@ import pytest
 from retinue import Retinue, tool
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
+from retinue.faces.cli.console.questions import understood
 from retinue.faces.cli.inbox import body, headline
-from retinue.faces.cli.questions import understood
 from retinue.runs.person_prompt import PromptBlock
 from tests.program.model_server import Reply, Request
 

@@ -22,7 +22,7 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.core.spec import DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
-from retinue.faces.cli.output import workflow_command
+from retinue.faces.cli.console.output import workflow_command
 from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
 from retinue.faces.text import optional, plural
 

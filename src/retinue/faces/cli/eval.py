@@ -21,7 +21,7 @@ from retinue.evidence.case_file import SUFFIX, AgentTests, find_test_files, read
 from retinue.evidence.case_run import TrialOptions
 from retinue.evidence.evaluate import AgentScore, Evaluation, IntervalEstimate, evaluate
 from retinue.evidence.suite import CaseResult, SuiteOptions, choose_cases, quote_suite
-from retinue.faces.cli.case_report import result_lines
+from retinue.faces.cli.console.case_report import result_lines
 from retinue.faces.cli.project import add_where, folder, positive, say, write_json
 from retinue.faces.cli.test import whole
 from retinue.faces.text import plural, visible

@@ -73,7 +73,7 @@ COMMANDS: dict[str, Command | Group] = {
             "background": Command("let the run that waits for another go on without it", "runs_control:background"),
             "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
             "effects": Command("what a run really did: files, commands, hosts, denials", "runs_changes:effects"),
-            "fork": Command("go on from a moment of a run as a new run", "runs_fork:fork"),
+            "fork": Command("go on from a moment of a run as a new run", "runs_evidence:fork"),
             "diff": Command("two runs side by side: calls, files, cost, answer", "runs_evidence:diff"),
             "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),
             "undo": Command("put back the files a run has changed", "runs_changes:undo"),

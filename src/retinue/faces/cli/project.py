@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from retinue.core.outcome import Outcome
 from retinue.errors import UnknownRunError, UsageError
-from retinue.faces.cli.output import escape_json
+from retinue.faces.cli.console.output import escape_json
 from retinue.faces.text import harmless
 from retinue.log.query import LogReader, find_run
 from retinue.log.rows import RunRow

@@ -20,7 +20,7 @@ from retinue.errors import UsageError
 from retinue.evidence.cassette import Cassette, read_cassette
 from retinue.evidence.compare import Comparison, compare
 from retinue.evidence.replay import play_again
-from retinue.faces.cli.comparison_report import comparison_document, comparison_lines, difference_lines
+from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines, difference_lines
 from retinue.faces.cli.project import add_where, count, folder, say, write_json, write_values
 from retinue.faces.text import in_line, plural, visible
 from retinue.log.open_calls import describe_call

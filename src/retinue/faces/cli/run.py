@@ -18,7 +18,7 @@ from retinue.faces.text import harmless
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
-    from retinue.faces.cli.foreground import Output
+    from retinue.faces.cli.console.foreground import Output
     from retinue.faces.dialogue import MessageReceipt
 
 
@@ -137,7 +137,7 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
 def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
     """Return the agents of the project. Questions are asked on the terminal, where someone sits at it."""
     from retinue.faces.api import Retinue
-    from retinue.faces.cli.questions import ask_for_trust, terminal
+    from retinue.faces.cli.console.questions import ask_for_trust, terminal
 
     mode = getattr(args, "permission_mode", None)
     trust = args.trust or ask_for_trust(cwd)
@@ -179,7 +179,7 @@ def print_refusal(error: RetinueError, output: Output) -> None:
     """Print on stdout what a reader of JSON gets instead of a result; nothing for a person."""
     if output == "text":
         return
-    from retinue.faces.cli.foreground import refusal
+    from retinue.faces.cli.console.foreground import refusal
 
     print(refusal(error, output), flush=True)
 
@@ -213,8 +213,8 @@ def execute_agent(args: argparse.Namespace) -> int:
     What is piped in joins the task. Progress goes to standard error, the answer to standard output. Ctrl-C
     stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
-    from retinue.faces.cli.foreground import drive
-    from retinue.faces.cli.piped import read_piped
+    from retinue.faces.cli.console.foreground import drive
+    from retinue.faces.cli.console.piped import read_piped
     from retinue.runs.person_prompt import PersonPrompt
 
     output = output_of(args)
@@ -300,8 +300,8 @@ def execute_prompt(args: argparse.Namespace) -> int:
     goes to the agent of that name which the run had started: while it works it hears it there, and otherwise
     it goes on and its answer is printed.
     """
-    from retinue.faces.cli.foreground import drive
-    from retinue.faces.cli.piped import read_piped
+    from retinue.faces.cli.console.foreground import drive
+    from retinue.faces.cli.console.piped import read_piped
 
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
 
@@ -367,7 +367,7 @@ def _report_delivery(said: MessageReceipt, form: str) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
     say(f"retinue: {said.agent} has it and goes on where it runs")
     if form != "text":
-        from retinue.faces.cli.foreground import delivered_summary
+        from retinue.faces.cli.console.foreground import delivered_summary
 
         print(delivered_summary(said.run_id, said.agent))
     return 0

@@ -16,8 +16,8 @@ from retinue.core.delegation import State
 from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
-from retinue.faces.cli.output import escape_json
-from retinue.faces.cli.progress import Progress, summary
+from retinue.faces.cli.console.output import escape_json
+from retinue.faces.cli.console.progress import Progress, summary
 from retinue.faces.cli.project import add_run, add_where, count, locate, printed_answer, project, say, write_values
 from retinue.faces.cli.worktrees import where_saved
 from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, plural, status

@@ -194,7 +194,7 @@ def execute_resume(args: argparse.Namespace) -> int:
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
         retinue runs resume 3f2a9c1d "Now look at the tests, too"
     """
-    from retinue.faces.cli.foreground import drive
+    from retinue.faces.cli.console.foreground import drive
 
     output = output_of(args)
 

@@ -1,4 +1,4 @@
-"""`retinue runs export` and `runs diff`: past runs as files that can be played again, and side by side."""
+"""`retinue runs export`, `runs diff` and `runs fork`: past runs as files, side by side, and as the start of another."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
 from retinue.evidence.compare import compare
-from retinue.faces.cli.comparison_report import comparison_document, comparison_lines
-from retinue.faces.cli.project import add_cwd, add_run, add_where, locate, say, write_json
+from retinue.evidence.fork import fork_run
+from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines
+from retinue.faces.cli.project import add_cwd, add_run, add_where, count, locate, project_of, read_task, say, write_json
+from retinue.faces.cli.run import (
+    add_limits,
+    add_output,
+    add_trust,
+    budget_of,
+    guarded,
+    limits_of,
+    open_retinue,
+    output_of,
+)
 from retinue.faces.feed.snapshot import take_tree
+from retinue.faces.text import optional, visible
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
@@ -117,3 +129,46 @@ def _send_trace(args: argparse.Namespace, folder: Path, row: RunRow) -> int:
     else:
         say(f"{sent.spans} spans of {len(runs)} runs went to {sent.endpoint} as trace {sent.trace_id}.")
     return 0
+
+
+def configure_fork(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--at", type=count, required=True, metavar="SEQ", help="the last event that counts")
+    parser.add_argument("--edit", metavar="TEXT", help="what is said there instead, or next: words, @file or -")
+    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
+    parser.add_argument("--keep-files", action="store_true", help="leave the files as they are now")
+    add_output(parser)
+    add_limits(parser)
+    add_cwd(parser)
+    add_trust(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+
+
+def execute_fork(args: argparse.Namespace) -> int:
+    """Go back to a moment of a run, change something, and go on from there as a new run; the old one stays as it is.
+
+    At a message of a person --edit replaces it; elsewhere it is said next. Files that the old run has changed after
+    that moment are put back where checkpoints have them and nobody else has changed them since.
+
+        retinue runs show 3f2a9c1d --json         (lists the events with their numbers)
+        retinue runs fork 3f2a9c1d --at 12 --edit "Only look in src/"
+        retinue runs fork 3f2a9c1d --at 12 --model opus --keep-files
+    """
+    from retinue.faces.cli.console.foreground import drive
+
+    output = output_of(args)
+
+    async def work() -> int:
+        state, row = locate(args)
+        edit = None if args.edit is None else read_task(args.edit, "edit")
+        async with open_retinue(args, project_of(state, row)) as retinue:
+            project = retinue.supervisor.project
+            fork = await fork_run(project, row.id, args.at, edit=edit, keep_files=args.keep_files)
+            say(f"Forked from {row.id[:8]} at event {fork.at} as {fork.run_id}.")
+            for each in fork.files:
+                say(visible(f"  {each.fate}: {each.path}{optional(' ({})', each.detail)}"))
+            limits, budget = limits_of(args) or None, budget_of(args)
+            run = await retinue.resume(fork.run_id, fork.prompt, model=args.model, limits=limits, budget=budget)
+            return await drive(retinue, run, output, quiet=args.quiet)
+
+    return guarded(work, output)

@@ -219,7 +219,7 @@ def execute_app(args: argparse.Namespace) -> int:
 
     Inside, F1 shows the keys and /help the commands.
     """
-    from retinue.faces.cli.questions import ask_for_trust
+    from retinue.faces.cli.console.questions import ask_for_trust
 
     _check_terminal("retinue -p 'What to do'")
     if args.newest and args.resume is not None:

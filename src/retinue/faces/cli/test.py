@@ -14,7 +14,7 @@ from retinue.errors import RetinueError, UsageError
 from retinue.evidence.case_file import AgentTests, CaseFileError, find_test_files, read_test_file
 from retinue.evidence.case_run import TrialOptions
 from retinue.evidence.suite import CaseResult, Suite, SuiteOptions, choose_cases, quote_suite
-from retinue.faces.cli import case_report
+from retinue.faces.cli.console import case_report
 from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, project, put, say, write_json
 from retinue.faces.text import visible
 from retinue.log.query import LogReader

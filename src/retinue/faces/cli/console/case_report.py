@@ -11,7 +11,7 @@ from retinue.core.format import format_cost, format_duration, replace_unprintabl
 from retinue.evidence.case_run import Trial
 from retinue.evidence.expect import Unmet
 from retinue.evidence.suite import CaseResult
-from retinue.faces.cli.output import workflow_command
+from retinue.faces.cli.console.output import workflow_command
 
 _SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "~", "unusable": "!"}
 

@@ -21,9 +21,9 @@ from retinue.core.events import TRANSIENT, AssistantEnded, Event, RunEnded, Thin
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
-from retinue.faces.cli.markdown_stream import can_style, write_markdown
-from retinue.faces.cli.output import escape_json
-from retinue.faces.cli.progress import Progress
+from retinue.faces.cli.console.markdown_stream import can_style, write_markdown
+from retinue.faces.cli.console.output import escape_json
+from retinue.faces.cli.console.progress import Progress
 from retinue.faces.cli.project import printed_answer, say
 from retinue.faces.text import harmless
 from retinue.log.encode import dump

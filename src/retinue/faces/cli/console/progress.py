@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from retinue.core import events
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF, RECORD
-from retinue.faces.cli.markdown_stream import MarkdownStream, can_style, has_colour
+from retinue.faces.cli.console.markdown_stream import MarkdownStream, can_style, has_colour
 from retinue.faces.text import harmless, one_line, optional, plural, visible
 
 _COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "▸": "36"}
