@@ -69,6 +69,17 @@ def test_lines_that_are_no_requests(edit: Edit) -> None:
     assert editor.initialize()["protocolVersion"] == 1
 
 
+@pytest.mark.parametrize("path", ["/" + "x" * 1000, "x" * 1000, "/no/such/folder"])
+def test_a_folder_that_cannot_be(project: Project, edit: Edit, path: str) -> None:
+    editor = edit()
+    editor.initialize()
+    more = {"mcpServers": [], "additionalDirectories": [path]}
+    assert editor.fail("session/new", cwd=path, mcpServers=[])["code"] == -32602
+    assert editor.fail("session/new", cwd=str(project.cwd), **more)["code"] == -32602
+    assert editor.fail("session/load", sessionId="nobody", cwd=path, mcpServers=[])["code"] == -32602
+    assert editor.ask("session/list", cwd=path) == {"sessions": []}
+
+
 def test_a_huge_line_is_skipped(edit: Edit) -> None:
     editor = edit()
     for _ in range(70):

@@ -37,6 +37,8 @@ def list_conversations(cwd: str | None, cursor: str | None) -> dict[str, Any]:
     if cwd is None:
         found = [row for _, rows in everywhere(retinue_state(), _rows) for row in rows]
     else:
+        if not os.path.isdir(cwd):  # noqa: PTH112 - `Path.is_dir` raises for a name that is too long.
+            return {"sessions": []}
         with LogReader.open(state_folder(Path(cwd))) as reader:
             found = [row for row in _rows(reader) if row.cwd == cwd]
     found.sort(key=lambda row: row.updated_at, reverse=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
+from retinue.faces.text import clean_line
 
 
 def read_cwd(params: Mapping[str, Any]) -> Path:
@@ -33,10 +34,10 @@ def session_settings(params: Mapping[str, Any]) -> dict[str, Any]:
 def _folder(value: object, key: str) -> Path:
     if not isinstance(value, str) or not os.path.isabs(value) or "\0" in value:  # noqa: PTH117
         raise RpcError(INVALID_PARAMS, f"`{key}` must be an absolute path.")
-    path = Path(value).resolve()
-    if not path.is_dir():
-        raise RpcError(INVALID_PARAMS, f"`{key}`: there is no folder {path}.")
-    return path
+    # `Path.is_dir` raises for a name that is too long.
+    if not os.path.isdir(value):  # noqa: PTH112
+        raise RpcError(INVALID_PARAMS, f"`{key}`: there is no folder {clean_line(value, 200)}.")
+    return Path(value).resolve()
 
 
 def _servers(given: object) -> dict[str, Any]:

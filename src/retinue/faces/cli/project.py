@@ -122,7 +122,8 @@ def folder(value: str | None) -> Path:
     except FileNotFoundError:
         gone = "The folder this was started in does not exist any more."
         raise UsageError(gone, remedy="Change to another, or name one: --cwd DIR") from None
-    if not path.is_dir():
+    # `Path.is_dir` raises for a name that is too long.
+    if not os.path.isdir(path):  # noqa: PTH112
         raise UsageError(f"There is no folder {path}.", remedy="Choose another with --cwd.")
     return path.resolve()
 
