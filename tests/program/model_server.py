@@ -17,7 +17,8 @@ from typing import Any
 @dataclass
 class Reply:
     """What one request gets. `calls` are (name, arguments); `status` other than 200 is an error;
-    `cut` closes the connection after that many events; `hang` keeps silent until the test ends;
+    `cut` closes the connection after that many events; `hang` keeps silent until the test ends, after
+    the first event or, with `speaks`, after its text;
     `stop` is the reason why the model stopped, where it is not the usual one."""
 
     text: str = ""
@@ -26,6 +27,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     hang: bool = False
+    speaks: bool = False
     stop: str = ""
 
 
@@ -110,7 +112,7 @@ class ModelServer:
                 return None
             data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
             handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-            if reply.hang:
+            if reply.hang and (not reply.speaks or event["type"] == "content_block_stop"):
                 handler.wfile.flush()
                 self.over.wait(60)
                 handler.close_connection = True

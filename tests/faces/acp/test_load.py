@@ -86,7 +86,7 @@ def test_a_conversation_is_loaded_after_kill(project: Project, serve: Any, edit:
         if "again please" in said(request):
             return Reply("I am back.")
         if "look for" in said(request)[:120]:
-            return Reply("…", hang=True)
+            return Reply("Half a sen", hang=True, speaks=True)
         if request.turn == 0:
             call = {"prompt": "look for it", "subagent_type": "Explore", "description": "lost one"}
             return Reply("I begin.", calls=[("Agent", call), ("bash", {"command": "sleep 60"})])
@@ -99,6 +99,7 @@ def test_a_conversation_is_loaded_after_kill(project: Project, serve: Any, edit:
     first.begin_prompt(session, "Go")
     first.until(lambda frame: "subagent_update" in json.dumps(frame))
     first.until(lambda frame: "sleep 60" in json.dumps(frame))
+    first.until(lambda frame: "Half a " in json.dumps(frame))
     kill(first)
     for capabilities in ({"subagents": {}}, {}):
         again = edit()
@@ -110,6 +111,10 @@ def test_a_conversation_is_loaded_after_kill(project: Project, serve: Any, edit:
         if capabilities:
             states = [each["state"] for each in again.updates("subagent_update", session)]
             assert states[-1] == {"state": "idle"}, "over, and nothing is claimed about how"
+            (child,) = {each["sessionId"] for each in again.updates("subagent_update", session)}
+            told = [frame["params"] for frame in again.frames if child in json.dumps(frame)]
+            assert again.text(child) == "Half a ", "as far as it was shown"
+            assert told[-1]["update"]["sessionUpdate"] == "subagent_update", "nothing is told of it after its end"
     assert again.prompt(session, "again please") == "end_turn"
     assert again.text(session).endswith("I am back.")
 

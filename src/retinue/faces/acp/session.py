@@ -30,6 +30,7 @@ from retinue.faces.feed.feed import ConflictError, Feed
 from retinue.faces.feed.past import past_events
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.windows import ModelWindows
+from retinue.log.query import LogReader
 from retinue.log.tail import last_number
 from retinue.runs.handle import handle_of
 from retinue.runs.record import recorded_mode
@@ -103,6 +104,12 @@ class AcpSession:
             await self._connection.drain()
         self.story.replays = False
         live = {row.id for row in snapshot.runs if row.state in LIVE}
+        for run_id in self.story.lost(live):
+            # Told before its end, because a client may take nothing of a session that is over.
+            for kind in ("thinking", "text"):
+                text = await self.feed.read(LogReader.partial, run_id, kind)
+                told = self.story.take(f"{kind}.partial", {"type": f"{kind}.partial", "run_id": run_id, "text": text})
+                self._pass_on(told, tells=tells)
         self._pass_on(self.story.settle(live), tells=tells)
         self.has_run = self.choices.agent_is_fixed = True
         row = snapshot.runs[0]

@@ -117,12 +117,15 @@ class TreeStory:
     def has_live_cards(self) -> bool:
         return any(card.is_live for card in self.cards.values())
 
+    def lost(self, live: set[str]) -> list[str]:
+        """Return the runs that never ended and do not live any more."""
+        return [run.id for run in self.runs.values() if run.is_live and run.id not in live]
+
     def settle(self, live: set[str]) -> list[Told]:
-        """Return what is told at the end of the past: runs that never ended and do not live any more are over."""
+        """Return what is told at the end of the past: runs that are lost are over."""
         found: list[Told] = []
-        for run in self.runs.values():
-            if run.is_live and run.id not in live:
-                found += self._over(run, "interrupted", {"state": "idle"})
+        for run_id in self.lost(live):
+            found += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
         for card in self.cards.values():
             if card.is_live:
                 found += [(self.root, told) for told in card.tell(time.time(), at_once=True)]
