@@ -79,7 +79,10 @@ def test_cancel_ends_everything_and_its_calls(project: Project, serve: Any, edit
     assert editor.end(request)["result"]["stopReason"] == "cancelled"
     end = next(number for number, frame in enumerate(editor.frames) if frame.get("id") == request)
     calls = Editor.calls(editor, session)
-    assert {call["status"] for call in calls.values()} <= {"failed", "completed"}
+    assert {call["title"]: call["status"] for call in calls.values()} == {
+        "Agent background one": "failed",
+        "bash: sleep 60": "failed",
+    }
     assert not [frame for frame in editor.frames[end + 1 :] if "in_progress" in json.dumps(frame)]
     runs = project.json("runs", "list", "--json")["runs"]
     assert {run["state"] for run in runs} == {"ended"}

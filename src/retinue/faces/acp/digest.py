@@ -18,6 +18,7 @@ from retinue.faces.text import clean_line, clip, plural
 
 TELL_SECONDS = 2.0
 """How often a live summary is sent. It shows the time that has passed, so it is never the same for longer."""
+_NOT_DONE = frozenset({"failed", "stopped", "interrupted"})
 _SHOWN_STEPS = 5
 _WIDTH = 100
 _MOST_CHARACTERS = 8_000
@@ -100,5 +101,5 @@ class AgentCard(Struct, eq=False):
         summary = "\n".join(line for run in self.runs for line in run.lines(now))
         results = [run.result for run in self.runs if run.result]
         content = [text_content(summary), *(text_content(clip(each, _MOST_CHARACTERS)) for each in results)]
-        failed = self.own_end.get("status") == "failed" or any(run.ended == "failed" for run in self.runs)
+        failed = self.own_end.get("status") == "failed" or any(run.ended in _NOT_DONE for run in self.runs)
         return [call_changed(self.call_id, status="failed" if failed else "completed", content=content)]
