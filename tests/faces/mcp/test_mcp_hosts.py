@@ -73,7 +73,7 @@ async def test_a_host_that_hears_of_progress_waits_to_the_end(project: Project, 
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message or "")
-        if "read(" in heard[-1]:
+        if "after read(" in heard[-1]:
             free.set()
 
     serve(slow)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import ToolStarted
+from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
@@ -67,16 +67,44 @@ class _Call(Struct):
     call: ToolCall
 
 
-def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, str]:
+class _CallEnd(Struct):
+    call_id: str
+
+
+class _Calls:
+    """The calls of a run and of those below it: the one that works, or the one that ended last."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], str] = {}
+        self._last = ""
+
+    def began(self, run_id: str, call: ToolCall) -> None:
+        self._last = self._open[run_id, call.id] = describe_call(call)
+
+    def ended(self, run_id: str, call_id: str) -> None:
+        self._last = self._open.pop((run_id, call_id), self._last)
+
+    def __str__(self) -> str:
+        for text in reversed(self._open.values()):
+            return text
+        return f"after {self._last}" if self._last else ""
+
+
+def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, _Calls]:
     """Return the number of the newest event and, with `calls`, the last call of the run."""
-    doing = ""
+    found, ended = _Calls(), set()
     with one_moment(reader):
         if calls:
-            for _, event in reader.ordered(run_id, ("tool.started",), newest_first=True):
+            for _, event in reader.ordered(run_id, ("tool.started", "tool.ended"), newest_first=True):
+                if isinstance(event.body, ToolEnded):
+                    ended.add(event.body.call_id)
+                    continue
                 assert isinstance(event.body, ToolStarted)
-                doing = describe_call(event.body.call)
+                found.began(run_id, event.body.call)
+                if event.body.call.id in ended:
+                    found.ended(run_id, event.body.call.id)
                 break
-        return last_number(reader), doing
+        return last_number(reader), found
 
 
 class RunWatch:
@@ -90,12 +118,11 @@ class RunWatch:
         self._last = 0
         self._calls = calls
         self._task: asyncio.Task[None] | None = None
-        self.doing = ""
-        """With `calls`: the call that it, or a run below it, made last."""
+        self._doing = _Calls()
 
     async def __aenter__(self) -> RunWatch:
         # Whoever looks at the run after this hears of everything that happens after the look.
-        self._last, self.doing = await self._feed.read(_read_place, self._run_id, self._calls)
+        self._last, self._doing = await self._feed.read(_read_place, self._run_id, self._calls)
         self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
         return self
 
@@ -104,6 +131,11 @@ class RunWatch:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+
+    @property
+    def doing(self) -> str:
+        """With `calls`: the call that it, or a run below it, makes now, or which one it has made last."""
+        return str(self._doing)
 
     async def news(self, seconds: float) -> bool:
         """Wait until something has happened that may matter to who waits. Return False when nothing did in time."""
@@ -132,8 +164,11 @@ class RunWatch:
         self._last = frame.number or self._last
         if frame.type == "tool.started" and self._calls:
             with suppress(msgspec.MsgspecError):
-                self.doing = describe_call(msgspec.json.decode(frame.data, type=_Call).call)
+                self._doing.began(frame.run_id, msgspec.json.decode(frame.data, type=_Call).call)
                 self._news.set()
+        if frame.type == "tool.ended" and self._calls:
+            with suppress(msgspec.MsgspecError):
+                self._doing.ended(frame.run_id, msgspec.json.decode(frame.data, type=_CallEnd).call_id)
         if frame.type in _NEWS:
             self._news.set()
 
