@@ -38,6 +38,21 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     tables.close()
 
 
+def test_a_run_that_the_senders_own_hooks_guard_is_not_sent(scene, serve):
+    serve(steps)
+    settings = scene.project.home / ".retinue" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    hook = {"matcher": "*", "hooks": [{"type": "command", "command": "exit 2"}]}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
+    scene.worker("--allow", "hooks,servers")
+    scene.ready(1)
+    process = scene.run("Do all steps")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, out
+    assert f"Hooks of {settings} guard this run" in err
+    assert "Run it here" in err
+
+
 def test_a_worker_that_has_no_database_does_not_say_that_it_takes_runs(scene):
     scene.url = "postgresql://nobody@127.0.0.1:1/none"
     worker = scene.worker()

@@ -206,7 +206,10 @@ NO_OPINION = HookResult()
 
 
 class Hooks(Protocol):
-    """The hooks of one run: those of the settings and, while it runs, its file's own."""
+    """The hooks of one run: those of the settings and, while it runs, its file's own. `guard_sources` are the files
+    that bring those which can refuse what the run does; those of a program have none, and count as an empty name."""
+
+    guard_sources: frozenset[str]
 
     def listens(self, event: HookEvent) -> bool:
         """Whether any handler would be called. Cheap: asked before a payload is built."""
@@ -220,6 +223,8 @@ class Hooks(Protocol):
 
 class NoHooks:
     """The hooks of a run that nobody listens to."""
+
+    guard_sources: frozenset[str] = frozenset()
 
     def listens(self, event: HookEvent) -> bool:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from retinue.errors import LaunchError, RetinueError
 from retinue.guard.git import GitError
 from retinue.runs.consent import has_git_consent
 from retinue.settings.database import ProjectDatabase
+from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
@@ -40,6 +42,7 @@ class ClusterSender:
         threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
     async def place(self, node: RunNode) -> None:
+        _check_guards(node)
         # Two threads: one waits for git.
         await asyncio.gather(asyncio.to_thread(self._send_workspace, node), asyncio.to_thread(self._send_home, node))
         await self._project.log.let_go(node.id)
@@ -139,7 +142,6 @@ class ClusterSender:
 
     def _collect(self, node: RunNode) -> str | None:
         from retinue.engine.workspaces import collect_branch
-        from retinue.settings.places import repository_root
 
         cwd = node.handle.launch.request.cwd
         stored = self._tables.workspace(self._name, node.id, "result")
@@ -148,4 +150,17 @@ class ClusterSender:
             return None
         return collect_branch(
             repository_root(cwd) or cwd, stored.branch, stored.commit, data, self._project.environment
+        )
+
+
+def _check_guards(node: RunNode) -> None:
+    """Raise LaunchError for a run that hooks guard which no worker would have: those outside of its workspace."""
+    cwd = node.handle.launch.request.cwd
+    root = repository_root(cwd) or cwd
+    missing = sorted(source for source in node.hooks.guard_sources if not Path(source).is_relative_to(root))
+    if missing:
+        names = ", ".join(filter(None, missing)) or "this program"
+        raise LaunchError(
+            f"Hooks of {names} guard this run, and only hooks of the project travel to workers.",
+            remedy="Run it here, or put these hooks into the settings of the project and consent (retinue trust).",
         )

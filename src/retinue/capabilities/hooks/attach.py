@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.hooks.session import SessionHooks
+from retinue.capabilities.hooks.session import SessionHooks, find_guard_sources
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -60,10 +60,6 @@ _STATUS = {"completed": "done", "steered": "done", "error": "error"}
 """How a run ended, in CodingCode's words; everything else is `aborted`."""
 
 
-def _trigger(reason: str) -> str:
-    return "manual" if reason == "manual" else "auto"
-
-
 class RunHooks:
     """The hooks of one run, from before it is recorded until it has ended."""
 
@@ -87,6 +83,7 @@ class RunHooks:
 
             hooks = tuple(agent_hooks(launch.request.spec, problems))
         self._handlers = project.part(SessionHooks).handlers(hooks)
+        self.guard_sources = find_guard_sources(self._handlers)
         self.notes += problems
         self.watches = not _WATCHED.isdisjoint(self._handlers)
 
@@ -262,7 +259,7 @@ class RunHooks:
             case TurnEnded(turn):
                 await self.fire("TurnEnd", "", {"turn": turn})
             case Compacted():
-                trigger = _trigger(body.reason)
+                trigger = "manual" if body.reason == "manual" else "auto"
                 counts = {"tokens_before": body.tokens_before, "tokens_after": body.tokens_after}
                 await self.fire("PostCompact", trigger, {"trigger": trigger, **counts})
             case MessageAdded(message) if message.origin == "notification":
@@ -294,7 +291,7 @@ class RunHooks:
         return result.context
 
     async def _before_compact(self, reason: str) -> str | None:
-        trigger = _trigger(reason)
+        trigger = "manual" if reason == "manual" else "auto"
         result = await self.fire("PreCompact", trigger, {"trigger": trigger, "custom_instructions": ""})
         # Without room the run could not go on: only a compaction that a person asked for can be refused.
         if result.verdict != "deny" or trigger != "manual":

@@ -210,3 +210,13 @@ class SessionHooks:
                 return False
             self._empty = project.settings
         return True
+
+
+def find_guard_sources(handlers: Handlers) -> frozenset[str]:
+    """Return the files that bring handlers which can refuse something."""
+    if not handlers:
+        return frozenset()
+    from retinue.capabilities.hooks.handler import GUARDS
+
+    guards = [each for event in GUARDS for each in handlers.get(event, ())]
+    return frozenset(each.source for each in guards if not each.observes)
