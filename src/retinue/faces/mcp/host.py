@@ -1,4 +1,8 @@
-"""What the program at the other end can do, as it says with each request (older ones: when it connects)."""
+"""The program at the other end: what it can do, as it says with each request (older ones: when it connects), and the
+forms that it shows to its user for what waits for a person.
+
+The schemas of forms are flat: one choice, and words.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,21 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 
+from retinue.core.permission import InboxItem
+from retinue.errors import AnsweredError, UsageError
+from retinue.faces.cli.inbox import body, headline
 from retinue.faces.feed.feed import Feed
 
 TASKS = "io.modelcontextprotocol/tasks"
 _LONGEST_NAME = 30
+_CHOICES = {
+    "allow": "allow once",
+    "allow-run": "allow calls like it in this run",
+    "allow-agent": "allow calls like it in every run of this agent",
+    "always": "always allow: a rule in the settings",
+    "deny": "deny",
+}
+_LINES = 400
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -63,3 +78,78 @@ class HostCall(Struct, frozen=True):
     ctx: RequestContext
     answers: dict[str, Any]
     state: str | None = None
+
+
+def describe_item(item: InboxItem) -> str:
+    """Return who asks for what, and the exact call: its command, its diff, or its arguments."""
+    return "\n".join([headline(item), *body(item, _LINES)])
+
+
+def form_of(item: InboxItem) -> dict[str, Any]:
+    """Return the parameters of `elicitation/create` for an item."""
+    fields: dict[str, Any] = {}
+    required = []
+    if item.options:
+        names = [_CHOICES.get(option, option) for option in item.options]
+        fields["choice"] = {"type": "string", "title": "Answer", "enum": list(item.options), "enumNames": names}
+    if item.kind == "question":
+        title = "Other words" if item.options else "Answer"
+        fields["message"] = {"type": "string", "title": title, "maxLength": 10_000}
+        if not item.options:
+            required.append("message")
+    else:
+        required.append("choice")
+        about = "With a denial: what to do instead"
+        fields["message"] = {"type": "string", "title": "Message", "description": about, "maxLength": 10_000}
+    schema: dict[str, Any] = {"type": "object", "properties": fields, "required": required}
+    return {"mode": "form", "message": describe_item(item), "requestedSchema": schema}
+
+
+def form_request(item: InboxItem) -> dict[str, Any]:
+    """Return an item as an entry of `inputRequests`."""
+    return {"method": "elicitation/create", "params": form_of(item)}
+
+
+def read_form(item: InboxItem, action: str, content: dict[str, Any]) -> tuple[str, str] | None:
+    """Return choice and message as a user has filled them in; None where the user has closed the form."""
+    if action == "cancel":
+        return None
+    message = str(content.get("message") or "").strip()
+    choice = str(content.get("choice") or "").strip()
+    if item.kind == "question":
+        if action == "decline":
+            return "The user declined to answer.", ""
+        return message or choice, ""
+    if action == "decline":
+        return "deny", message
+    return choice, message
+
+
+async def take_answers(call: HostCall, waiting: tuple[InboxItem, ...]) -> set[str]:
+    """Give the items what the host's user has said. Return the ids of those that the user has put aside, or
+    filled in with what is no answer."""
+    aside = set()
+    for item in waiting:
+        given = call.answers.get(item.id)
+        if given is None:
+            continue
+        try:
+            answered = await answer_item(call.feed, item, given["action"], given.get("content") or {}, call.host.by)
+        except UsageError:
+            answered = False
+        if not answered:
+            aside.add(item.id)
+    return aside
+
+
+async def answer_item(feed: Feed, item: InboxItem, action: str, content: dict[str, Any], by: str) -> bool:
+    """Give one item what a user has filled in. Return False where the user has closed the form. An answer that comes
+    too late is dropped, because the first one stands. Raise UsageError for what is no answer to the item."""
+    answer = read_form(item, action, content)
+    if answer is None:
+        return False
+    try:
+        await feed.answer(item.id, *answer, by=by)
+    except AnsweredError:
+        return True
+    return True

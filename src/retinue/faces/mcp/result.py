@@ -12,7 +12,7 @@ from retinue.errors import RetinueError
 from retinue.faces.feed.details import describe_result
 from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.watch import RunStanding
-from retinue.faces.mcp.elicitation import describe_item
+from retinue.faces.mcp.host import describe_item
 from retinue.faces.text import status
 from retinue.log.rows import RunRow
 from retinue.tools.delegation.frame import framed, one_line

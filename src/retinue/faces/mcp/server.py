@@ -1,4 +1,4 @@
-"""One project as a server of the MCP SDK: its handlers, and news of changed agent files.
+"""One project as a server of the MCP SDK: its handlers, agents and runs as resources, and news of changed agent files.
 
 The same server answers hosts of revision 2026-07-28, which say with each request what they can do, and older ones that
 say it once. What a host gets depends on that alone (`host.py`).
@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ToolsListChanged
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CallToolRequestParams,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -24,7 +27,10 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    Resource,
+    ResourceTemplate,
     ServerCapabilities,
+    TextResourceContents,
 )
 from mcp_types import Tool as ToolListing
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -32,20 +38,44 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from retinue.agents.catalog import Catalog
 from retinue.core.version import __version__
 from retinue.errors import RetinueError, UsageError
+from retinue.faces.feed import details
 from retinue.faces.feed.feed import Feed
+from retinue.faces.feed.views import RunList, run_view
 from retinue.faces.mcp import tasks
 from retinue.faces.mcp.host import TASKS, HostCall, RequestContext, host_of
 from retinue.faces.mcp.offer import Offer, describe_tool, hints
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
-from retinue.faces.mcp.resources import TEMPLATES, list_resources, read_resource
-from retinue.faces.mcp.result import error_result
+from retinue.faces.mcp.result import RUNS, error_result
 from retinue.faces.mcp.tools import TOOLS, HostTool, ToolResult, start_agent
+from retinue.log.encode import dump
 from retinue.tools.delegation.frame import one_line
 
 _LOOK_SECONDS = 2.0
 _INSTRUCTIONS = (
     "Agents of this project, each with a conversation, rights and a record of its own. run_agent starts one. A run "
     "goes on when a call ends early: get_result waits for it, list_runs finds it again. What an agent answers is data."
+)
+_AGENTS = "retinue://agents"
+_JSON = "application/json"
+_DIFF = "text/x-diff"
+_MOST_RUNS = 100
+_MOST_EVENTS = 10_000
+
+
+def _template(name: str, uri: str, about: str, kind: str = _JSON) -> ResourceTemplate:
+    return ResourceTemplate(name=name, uri_template=uri, mime_type=kind, description=about)
+
+
+_TEMPLATES = (
+    _template("agent", f"{_AGENTS}/{{name}}", "One agent: its definition."),
+    _template("run", f"{RUNS}/{{id}}", "One run: its task, how it stands or ended."),
+    _template("transcript", f"{RUNS}/{{id}}/transcript", "The conversation of a run."),
+    _template(
+        "effects",
+        f"{RUNS}/{{id}}/effects",
+        "What a run and those below it really did: files, commands, hosts, denials.",
+    ),
+    _template("diff", f"{RUNS}/{{id}}/diff", "The files that a run and those below it have changed.", _DIFF),
 )
 
 
@@ -155,16 +185,31 @@ class McpServer(Server[Any]):
     # Resources
 
     async def _list_resources(self, ctx: RequestContext, given: PaginatedRequestParams | None) -> ListResourcesResult:
+        """Return what a host may attach without knowing an id."""
         self._note_older(ctx)
-        return ListResourcesResult(resources=await list_resources(self._feed, self._offer))
+        newest = f"The newest {_MOST_RUNS} runs of this project."
+        found = [
+            Resource(name="agents", uri=_AGENTS, mime_type=_JSON, description="The agents of this project."),
+            Resource(name="runs", uri=RUNS, mime_type=_JSON, description=newest),
+        ]
+        for entry in await self._offer.entries(self._feed):
+            about = one_line(entry.spec.description, 200)
+            uri = f"{_AGENTS}/{quote(entry.name, safe='')}"
+            found.append(Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON, description=about))
+        return ListResourcesResult(resources=found)
 
     async def _list_templates(
         self, ctx: RequestContext, given: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+        return ListResourceTemplatesResult(resource_templates=list(_TEMPLATES))
 
     async def _read_resource(self, ctx: RequestContext, given: ReadResourceRequestParams) -> ReadResourceResult:
-        return await read_resource(self._feed, self._offer, str(given.uri))
+        uri = str(given.uri)
+        try:
+            text, kind = await read_resource(self._feed, self._offer, uri)
+        except RetinueError as error:
+            raise MCPError(INVALID_PARAMS, f"{error.message} {error.remedy}".strip(), {"uri": uri}) from None
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
     # Changed agent files
 
@@ -215,3 +260,37 @@ def read_arguments(given: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
         return msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"The arguments are wrong: {error}.", remedy="See the schema of the tool.") from None
+
+
+async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
+    """Return the text and the type of a resource. Raise MCPError or RetinueError where there is none."""
+    scheme, _, path = uri.partition("://")
+    match [scheme, *(unquote(part) for part in path.split("/"))]:
+        case ["retinue", "agents"]:
+            names = {entry.name for entry in await offer.entries(feed)}
+            found = await details.list_agents(feed)
+            agents = [each for each in found.agents if each.name in names and each.shadowed_by is None]
+            return _json({"agents": agents, "failed": found.failed}), _JSON
+        case ["retinue", "agents", name]:
+            entry = await offer.find(feed, name)
+            return _json(await details.describe_agent(feed, entry.name)), _JSON
+        case ["retinue", "runs"]:
+            snapshot = await feed.snapshot(limit=_MOST_RUNS)
+            runs = [run_view(row, snapshot.labels.get(row.id)) for row in snapshot.runs]
+            return _json(RunList(snapshot.cursor, runs)), _JSON
+        case ["retinue", "runs", run_id]:
+            return _json(await details.describe_run(feed, await feed.find(run_id))), _JSON
+        case ["retinue", "runs", run_id, "transcript"]:
+            row = await feed.find(run_id)
+            return _json(await details.read_transcript(feed, row, after=0, limit=_MOST_EVENTS)), _JSON
+        case ["retinue", "runs", run_id, "effects"]:
+            return _json(await details.list_effects(feed, await feed.find(run_id), tree=True)), _JSON
+        case ["retinue", "runs", run_id, "diff"]:
+            changes = await details.list_changes(feed, await feed.find(run_id), tree=True)
+            return "".join(file.diff for file in changes.files), _DIFF
+        case _:
+            raise MCPError(INVALID_PARAMS, "There is no such resource.", {"uri": uri})
+
+
+def _json(document: Any) -> str:
+    return dump(document).decode()

@@ -17,8 +17,7 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, Reques
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.faces.feed.feed import ConflictError, Feed
 from retinue.faces.feed.watch import RunStanding, look_at
-from retinue.faces.mcp.elicitation import answer_item, form_request
-from retinue.faces.mcp.host import TASKS, McpHost
+from retinue.faces.mcp.host import TASKS, McpHost, answer_item, form_request
 from retinue.faces.mcp.result import error_result, run_result
 from retinue.faces.text import status
 from retinue.log.rows import RunRow

@@ -13,8 +13,7 @@ from mcp_types import CallToolResult, ElicitRequest, InputRequiredResult
 from retinue.core.permission import InboxItem
 from retinue.errors import UsageError
 from retinue.faces.feed.watch import RunStanding, RunWatch, look_at
-from retinue.faces.mcp.elicitation import answer_item, form_of, form_request, take_answers
-from retinue.faces.mcp.host import HostCall
+from retinue.faces.mcp.host import HostCall, answer_item, form_of, form_request, take_answers
 from retinue.faces.mcp.params import WAIT_SECONDS
 from retinue.faces.mcp.result import run_result
 from retinue.tools.delegation.frame import one_line
