@@ -9,7 +9,8 @@ editor is told is a translation of the feed, so that runs of other processes are
     session      one conversation: prompts, cancelling, what the editor is told
     tree         events of a tree of runs as updates; calls, digest and updates are its parts
     asks         what waits for a person, put to the editor's user
-    commands, options, prompt, setup    the editor's words, choices, servers and folders
+    sessions     what one is opened with: folders and servers of the editor, conversations of the log
+    commands, options, prompt    the editor's words and choices
 
 What answers `initialize` imports nothing of the engine: editors start the program and wait for it.
 """

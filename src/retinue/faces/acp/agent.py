@@ -144,7 +144,7 @@ class EditorAgent:
 
     async def _new_session(self, params: Params) -> Result:
         from retinue.core.delegation import new_run_id
-        from retinue.faces.acp.setup import read_cwd
+        from retinue.faces.acp.sessions import read_cwd
 
         session = await self._open(new_run_id(), read_cwd(params), None, params)
         described = await session.describe()
@@ -158,8 +158,7 @@ class EditorAgent:
         return await self._take_up(params, tells=False)
 
     async def _take_up(self, params: Params, *, tells: bool) -> Result:
-        from retinue.faces.acp.sessions import find_conversation
-        from retinue.faces.acp.setup import read_cwd
+        from retinue.faces.acp.sessions import find_conversation, read_cwd
 
         session_id, cwd = self._session_id(params), read_cwd(params)
         session = self._sessions.get(session_id)
@@ -175,7 +174,7 @@ class EditorAgent:
 
     async def _open(self, session_id: str, cwd: Path, folder: Path | None, params: Params) -> AcpSession:
         from retinue.faces.acp.session import AcpSession
-        from retinue.faces.acp.setup import session_settings
+        from retinue.faces.acp.sessions import session_settings
         from retinue.faces.feed.feed import Feed
 
         if len(self._sessions) + self._opening >= MOST_SESSIONS:

@@ -20,10 +20,9 @@ from retinue.faces.acp import updates
 from retinue.faces.acp.asks import BY, Asks
 from retinue.faces.acp.commands import answer_command, listed_commands
 from retinue.faces.acp.options import SessionChoices
-from retinue.faces.acp.prompt import EditorPrompt, read_prompt
+from retinue.faces.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read_prompt
 from retinue.faces.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
 from retinue.faces.acp.tree import Told, TreeStory
-from retinue.faces.acp.turns import PromptTurn, PromptTurns
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
 from retinue.faces.feed.details import list_models
 from retinue.faces.feed.feed import ConflictError, Feed
