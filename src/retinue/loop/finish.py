@@ -142,7 +142,7 @@ def _validator(schema: Any, name: str = "The output schema") -> Any:
     except ValueError as error:
         reason = getattr(error, "message", "") or str(error)
         raise UsageError(
-            f"{name} cannot be used: {reason}",
+            f"{name} cannot be used: {reason.rstrip('.')}.",
             remedy="Correct it: a JSON Schema is wanted, whose references point into itself.",
         ) from error
 
