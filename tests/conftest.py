@@ -21,7 +21,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     # Apps of the terminal make many objects: Python need not look for garbage as often as in a small program.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

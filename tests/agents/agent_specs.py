@@ -10,6 +10,7 @@ from msgspec.structs import fields, replace
 
 from retinue.agents.dialects.table import FieldKind
 from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.dialects.translate import GRANTING_MODES
 from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
@@ -140,6 +141,8 @@ def expressible(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
             changed[field.name] = field.default
     if known.get("skills") is NAMES and isinstance(spec.skills, bool):
         changed["skills"] = None
+    if spec.permission_mode in GRANTING_MODES and not any(row.to == "permission_mode" for row in table.fields):
+        changed["permission_mode"] = None
     assert known.get("timeout_seconds") is not MINUTES or not (spec.timeout_seconds or 0) % 60
     return replace(spec, **changed)
 

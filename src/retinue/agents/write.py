@@ -17,6 +17,7 @@ from retinue.agents import encode as quoting
 from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS, in_dialect
 from retinue.agents.dialects.tools import ToolChoice, split_names
+from retinue.agents.dialects.translate import GRANTING_MODES
 from retinue.agents.dialects.values import DISABLED, ENABLED
 from retinue.agents.encode import ABSENT, SAFEST, encode
 from retinue.agents.files import check_name
@@ -132,6 +133,9 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
             continue
         value = encode(spec, row, dialect)
         key = spelling(table, row)
+        if row in table.foreign and row.to == "permission_mode" and value in GRANTING_MODES:
+            # Such a mode does not count in a file of this dialect.
+            value = ABSENT
         if value is ABSENT:
             said.add(row.to or "")
         elif key is not None and _accepts(row, value, spec):
