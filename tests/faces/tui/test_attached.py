@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from retinue.core.events import RunEnded
-from retinue.faces.feed.feed import Feed, RefusedError
+from retinue.faces.feed.feed import CommandRefusedError, Feed
 from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
@@ -36,7 +36,7 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
         assert ("steer", "only src") in await t.scene.said(child.id)
         assert "1 below it" in await attached.stop()
         await until(lambda: not main.live and not child.live)
-        with pytest.raises(RefusedError, match="ended"):
+        with pytest.raises(CommandRefusedError, match="ended"):
             await attached.say("too late")
 
 

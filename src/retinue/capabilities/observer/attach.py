@@ -42,10 +42,10 @@ class ObserverTypes(Struct, frozen=True):
     specs: tuple[AgentSpec, ...]
 
 
-class Watches(Struct, frozen=True):
+class RunObservers(Struct, frozen=True):
     """The observers of one attempt of a run."""
 
-    each: tuple[Watch, ...]
+    each: tuple[RunObserver, ...]
 
 
 def choose_observers(plan: LaunchPlan) -> None:
@@ -69,8 +69,8 @@ def watch_run(node: RunNode) -> Callable[[Body], None] | None:
     # A recording has the answers of the run itself; its observers would ask for others.
     if types is None or not types.specs or node.project.model_source is not None:
         return None
-    watches = Watches(tuple(Watch(node, spec) for spec in types.specs))
-    node.put(watches)
+    observers = RunObservers(tuple(RunObserver(node, spec) for spec in types.specs))
+    node.put(observers)
     busy = False
 
     def observe(body: Body) -> None:
@@ -79,45 +79,45 @@ def watch_run(node: RunNode) -> Callable[[Body], None] | None:
             busy = True
         elif isinstance(body, TurnEnded) and busy:
             busy = False
-            for watch in watches.each:
-                watch.due.set()
+            for observer in observers.each:
+                observer.due.set()
 
     return observe
 
 
 async def end_observers(node: RunNode, outcome: Outcome) -> None:
     """Hand over the last digest and wait for the observers, for a limited time. What went wrong is a note."""
-    watches = node.get(Watches)
-    if watches is None:
+    observers = node.get(RunObservers)
+    if observers is None:
         return
-    tasks = [watch.task for watch in watches.each]
-    for watch in watches.each:
-        watch.end(outcome.ended)
+    tasks = [observer.task for observer in observers.each]
+    for observer in observers.each:
+        observer.end(outcome.ended)
     limit = asyncio.ensure_future(node.clock.sleep(LAST_SECONDS))
     waiting = {*tasks}
     while waiting and not limit.done():
         _, pending = await asyncio.wait({*waiting, limit}, return_when=asyncio.FIRST_COMPLETED)
         waiting = pending - {limit}
     limit.cancel()
-    for watch in watches.each:
-        if not watch.task.done():
-            watch.note(f"was stopped {LAST_SECONDS:.0f} seconds after the end")
-            watch.stop()
-    for watch, error in zip(watches.each, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
+    for observer in observers.each:
+        if not observer.task.done():
+            observer.note(f"was stopped {LAST_SECONDS:.0f} seconds after the end")
+            observer.stop()
+    for observer, error in zip(observers.each, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
         if isinstance(error, Exception):
-            watch.note(f"failed: {type(error).__name__}: {error}. Please report this")
-    node.end_notes += [watch.trouble for watch in watches.each if watch.trouble]
+            observer.note(f"failed: {type(error).__name__}: {error}. Please report this")
+    node.end_notes += [observer.trouble for observer in observers.each if observer.trouble]
 
 
 def release_observers(node: RunNode) -> None:
     """Let go of the observers of a run that is over or was cut off."""
-    watches = node.get(Watches)
-    if watches is not None:
-        for watch in watches.each:
-            watch.task.cancel()
+    observers = node.get(RunObservers)
+    if observers is not None:
+        for observer in observers.each:
+            observer.task.cancel()
 
 
-class Watch:
+class RunObserver:
     """One observer of one attempt of a run. `due` is set when there is something to tell it."""
 
     def __init__(self, observed: RunNode, spec: AgentSpec) -> None:

@@ -33,7 +33,7 @@ from retinue.faces.cli.run import (
     open_retinue,
     output_of,
 )
-from retinue.faces.feed.feed import Feed, RefusedError
+from retinue.faces.feed.feed import CommandRefusedError, Feed
 from retinue.faces.feed.snapshot import find_stoppable
 from retinue.log.commands import CommandAnswer
 from retinue.log.query import LogReader
@@ -49,7 +49,7 @@ def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
     """Return what became of a command; a refusal is printed as an answer, not as an error."""
     try:
         return asyncio.run(verb)
-    except RefusedError as refused:
+    except CommandRefusedError as refused:
         return refused.answer
 
 

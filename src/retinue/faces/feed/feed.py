@@ -43,7 +43,7 @@ class ConflictError(UsageError):
     code = "CONFLICT"
 
 
-class RefusedError(ConflictError):
+class CommandRefusedError(ConflictError):
     """A run did not take a command; `answer` is what it, or the log, said."""
 
     def __init__(self, answer: CommandAnswer) -> None:
@@ -214,7 +214,7 @@ class Feed:
                 return each
         if rows[0].state == "interrupted":
             return CommandAnswer(rows[0].id, True, "Its process is gone, and nothing of it still runs.")
-        raise RefusedError(answers[0])
+        raise CommandRefusedError(answers[0])
 
     async def stop_runs(self, rows: Sequence[RunRow], *, by: str, tree: bool = False) -> list[CommandAnswer]:
         """Stop several runs together. Return one answer for each, also where it is a refusal."""
@@ -268,7 +268,7 @@ class Feed:
         row = await self.find(run_id)
         (said,) = await self._send([RunCommand(row.id, kind, text, by)])
         if not said.accepted:
-            raise RefusedError(said)
+            raise CommandRefusedError(said)
         return said
 
     async def _send(self, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
@@ -335,7 +335,7 @@ async def command_text(verb: Awaitable[CommandAnswer]) -> str:
     """Return what became of a command, for a face that shows a refusal like any other answer."""
     try:
         return (await verb).text
-    except RefusedError as refused:
+    except CommandRefusedError as refused:
         return refused.answer.text
 
 

@@ -27,7 +27,7 @@ class Attached:
         self.waiting: tuple[str, ...] = ()
 
     async def say(self, text: str) -> Delivery:
-        """Say something to the run, or to an agent of it. Raise RefusedError when it cannot take it."""
+        """Say something to the run, or to an agent of it. Raise CommandRefusedError when it cannot take it."""
         run_id, words, agent = await self._feed.read(self._find_run, text)
         await self._feed.say(run_id, words, by="")
         if agent:
