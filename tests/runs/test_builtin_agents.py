@@ -150,30 +150,3 @@ async def test_the_five_agents_of_devkit_have_its_hard_and_its_idle_limit(tmp_pa
             child = await scene.child(main, name, agent=name)
             limits = child.handle.launch.limits
             assert (limits.seconds, limits.idle_seconds, child.handle.launch.readonly) == (900.0, 180.0, True)
-
-
-async def test_a_silent_run_of_devkit_ends_after_180_seconds(tmp_path: Path, monkeypatch: Any) -> None:
-    async with Scene(tmp_path, monkeypatch) as scene:
-        agent(scene, ".pi/agents/checker.md", DEVKIT)
-        child = await scene.child(await scene.main(), "check", agent="checker")
-        await scene.clock.advance(179)
-        assert child.live
-        await scene.clock.advance(2)
-        outcome = await child.handle.wait()
-        assert (outcome.ended, "180" in str(outcome.failure)) == ("timeout", True)
-
-
-async def test_a_busy_run_of_devkit_ends_after_900_seconds(tmp_path: Path, monkeypatch: Any) -> None:
-    async with Scene(tmp_path, monkeypatch) as scene:
-        agent(scene, ".pi/agents/checker.md", DEVKIT)
-        child = await scene.child(await scene.main(), "check", agent="checker")
-        for number in range(8):
-            await scene.clock.advance(100)
-            scene.model("check").call("read", path=f"{number}.txt")
-            await scene.model("check").asked()
-        await scene.clock.advance(99)
-        assert child.live
-        await scene.clock.advance(2)
-        outcome = await child.handle.wait()
-        assert outcome.ended == "timeout", outcome.failure
-        assert "limit" in str(outcome.failure), outcome.failure
