@@ -129,6 +129,6 @@ def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
     return f"No worker can serve this run: {'; '.join(reasons[:5])}{more}."
 
 
-def placement_options(placement: ClusterPlacement | None, root: str) -> Mapping[str, Any]:
+def placement_options(placement: ClusterPlacement, root: str) -> Mapping[str, Any]:
     """Return what the first event of a run says of its place."""
-    return {} if placement is None else {"placement": {"on": CLUSTER, "labels": placement.labels, "root": root}}
+    return {"placement": {"on": CLUSTER, "labels": placement.labels, "root": root}}

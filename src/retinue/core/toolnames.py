@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from retinue.core.permission import READ_ONLY, EffectKind
 
@@ -167,6 +168,7 @@ def base_name(name: str) -> str:
     return rest if colon and "." in module else name
 
 
+@lru_cache(maxsize=1024)
 def canonical(name: str) -> tuple[str, ...]:
     """The tools of Retinue that `name` stands for; empty for MCP tools and unknown names."""
     return ALIASES.get(base_name(name).lower(), ())

@@ -68,7 +68,7 @@ def is_observer(reader: LogReader, run_id: str) -> bool:
     return first is not None and bool(first.options.get("observes"))
 
 
-def created(launch: Launch, tag: Tag) -> RunCreated:
+def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
     request = launch.request
     spec: Mapping[str, Any] = msgspec.json.decode(dump(request.spec))
     options = {
@@ -87,9 +87,9 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         **({"ceiling": request.ceiling.as_dict()} if request.parent_id is not None else {}),
         **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
-        **placement_options(request.placement, str(repository_root(request.cwd) or request.cwd)),
+        **_placement(request),
         "system": kept(launch),
-        **_checkout(request),
+        **_checkout(request, project),
         **({"observes": request.observes} if request.observes else {}),
         **({"asked": dict(request.asked)} if request.asked else {}),
     }
@@ -105,12 +105,19 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
     )
 
 
-def _checkout(request: RunRequest) -> dict[str, str]:
+def _placement(request: RunRequest) -> Mapping[str, Any]:
+    if request.placement is None:
+        return {}
+    return placement_options(request.placement, str(repository_root(request.cwd) or request.cwd))
+
+
+def _checkout(request: RunRequest, project: Project) -> dict[str, str]:
     """Return the commit that the first run of a tree begins at: a test of it begins there again."""
     if request.parent_id is not None:
         return {}
-    commit = current_commit(request.cwd)
-    return {} if commit is None else {"commit": commit}
+    # Many runs may start at once: they look for it once.
+    commit = project.round.once(("commit", request.cwd), lambda: current_commit(request.cwd) or "")
+    return {"commit": commit} if commit else {}
 
 
 def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:

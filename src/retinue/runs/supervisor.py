@@ -129,7 +129,7 @@ class Supervisor(Members):
             tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
             account = self._account(launch, parent)
             whole = replace(launch, request=recorded(launch.request, request))
-            self.project.log.append(place, created(whole, tag))
+            self.project.log.append(place, created(whole, tag, self.project))
         node = self._node(handle_for(self, place, launch), parent, tag, account)
         node.hooks, node.queues = admitted.hooks, queued
         try:

@@ -65,11 +65,15 @@ def pi_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def repository_root(start: Path) -> Path | None:
-    """Return the nearest folder upward that holds `.git` (a folder, or a file in a worktree)."""
-    for folder in (start, *start.parents):
-        if (folder / ".git").exists():
-            return folder
-    return None
+    """Return the nearest folder upward that holds `.git` (a folder, or a file in a worktree). It looks by
+    texts, because every run asks, and paths cost ten times as much."""
+    folder = str(start)
+    while not os.path.exists(os.path.join(folder, ".git")):  # noqa: PTH110, PTH118
+        above = os.path.dirname(folder)  # noqa: PTH120
+        if above == folder:
+            return None
+        folder = above
+    return Path(folder)
 
 
 def project_levels(cwd: str) -> list[str]:
