@@ -106,6 +106,7 @@ def test_B29_an_agent_that_codingcodes_file_disables_cannot_be_started_by_anothe
     ("rule", "named"),
     [
         ("Agent(said)", {"subagent_type": "file"}),
+        ("Agent(file)", {"subagent_type": "said"}),
         ("Agent(general-purpose)", {"subagent_type": "nobody"}),
         ("Agent(general-purpose)", {"subagent_type": ""}),
         ("Agent(general-purpose)", {"name": "helper"}),

@@ -129,13 +129,23 @@ def test_B28_rules_for_tools_that_do_not_exist_are_reported_by_the_doctor_and_by
 ) -> None:
     file = place / ".retinue/settings.json"
     file.parent.mkdir()
-    rules = {"deny": ["Bsh(rm:*)", "Sendmail(to:*)", "mcp__mail__send", "ExitPlanMode", "WebFetch(domain:x.example)"]}
+    rules = {
+        "deny": [
+            "Bsh(rm:*)",
+            "Bahs(rm:*)",
+            "Sendmail(to:*)",
+            "mcp__mail__send",
+            "ExitPlanMode",
+            "WebFetch(domain:x.example)",
+        ]
+    }
     file.write_text(json.dumps({"permissions": rules, "permisions": {}}))
     run(command)
     printed = capsys.readouterr()
     said = printed.out + printed.err
     assert "'Bsh(rm:*)' names a tool that does not exist; did you mean Bash?" in said
+    assert "'Bahs(rm:*)' names a tool that does not exist; did you mean Bash?" in said
     assert "'Sendmail(to:*)' names a tool that does not exist" in said
     assert "permisions is not a setting; did you mean permissions?" in said
     assert "every file was understood" not in said
-    assert said.count("names a tool that does not exist") == 2
+    assert said.count("names a tool that does not exist") == 3

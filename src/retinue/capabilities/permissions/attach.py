@@ -325,17 +325,21 @@ def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
     from difflib import get_close_matches
 
     from retinue.agents.dialects.tables import in_dialect
+    from retinue.agents.lint.keys import nearest
     from retinue.agents.lint.tools import ELSEWHERE
 
     if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in project.tools):
         return []
-    near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
-    if not near and project.extensions.has_code:
+    aliases = [alias for alias in ALIASES if len(alias) > 3]
+    near = nearest(name, aliases)
+    if near is None:
+        near = next(iter(get_close_matches(name.lower(), aliases, n=1, cutoff=0.8)), None)
+    if near is None and project.extensions.has_code:
         # Which tools a plugin has is known only when it is imported.
         return []
     meant = ""
-    if near:
-        meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?"
+    if near is not None:
+        meant = f"; did you mean {in_dialect(near, 'claude')[0]}?"
     lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
     return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.agents.parse import file_name
 from retinue.capabilities.permissions.attach import classifier_for, permissions_for
 from retinue.core.delegation import Refusal, Vocabulary
 from retinue.core.events import Body, Warned
@@ -46,11 +47,12 @@ _TYPES: dict[str, tuple[str, Vocabulary]] = {
     "dispatch_agent": ("agent", "codingcode"),
 }
 """The argument in which each tool that starts agents names the type, and its vocabulary."""
+_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class RulesOnAgents:
     """The permissions of a run, which judge a call by the agent that it would start: `Agent(x)` also holds for a call
-    that names x by the name of its file, or that falls back to x."""
+    that names x by the name of its file, or that falls back to x, and where x is the name of its file."""
 
     def __init__(self, inner: Permissions, node: RunNode) -> None:
         self._inner = inner
@@ -62,22 +64,29 @@ class RulesOnAgents:
         return self._inner.mode
 
     def decide(self, use: ToolUse) -> Decision:
-        return self._inner.decide(self._with_type(use))
+        if use.tool not in _TYPES:
+            return self._inner.decide(use)
+        decisions = [self._inner.decide(each) for each in self._by_names(use)]
+        return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
 
     def grant(self, rule: str) -> None:
         self._inner.grant(rule)
 
-    def _with_type(self, use: ToolUse) -> ToolUse:
-        key, vocabulary = _TYPES.get(use.tool, ("", "claude"))
-        if not key or use.arguments.get("resume") or use.arguments.get("retry"):
-            return use
+    def _by_names(self, use: ToolUse) -> list[ToolUse]:
+        """Return the call once for each name that rules may have for the agent that it would start."""
+        key, vocabulary = _TYPES[use.tool]
+        if use.arguments.get("resume") or use.arguments.get("retry"):
+            return [use]
         wanted, settings = use.arguments.get(key), self._project.settings.settings
         if wanted is not None and not isinstance(wanted, str):
-            return use
+            return [use]
         found = resolve_type(wanted, self._project.catalog(), settings, vocabulary=vocabulary, strict=self._nested)
         if isinstance(found, Refusal):
-            return use
-        return replace(use, arguments={**use.arguments, key: found.spec.name})
+            return [use]
+        names = [found.spec.name]
+        if found.spec.dialect == "pi" and found.spec.path:
+            names.append(file_name(found.spec.path, (".md",)))
+        return [replace(use, arguments={**use.arguments, key: name}) for name in dict.fromkeys(names)]
 
 
 def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
