@@ -80,7 +80,7 @@ _COMMANDS = {
 _NEEDED = ("checkout", "promisor", "elsewhere")
 _OF_THE_REPOSITORY = ("local", "worktree")
 _PROBE = "retinue.probe"
-_HALF_MADE = re.compile(rb"failed to read [^\n]*worktrees/[^\n]+/commondir")
+_HALF_MADE = re.compile(rb"failed to read [^\n]*worktrees/[^\n]+/commondir|bad object worktrees/[^\n]+/HEAD")
 _WAITS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _KEPT = ("GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 

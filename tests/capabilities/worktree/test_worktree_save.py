@@ -44,6 +44,22 @@ def test_Q02_changes_become_a_commit_on_a_branch(scene):
     assert scene.snapshot() == before
 
 
+def test_Q02_work_is_saved_while_another_git_makes_a_worktree(scene):
+    """git names no commit in the HEAD of a new worktree at first, and a git that looks at all of them dies of it."""
+    worktree = scene.make()
+    scene.shell(worktree, "echo b >> a.txt")
+    scene.git("worktree", "add", "-q", "--detach", str(scene.path.with_name("theirs")))
+    head = scene.path / ".git" / "worktrees" / "theirs" / "HEAD"
+    whole = head.read_text()
+    head.write_text("0" * 40 + "\n")
+    pending = threading.Timer(0.3, lambda: head.write_text(whole))
+    pending.start()
+    saved = scene.finish(worktree)
+    pending.join()
+    assert saved.kept is None
+    assert scene.show(f"{saved.branch}:a.txt") == "a\nb"
+
+
 def test_Q02_the_author_is_the_user_or_a_fallback(scene):
     first = scene.make()
     (first.record.path / "x").write_text("x")
