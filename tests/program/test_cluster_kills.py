@@ -1,0 +1,102 @@
+"""kill -9 of a worker at each moment of a run: while it waits, speaks, works, and when it has ended."""
+
+import json
+import signal
+
+import pytest
+
+from tests.program.cluster_scene import TURNS, Gate, result, steps
+from tests.program.model_server import Reply
+
+pytest.importorskip("dbos")
+pytestmark = pytest.mark.slow
+
+
+def is_whole(scene, run_id):
+    """Nothing of the run's record is missing or doubled."""
+    events = scene.events(run_id)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert sum(event["type"] == "run.ended" for event in events) == 1
+    return events
+
+
+def test_while_it_waits_for_a_slot(scene, serve):
+    gate = Gate(1)
+    serve(gate.answer)
+    first = scene.worker("--concurrency", "1")
+    scene.ready(1)
+    processes = [scene.run(task, "--json") for task in ("Do all steps", "Do them too")]
+    assert gate.reached.wait(60), first.said
+    scene.until(lambda: len(scene.json("runs", "list", "--json")["runs"]) == 2)
+    first.kill()
+    gate.open.set()
+    second = scene.worker()
+    for process in processes:
+        assert scene.file(result(process)["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    for row in scene.json("runs", "list", "--json")["runs"]:
+        is_whole(scene, row["id"])
+        assert second.served(row["id"])
+
+
+def test_while_the_model_speaks(scene, serve):
+    def answer(request):
+        if request.turn == 1 and len(server.requests) == 2:
+            return Reply("Half of a senten", hang=True, speaks=True)
+        return steps(request)
+
+    server = serve(answer)
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    scene.until(lambda: len(server.requests) == 2)
+    run_id = scene.only_run()["id"]
+    scene.worker()
+    scene.ready(2)
+    first.kill()
+    found = result(process)
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    calls = [event["call"]["id"] for event in is_whole(scene, run_id) if event["type"] == "tool.started"]
+    assert len(calls) == len(set(calls)) == TURNS
+
+
+def test_in_a_tool_whose_effect_is_named_as_unknown(scene, serve):
+    def answer(request):
+        if request.turn == 1:
+            return Reply("Step 1. ", [("bash", {"command": "echo 1 >> done.txt; sleep 50"})])
+        return steps(request)
+
+    server = serve(answer)
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    scene.until(lambda: len(server.requests) == 2)
+    run_id = scene.only_run()["id"]
+    scene.until(lambda: sum(event["type"] == "tool.started" for event in scene.events(run_id)) == 2)
+    scene.worker()
+    scene.ready(2)
+    first.kill()
+    found = result(process)
+    # What the call had written was on the machine that is gone: the model is told, and nothing claims it is there.
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "2", "3"]
+    said = json.dumps(server.requests[2].body["messages"])
+    assert "You are on another machine now" in said
+    assert "The effect of this call is unknown" in said
+    is_whole(scene, run_id)
+
+
+def test_when_it_has_ended_and_nobody_has_heard_of_it(scene, serve):
+    gate = Gate(TURNS)
+    serve(gate.answer)
+    worker = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), worker.said
+    process.send_signal(signal.SIGSTOP)
+    gate.open.set()
+    scene.until(lambda: scene.only_run()["state"] == "ended")
+    worker.kill()
+    process.send_signal(signal.SIGCONT)
+    found = result(process)
+    assert found["output"].startswith("all steps done")
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    is_whole(scene, scene.only_run()["id"])
