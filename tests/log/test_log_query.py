@@ -13,8 +13,7 @@ from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted,
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect
 from retinue.log.encode import event_to_json, outcome_to_json
-from retinue.log.export import export_document, export_lines
-from retinue.log.follow import follow
+from retinue.log.follow import export_document, export_lines, follow
 from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import LogReader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace

@@ -1,4 +1,4 @@
-"""The models of a cassette: recorded answers, played by position, whatever the conversation is now.
+"""The models and the people of a cassette: recorded answers, played by position, whatever the conversation is now.
 
 A child is played by the recorded child of the same parent that had the same agent and task, else the same agent, else
 the next one: which of several children starts first does not matter. What an answer says about folders and runs is
@@ -7,21 +7,33 @@ said about those of the run that is played.
 When an agent in the background ends is a matter of luck, and an answer that only waits for it would end a run that has
 nobody to wait for. So such an agent does not end before its parent has come as far as it had when it heard of that end;
 and a parent that hears of it after its last recorded answer gives that answer again.
+
+What a person answered comes from the recorded run, or from a test file that writes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TextDelta, ThinkingDelta
+from retinue.core.events import (
+    AssistantEnded,
+    Compacted,
+    InboxClosed,
+    InboxOpened,
+    MessageAdded,
+    TextDelta,
+    ThinkingDelta,
+)
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.core.outcome import Failure
+from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.core.request import RunRequest
+from retinue.evidence.case_file import InboxAnswers
 from retinue.evidence.cassette import Cassette, RecordedRun
 from retinue.evidence.portable import MachineFolders, localize
 from retinue.log.encode import dump
@@ -232,3 +244,42 @@ def _summary_of(body: Compacted) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+BY = "test"
+
+
+def recorded_answers(cassette: Cassette) -> InboxAnswers:
+    """Return the answers of a recording, in order; without any where nobody was asked."""
+    given: dict[str, list[str]] = {"approval": [], "question": []}
+    kinds: dict[str, str] = {}
+    for run in cassette.runs:
+        for body in run.bodies:
+            if isinstance(body, InboxOpened):
+                kinds[body.item_id] = body.kind
+            elif isinstance(body, InboxClosed):
+                kind = kinds.get(body.item_id, "approval")
+                given["question" if kind == "question" else "approval"].append(body.choice)
+    return InboxAnswers(given["approval"] or None, given["question"] or None)
+
+
+def answers_for(answers: InboxAnswers) -> Callable[[InboxItem], InboxAnswer]:
+    """Return what answers the items of a run. A list that is used up denies, and answers questions with nothing."""
+    approvals, questions = _supply(answers.approval, "deny"), _supply(answers.question, "")
+
+    def answer(item: InboxItem) -> InboxAnswer:
+        supply = questions if item.kind == "question" else approvals
+        return InboxAnswer(supply(), by=BY)
+
+    return answer
+
+
+def _supply(said: str | list[str] | None, otherwise: str) -> Callable[[], str]:
+    if isinstance(said, str):
+        return lambda: said
+    rest = list(said or ())
+
+    def next_answer() -> str:
+        return rest.pop(0) if rest else otherwise
+
+    return next_answer

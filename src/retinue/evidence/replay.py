@@ -1,8 +1,10 @@
 """Playing a cassette again and saying what is different: exact where a test is tolerant.
 
 The first run has its recorded definition, task and limits; the answers are the recorded ones. With recorded tools
-nothing is executed. With live tools they work in a temporary copy of the project at the recorded commit, and what they
-return shows how the world has changed. The new run is exported like the old one, and both are compared.
+nothing is executed: each call gets the result that was recorded for it, inside the permission gate, so that a replay
+asks the same questions and is refused the same calls. What starts agents, and what only writes into the log, is done
+for real. With live tools they work in a temporary copy of the project at the recorded commit, and what they return
+shows how the world has changed. The new run is exported like the old one, and both are compared.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ import asyncio
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.events import MessageAdded, RunCreated
+from retinue.core.events import MessageAdded, RunCreated, ToolEnded
 from retinue.core.messages import Image
 from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
+from retinue.core.tool import Tool, ToolContext, ToolOutput, failed
 from retinue.core.usage import Budget
 from retinue.engine import open_project
 from retinue.evidence.case_file import InboxAnswers
@@ -29,13 +32,58 @@ from retinue.evidence.cassette import Cassette, CassetteError, RecordedRun, expo
 from retinue.evidence.compare import Comparison, compare, outcome_of_run
 from retinue.evidence.leftovers import clear_leftovers
 from retinue.evidence.portable import MachineFolders, localize
-from retinue.evidence.recorded_answers import answers_for, recorded_answers
-from retinue.evidence.recorded_model import RecordedModels
-from retinue.evidence.recorded_tools import RecordedToolsCapability
+from retinue.evidence.recorded_model import RecordedModels, answers_for, recorded_answers
 from retinue.evidence.workspace import FixtureError, RepositoryFixture, copy_fixture
 from retinue.log.encode import dump
+from retinue.runs.capability import Capability, Wrap
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import home, repository_root
+
+if TYPE_CHECKING:
+    from retinue.runs.node import RunNode
+
+
+_DONE_FOR_REAL = frozenset(
+    {"todo", "ask_user", "ask_parent", "exit_plan", "get_subagent_result", "list_subagents", "clear_subagents"}
+)
+
+
+class RecordedToolsCapability(Capability):
+    """Puts recorded results in the place of tools, for all runs of a project that plays `models`."""
+
+    def __init__(self, models: RecordedModels, folders: MachineFolders) -> None:
+        self._models = models
+        self._folders = folders
+
+    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
+        return lambda tools: tuple(self._recorded(tool, node.id) for tool in inner(tools))
+
+    def _recorded(self, tool: Tool, run_id: str) -> Tool:
+        if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
+            return tool
+        return _RecordedTool(tool, run_id, self)
+
+    def find(self, run_id: str, call_id: str) -> ToolEnded | None:
+        """Return how a call ended in the recording, with the folders of here."""
+        run = self._models.recorded(run_id)
+        for body in run.bodies if run is not None else ():
+            if isinstance(body, ToolEnded) and body.call_id == call_id:
+                return msgspec.json.decode(localize(dump(body), self._folders, self._models.run_id), type=ToolEnded)
+        return None
+
+
+class _RecordedTool:
+    def __init__(self, tool: Tool, run_id: str, source: RecordedToolsCapability) -> None:
+        self.spec = tool.spec
+        self._run_id = run_id
+        self._source = source
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        ended = self._source.find(self._run_id, call_id)
+        if ended is None:
+            return failed("The recording has no result of this call.")
+        return ToolOutput(ended.result.content, is_error=ended.result.is_error, effect=ended.effect)
+
 
 Tools = Literal["recorded", "live"]
 _SECONDS = 600.0

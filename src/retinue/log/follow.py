@@ -1,16 +1,21 @@
-"""Events of a run as they happen: from this process as they become durable, from another by polling."""
+"""Events of a run for others: as they happen, and as JSON.
+
+Those of this process come as they become durable, those of another by polling. Other programs get the events as
+lines, or all of a run as one document.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
+from retinue.log.encode import dump, event_to_json
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 
@@ -159,3 +164,21 @@ def _read(reader: LogReader, place: RunPlace, after: int, piece: int) -> list[tu
             body = TextDelta(text) if kind == "text" else ThinkingDelta(text)
             found.append((Event(place.run_id, place.parent_id, place.root_id, seq, time.time(), body), number))
     return found
+
+
+def export_lines(reader: LogReader, run_id: str, after: int = 0) -> Iterator[bytes]:
+    """Every durable event of a run as one flat object per line, with its line feed."""
+    for event in reader.stream(run_id, after=after):
+        yield event_to_json(event) + b"\n"
+
+
+def export_document(reader: LogReader, run_id: str) -> Iterator[bytes]:
+    """A whole run as one JSON document, in pieces: its row, its events, its outcome, and what was shown
+    of an answer that never became whole."""
+    row = reader.run(run_id)
+    yield b'{"run":%b,"events":[' % dump(row)
+    separator = b""
+    for event in reader.stream(row.id):
+        yield separator + event_to_json(event)
+        separator = b","
+    yield b'],"partial":%b,"outcome":%b}' % (dump(reader.partial(row.id)), dump(reader.outcome(row.id)))

@@ -21,8 +21,7 @@ from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
 from retinue.log.postgres_listener import listener_of
-from retinue.log.postgres_rows import NoRows, number_loader, read_rows
-from retinue.log.postgres_schema import STEPS, count_steps, migrate
+from retinue.log.postgres_schema import STEPS, NoRows, count_steps, migrate, number_loader, read_rows
 from retinue.settings.database import ProjectDatabase
 
 if TYPE_CHECKING:

@@ -1,11 +1,14 @@
-"""The tables of the log in PostgreSQL, as an ordered list of steps that are never edited once released.
+"""The tables of the log in PostgreSQL, as an ordered list of steps that are never edited once released, and their rows.
 
-They are those of `migrations`, in the server's words. Each step runs in one transaction with its number, under the
-lock of the project, so two processes that open a new project at once cannot both apply it.
+The tables are those of `migrations`, in the server's words. Each step runs in one transaction with its number, under
+the lock of the project, so two processes that open a new project at once cannot both apply it. Rows are read by place
+and by name like those of SQLite.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from retinue.errors import StateError
@@ -219,3 +222,52 @@ def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
             f"The log {label} was written by a newer Retinue (format {done}; this one knows {len(STEPS)}).",
             remedy="Upgrade with: pip install --upgrade retinue. Or set RETINUE_DATABASE to another database.",
         )
+
+
+class PostgresRow(tuple[Any, ...]):
+    """A row of the server: by place and by name."""
+
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return tuple.__getitem__(self, self.names[key])
+        return tuple.__getitem__(self, key)
+
+
+@lru_cache(maxsize=512)
+def _row_class(names: tuple[str, ...]) -> type[PostgresRow]:
+    places = {name: place for place, name in enumerate(names)}
+    return type("PostgresRow", (PostgresRow,), {"names": places})
+
+
+def read_rows(cursor: Any) -> Any:
+    columns = cursor.description or ()
+    return _row_class(tuple(column.name for column in columns))
+
+
+class NoRows:
+    """The cursor of a statement that finds nothing."""
+
+    rowcount = 0
+
+    def fetchone(self) -> None:
+        return None
+
+    def fetchall(self) -> list[Any]:
+        return []
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+@lru_cache(maxsize=1)
+def number_loader() -> Any:
+    """Return the reader of `numeric`, which sums of whole numbers are: they are whole numbers here too."""
+    from psycopg.adapt import Loader
+
+    def load(_: Any, data: Any) -> int | float:
+        text = bytes(data).decode()
+        return float(text) if "." in text or "N" in text else int(text)
+
+    return type("Number", (Loader,), {"load": load})

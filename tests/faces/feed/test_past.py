@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.faces.feed.past import left_spans
+from retinue.faces.feed.history import left_spans
 
 
 def test_going_back_leaves_what_lies_between() -> None:

@@ -15,8 +15,7 @@ from textual.app import App
 
 from retinue.faces.tui.editor.completion import Candidate, Choices, Files, rank, wanted
 from retinue.faces.tui.editor.history import MOST_BYTES, History
-from retinue.faces.tui.editor.paste import Pastes
-from retinue.faces.tui.editor.prompt import Prompt
+from retinue.faces.tui.editor.prompt import Pastes, Prompt
 from retinue.runs.person_prompt import parse_call
 
 # History

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from retinue.core.events import AssistantEnded, MessageAdded, TextDelta
 from retinue.core.messages import AssistantMessage, Text, user
 from retinue.faces.tui.board import marks
-from retinue.faces.tui.board.draft import LONGEST_BLOCK, LONGEST_TABLE, STEP, Draft
 from retinue.faces.tui.board.markdown import markdown_lines, plain_text
 from retinue.faces.tui.board.text import clean
-from retinue.faces.tui.chat.answer import MOST_CHARACTERS, Answer
+from retinue.faces.tui.chat.answer import LONGEST_BLOCK, LONGEST_TABLE, MOST_CHARACTERS, STEP, Answer, Draft
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS
 from tests.faces.tui.test_chat import Page, answered, picture, until
 

@@ -8,7 +8,7 @@ import stat
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.reports import context_lines, conversation_markdown, cost_lines
+from retinue.faces.tui.report_commands import context_lines, conversation_markdown, cost_lines
 from retinue.faces.tui.screens.memory import MemoryScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
 from retinue.faces.tui.screens.toolkit import ToolkitScreen

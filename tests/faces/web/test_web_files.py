@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import retinue.faces.web
-from retinue.faces.server.static import static_files
+from retinue.faces.server.app import static_files
 
 WEB = Path(retinue.faces.web.__file__).parent
 ROOT = Path(__file__).parents[3]

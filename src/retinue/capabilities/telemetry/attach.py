@@ -1,11 +1,14 @@
-"""Tracing of the runs of one process: it follows the log, and sends what ends."""
+"""Tracing of the runs of one process: it follows the log, and sends what ends.
+
+Past runs become traces with the same spans as if they had been sent while the runs worked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +26,8 @@ from retinue.capabilities.telemetry.spans import (
 )
 from retinue.capabilities.telemetry.translate import HANDLED, SpanTranslator
 from retinue.core.events import RunCreated
+from retinue.http.transport import Transport
+from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     from retinue.core.tool import ToolContext
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+
 
 VARIABLE = "TRACEPARENT"
 BATCH = 256
@@ -175,3 +181,46 @@ def say_failure(node: RunNode) -> None:
         said = node.project.part(Tracing).take_failure()
         if said:
             node.end_notes.append(said)
+
+
+EXPORT_BATCH = 512
+
+
+class SentTrace(Struct, frozen=True):
+    """What became of an export: how many spans were sent, to where, and why others were not."""
+
+    spans: int
+    endpoint: str
+    trace_id: str
+    failure: str = ""
+
+
+def spans_of(reader: LogReader, run_ids: Iterable[str], *, content: bool) -> Iterator[TraceSpan]:
+    """Yield the spans of runs, of which parents come before their children."""
+    translator = SpanTranslator(reader.stream, content=content)
+    for run_id in run_ids:
+        for event in reader.stream(run_id):
+            yield from translator.take(event)
+    yield from translator.cut_off()
+
+
+async def send_past(
+    reader: LogReader, run_ids: Iterable[str], environment: Mapping[str, str], *, content: bool
+) -> SentTrace:
+    """Send the spans of past runs. Stop at the first failure: the rest would fail as well."""
+    transport = Transport()
+    collector = TraceCollector(environment, transport)
+    batch: list[TraceSpan] = []
+    trace_id = 0
+    for span in spans_of(reader, run_ids, content=content):
+        trace_id = span.trace_id
+        batch.append(span)
+        if len(batch) == EXPORT_BATCH:
+            await collector.send_spans(batch)
+            batch = []
+        if collector.failure:
+            break
+    if batch and not collector.failure:
+        await collector.send_spans(batch)
+    await transport.close()
+    return SentTrace(collector.sent, collector.endpoint, f"{trace_id:032x}", collector.failure)

@@ -26,7 +26,7 @@ from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
 from retinue.faces.feed.details import list_models
 from retinue.faces.feed.feed import ConflictError, Feed
-from retinue.faces.feed.past import past_events
+from retinue.faces.feed.history import past_events
 from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.windows import ModelWindows
 from retinue.log.query import LogReader

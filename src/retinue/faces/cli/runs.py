@@ -180,7 +180,7 @@ def execute_show(args: argparse.Namespace) -> int:
     folder, row = locate(args)
     with LogReader.open(folder) as reader:
         if args.json:
-            from retinue.log.export import export_document
+            from retinue.log.follow import export_document
 
             for piece in export_document(reader, row.id):
                 sys.stdout.buffer.write(escape_json(piece))

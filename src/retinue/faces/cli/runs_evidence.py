@@ -114,7 +114,7 @@ def _recording(args: argparse.Namespace, name: str) -> Cassette:
 
 
 def _send_trace(args: argparse.Namespace, folder: Path, row: RunRow) -> int:
-    from retinue.capabilities.telemetry.past import send_past
+    from retinue.capabilities.telemetry.attach import send_past
 
     with LogReader.open(folder) as reader:
         runs = [each.id for each in take_tree(reader, row.id).runs]

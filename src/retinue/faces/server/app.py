@@ -1,4 +1,12 @@
-"""The application: from a request to the handler of its route, and from what that returns to a response."""
+"""The application: from a request to the handler of its route, and from what that returns to a response.
+
+The files of the page are read once and served from memory. A request names one of them or gets 404: no path of a
+request ever becomes a path of the file system.
+
+`/mcp` has agents for hosts that speak the Model Context Protocol over HTTP. The guard of the server stands before it,
+so the SDK's own checks of host and origin are off. The SDK is imported with the first request: a server that no host
+asks starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +14,73 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+import retinue.faces.web
 from retinue.errors import RetinueError
+from retinue.faces.feed.feed import Feed
 from retinue.faces.feed.projects import Projects
-from retinue.faces.server import handlers, mcp_route
+from retinue.faces.server import handlers
 from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.security import Access, Guard
-from retinue.faces.server.static import INDEX, preload_header, static_files
 from retinue.faces.server.table import ROUTES, Route
 from retinue.log.encode import dump
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+
+FOLDER = Path(retinue.faces.web.__file__).parent
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+INDEX = "index.html"
+
+
+class StaticFile(Struct, frozen=True):
+    """One file of the page."""
+
+    content: bytes
+    media_type: str
+
+
+@cache
+def preload_header() -> str:
+    """Return the `Link` header that lets a browser ask for all modules at once, instead of one import after another."""
+    links = []
+    for name, file in static_files().items():
+        if file.media_type == TYPES[".js"]:
+            links.append(f"</static/{name}>; rel=modulepreload")
+    return ", ".join(links)
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Return every file of the page by its address below `/static/`."""
+    found = {}
+    for path in sorted(FOLDER.rglob("*")):
+        kind = TYPES.get(path.suffix)
+        if kind is not None and path.is_file():
+            found[path.relative_to(FOLDER).as_posix()] = StaticFile(path.read_bytes(), kind)
+    return found
+
 
 PUBLIC = frozenset({"/"})
 STATIC = "/static/"
@@ -40,7 +95,7 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
     for route in ROUTES:
         endpoint = _endpoint(route, projects, access, closing)
         routes.append(StarletteRoute(route.path, _guarded(endpoint), methods=[route.method]))
-    routes.append(StarletteRoute(mcp_route.PATH, mcp_route.McpRoute(projects.current, closing)))
+    routes.append(StarletteRoute(MCP_PATH, McpRoute(projects.current, closing)))
     handlers_of_errors = {404: _not_found, 405: _wrong_method}
     app = Starlette(routes=routes, exception_handlers=handlers_of_errors)
     # An address with a slash too many is not found: a redirect would lose the method.
@@ -152,3 +207,53 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
     allowed = getattr(error, "headers", None) or {}
     refused = RequestError(405, "METHOD", f"{request.method} is not for this address.", "See /openapi.json.", allowed)
     return problem_response(refused)
+
+
+MCP_PATH = "/mcp"
+
+
+class McpRoute:
+    """Agents for hosts that speak MCP. Use from one event loop. Ends with `closing`."""
+
+    def __init__(self, feed: Feed, closing: asyncio.Event) -> None:
+        self._feed = feed
+        self._closing = closing
+        self._started: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._started is None:
+            self._started = asyncio.get_running_loop().create_future()
+            self._serving = asyncio.create_task(self._serve(self._started), name="mcp over http")
+            self._serving.add_done_callback(self._pass_on_failure)
+        manager = await asyncio.shield(self._started)
+        answering = asyncio.ensure_future(manager.handle_request(scope, receive, send))
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            # A call may wait for hours, and a stream has no end: the server does not wait for them.
+            await asyncio.wait({answering, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                await answering
+        finally:
+            answering.cancel()
+            closing.cancel()
+            await asyncio.wait({answering})
+
+    def _pass_on_failure(self, serving: asyncio.Task[None]) -> None:
+        error = None if serving.cancelled() else serving.exception()
+        if error is not None and self._started is not None and not self._started.done():
+            self._started.set_exception(error)
+
+    async def _serve(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from retinue.faces.mcp.offer import Offer
+        from retinue.faces.mcp.server import McpServer
+
+        server = McpServer(self._feed, Offer())
+        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        manager = StreamableHTTPSessionManager(server, security_settings=unchecked)
+        async with manager.run():
+            started.set_result(manager)
+            await self._closing.wait()

@@ -1,21 +1,28 @@
-"""What the routes of the table do: each takes a request and returns the document of its route."""
+"""What the routes of the table do: each takes a request and returns the document of its route.
+
+`/metrics` has sums and counts from the log of a project, in the text format of Prometheus.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
 from starlette.responses import Response
 
+from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 from retinue.faces.feed import details, history, views
 from retinue.faces.feed.feed import Feed, ForkOrder, SpawnOrder
 from retinue.faces.feed.projects import Projects
-from retinue.faces.server import ag_ui, chat, metrics, params
+from retinue.faces.server import ag_ui, chat, params
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.sse import ByteStream, EventStream
+from retinue.log import activity
+from retinue.log.activity import Spending
 from retinue.log.encode import dump
 from retinue.log.overview import run_labels
 from retinue.log.rows import RunRow
@@ -208,7 +215,7 @@ async def get_search(call: ApiCall) -> views.SearchList:
 
 async def get_metrics(call: ApiCall) -> Response:
     feed = await call.projects.feed(call.params.project)
-    return Response(await metrics.metrics_text(feed), media_type=metrics.MEDIA_TYPE)
+    return Response(await metrics_text(feed), media_type=MEDIA_TYPE)
 
 
 async def get_doctor(call: ApiCall) -> views.DoctorReport:
@@ -259,3 +266,66 @@ def _last_event(call: ApiCall, after: int | None) -> int | None:
     if not (said.isascii() and said.isdigit() and len(said) < 17):
         raise RequestError(422, "INVALID", "Last-Event-ID is no number of an event.")
     return int(said)
+
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metric(NamedTuple):
+    """One metric with its samples, each with its labels."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[dict[str, str], float]]
+
+
+async def metrics_text(feed: Feed) -> str:
+    """Return the metrics of a project. Names of agents and models are labels; ids and paths never are."""
+    agents = await asyncio.to_thread(activity.spending, feed.folder, "agent")
+    models = await asyncio.to_thread(activity.spending, feed.folder, "model")
+    live = await feed.read(lambda reader: reader.list_runs(states=LIVE))
+    waiting = await feed.inbox()
+    states: dict[str, float] = {}
+    for row in live:
+        states[row.state] = states.get(row.state, 0) + 1
+    found = [
+        _by("agent", "retinue_runs_total", "Runs that were started.", agents, "runs"),
+        _by("agent", "retinue_turns_total", "Answers of models.", agents, "turns"),
+        _by("agent", "retinue_tool_uses_total", "Calls of tools.", agents, "tool_uses"),
+        Metric("retinue_tokens_total", "counter", "Tokens that were used.", list(_tokens(models))),
+        _by("model", "retinue_cost_usd_total", "Dollars that were spent, where prices are known.", models, "cost_usd"),
+        _by("model", "retinue_unpriced_runs_total", "Runs whose price is not known.", models, "unpriced_runs"),
+        Metric(
+            "retinue_runs_live", "gauge", "Runs by state.", [({"state": key}, count) for key, count in states.items()]
+        ),
+        Metric("retinue_inbox_waiting", "gauge", "Questions that wait for a person.", [({}, len(waiting))]),
+    ]
+    return "".join(_text(each) for each in found)
+
+
+def _by(label: str, name: str, help: str, lines: Iterable[Spending], attribute: str) -> Metric:
+    samples = []
+    for line in lines:
+        value = getattr(line, attribute)
+        if value is not None:
+            samples.append(({label: line.key}, float(value)))
+    return Metric(name, "counter", help, samples)
+
+
+def _tokens(lines: Iterable[Spending]) -> Iterable[tuple[dict[str, str], float]]:
+    for line in lines:
+        for kind in ("input", "output", "cache_read", "cache_write"):
+            yield {"model": line.key, "type": kind}, float(getattr(line, kind))
+
+
+def _text(metric: Metric) -> str:
+    lines = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+    for labels, value in metric.samples:
+        shown = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
+        lines.append(f"{metric.name}{{{shown}}} {value:g}" if shown else f"{metric.name} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

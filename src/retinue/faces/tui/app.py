@@ -15,7 +15,7 @@ from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.modes import next_mode
 from retinue.faces.text import optional
-from retinue.faces.tui import builtin_commands, conversation_commands, report_commands  # noqa: F401 - they register
+from retinue.faces.tui import builtin_commands, report_commands  # noqa: F401 - they register
 from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation, read_conversation
 from retinue.faces.tui.board.conversation import read_end
@@ -84,7 +84,7 @@ class RetinueApp(Frame):
         self._waiting = Waiting()
         self._inbox: InboxWatch | None = None
         history = History(self.project.state / "history.jsonl", self.project.redactor)
-        editor = partial(conversation_commands.edit_draft, self)
+        editor = partial(builtin_commands.edit_draft, self)
         self._prompt = Prompt(history, Completer(retinue, self.board), editor)
 
     # What is there

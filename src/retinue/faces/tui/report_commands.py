@@ -1,19 +1,176 @@
 """Commands that tell about the conversation and the project, or open what tells it.
 
-The app is not named here: it imports this module.
+Reports are lines: what fills the window, what was spent, the conversation as Markdown. The app is not named here: it
+imports this module.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from retinue.core.format import format_cost, format_count
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from retinue.core.tool import ToolSpec
+from retinue.core.usage import Usage
 from retinue.errors import RetinueError
+from retinue.faces.text import optional
 from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.reports import context_lines, conversation_markdown, cost_lines, measure_context
+from retinue.faces.tui.board.cards import RunCard
+from retinue.faces.tui.board.text import clean, one_line
 from retinue.faces.tui.frame import command
-from retinue.runs.person_prompt import words_of
+from retinue.models.tokens import estimate, overhead
+from retinue.runs.person_prompt import describe_blocks, words_of
+from retinue.runs.prompt import PromptPart
+
+BAR = 24
+_LABELS = {"instructions": "Instruction files", "delegation": "Agents", "skills": "Skills", "memory": "Memory"}
+_ORDER = ("System prompt", "Tools", "MCP tools", "Agents", "Skills", "Instruction files", "Memory", "Messages")
+_TOOL_LABELS = {"Agent": "Agents", "skill": "Skills"}
+_SHOWN_ARGUMENTS = 200
+_SHOWN_RESULT = 2_000
+
+
+def measure_context(
+    parts: Iterable[PromptPart], tools: Iterable[ToolSpec], messages: Sequence[Message]
+) -> dict[str, int]:
+    """Return how many tokens each part of the next request takes, as an estimate."""
+    found = dict.fromkeys(_ORDER, 0)
+    for part in parts:
+        found[_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())
+    for tool in tools:
+        label = _TOOL_LABELS.get(tool.name, "Tools")
+        if tool.name.startswith("mcp__"):
+            label = "MCP tools"
+        found[label] += overhead("", (tool,))
+    found["Messages"] = estimate(messages)
+    return found
+
+
+def context_lines(sizes: Mapping[str, int], model: str, window: int | None, counted: int = 0) -> list[str]:
+    """Return a table with a bar for each part. `counted` is what the provider counted at the last answer."""
+    total = sum(sizes.values())
+    head = f"{model or 'The next request'}: {format_count(total)} tokens"
+    if window:
+        head += f" of {format_count(window)} ({_percent(total, window)}), estimated"
+    lines = [head]
+    rows = {name: size for name, size in sizes.items() if size}
+    if window:
+        rows["Free"] = max(window - total, 0)
+    whole = window or max(total, 1)
+    for name, size in rows.items():
+        bar = _bar(size, whole)
+        if name == "Free":
+            bar = "·" * len(bar)
+        lines.append(f"  {name:<17}  {format_count(size):>7}  {_percent(size, whole):>6}  {bar}".rstrip())
+    if counted:
+        lines.append(f"The provider counted {format_count(counted)} tokens at the last answer.")
+    lines.append("Make room: /compact, or /new for another subject.")
+    return lines
+
+
+def _bar(size: int, whole: int) -> str:
+    full = round(size / whole * BAR)
+    return "█" * full or "▏"
+
+
+def _percent(size: int, whole: int) -> str:
+    return f"{size / whole * 100:.1f} %"
+
+
+@dataclass(slots=True)
+class CostLine:
+    """What runs of one agent on one model took together."""
+
+    runs: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+
+    def add(self, usage: Usage) -> None:
+        self.runs += 1
+        self.tokens += usage.total_tokens
+        self.cost += usage.cost_usd or 0.0
+        self.unpriced += usage.cost_usd is None
+
+    @property
+    def money(self) -> str:
+        if not self.cost and self.unpriced:
+            return "no price known"
+        return (format_cost(self.cost) or "$0") + optional(" + {} unpriced", self.unpriced)
+
+
+def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
+    """Return what the runs of one conversation cost, by agent and model. Each run counts once."""
+    spent: dict[tuple[str, str], CostLine] = {}
+    together = CostLine()
+    for card in cards:
+        if card.root_id == root_id and card.usage.total_tokens:
+            spent.setdefault((card.name, card.model or "–"), CostLine()).add(card.usage)
+            together.add(card.usage)
+    if not spent:
+        return ["Nothing was spent in this conversation yet. All of this project: retinue cost"]
+    rows = [(name, model, each) for (name, model), each in spent.items()]
+    rows.append(("together", "", together))
+    first = max(len(name) for name, _, _ in rows)
+    second = max(len(model) for _, model, _ in rows)
+    lines = []
+    for name, model, each in rows:
+        count = f"{each.runs} run" + ("s" if each.runs != 1 else "")
+        text = f"{one_line(name):<{first}}  {one_line(model):<{second}}  {count:>7}"
+        lines.append(f"{text}  {format_count(each.tokens):>7} token  {each.money}")
+    return [*lines, "All of this project: retinue cost"]
+
+
+def conversation_markdown(title: str, messages: Iterable[Message]) -> str:
+    """Return a conversation as Markdown: what was said, and a line for each call with the beginning of its result."""
+    parts = [f"# {one_line(title)}"]
+    results: dict[str, str] = {}
+    listed = list(messages)
+    for message in listed:
+        if isinstance(message, ToolMessage):
+            results |= {result.call_id: result.text for result in message.results}
+    for message in listed:
+        if isinstance(message, UserMessage):
+            parts += _said(message)
+        elif isinstance(message, AssistantMessage):
+            parts += _answered(message, results)
+    return clean("\n\n".join(parts)) + "\n"
+
+
+def _said(message: UserMessage) -> list[str]:
+    head = "## You"
+    if message.origin not in ("task", "follow-up", "steer"):
+        head = f"## ({message.origin})"
+    lines = [f"- {line}" for line in describe_blocks(message.text)]
+    return [head, words_of(message.text), *(["\n".join(lines)] if lines else [])]
+
+
+def _answered(message: AssistantMessage, results: Mapping[str, str]) -> list[str]:
+    parts = ["## Agent"]
+    if message.text:
+        parts.append(message.text)
+    for call in message.tool_calls:
+        parts.append(_call(call, results.get(call.id, "")))
+    return parts if len(parts) > 1 else []
+
+
+def _call(call: ToolCall, result: str) -> str:
+    given = ", ".join(f"{name}: {one_line(str(value))}" for name, value in call.arguments.items())[:_SHOWN_ARGUMENTS]
+    if not result:
+        return f"**{call.name}** {given}"
+    shown = result[:_SHOWN_RESULT]
+    if len(result) > len(shown):
+        shown += "\n…"
+    # More backticks than the text has in a row, so that it cannot end the block.
+    fence = "```"
+    while fence in shown:
+        fence += "`"
+    return f"**{call.name}** {given}\n\n{fence}\n{shown}\n{fence}"
+
 
 App = Any
 
