@@ -281,11 +281,13 @@ def test_two_processes_that_note_something_at_once_lose_nothing(project: Project
     index.write_text("- start\n")
     both = threading.Barrier(2, timeout=60)
     waited: set[str] = set()
+    told: dict[str, list[str]] = {}
     lock = threading.Lock()
 
     def answer(request: Request) -> Reply:
         me = "ONE" if "ONE" in json.dumps(request.body["messages"][0]) else "TWO"
         said = results(request)
+        told[me] = said
         if not said or "Read it again" in said[-1]:
             return Reply(calls=[("read", {"path": str(index)})])
         if "- start" in said[-1] and "Made" not in said[-1]:
@@ -303,7 +305,7 @@ def test_two_processes_that_note_something_at_once_lose_nothing(project: Project
     for run in runs:
         _, err = run.communicate(timeout=60)
         assert run.returncode == 0, err
-    assert sorted(index.read_text().split("\n")) == sorted(["- start", "- ONE", "- TWO", ""])
+    assert sorted(index.read_text().split("\n")) == sorted(["- start", "- ONE", "- TWO", ""]), told
 
 
 def test_an_index_that_grows_too_long_is_pointed_out_when_it_is_written(project: Project, serve: Any) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from retinue.core.process import HEARTBEAT_SECONDS, Owner
 from retinue.errors import StateError
@@ -30,6 +31,7 @@ keeps statements of these few sizes compiled."""
 _UPDATES_FROM = (3, 33)
 """The version of SQLite that can change rows by a list of values."""
 STREAM_SECONDS = 0.05
+C = TypeVar("C", bound=sqlite3.Connection)
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -117,8 +119,8 @@ class SqliteBackend:
         """Makes folder (0700) and file (0600). A file that cannot be used is left as it is."""
         try:
             _make_private(self.folder)
-            _create(self.path)
-            return _patiently(lambda: _writing(self.path, migrations))
+            create_private(self.path)
+            return open_patiently(lambda: _writing(self.path, migrations))
         except (sqlite3.Error, OSError) as error:
             raise explain(error, self.path) from error
 
@@ -127,7 +129,7 @@ class SqliteBackend:
         try:
             if not self.exists():
                 return empty()
-            return _patiently(lambda: _reading(self.folder, self.path))
+            return open_patiently(lambda: _reading(self.folder, self.path))
         except (sqlite3.Error, OSError) as error:
             raise explain(error, self.path) from error
 
@@ -190,7 +192,7 @@ def _make_private(folder: Path) -> None:
             folder.chmod(0o700)
 
 
-def _create(path: Path) -> None:
+def create_private(path: Path) -> None:
     """Make the file for its owner only. An existing file is never opened here: closing it again
     would drop the locks that SQLite holds on it for this process, and with them its safety."""
     with contextlib.suppress(FileExistsError):
@@ -204,7 +206,7 @@ def _open(uri: str) -> SqliteConnection:
     return connection
 
 
-def _patiently(opened: Callable[[], SqliteConnection]) -> SqliteConnection:
+def open_patiently(opened: Callable[[], C]) -> C:
     """Return what `opened` opens, tried again for as long as another process holds the file.
 
     SQLite does not wait by itself while the first process turns a new file into a WAL file: it

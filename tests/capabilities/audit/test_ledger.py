@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from audit_bench import Bench
 
 from retinue.capabilities.audit import ledger as ledger_module
 from retinue.capabilities.audit.ledger import LeaseError
+from retinue.capabilities.audit.ledger_store import LedgerStore
 
 HERE = str(Path(__file__).parent)
 
@@ -34,6 +36,19 @@ async def test_an_edit_after_another_runs_edit_names_that_run(bench):
     assert said.text.startswith("src/a.py was changed by implementer (run ab12cd34) since you read it.")
     await other.use("read", path="src/a.py")
     assert not (await other.use("edit", path="src/a.py", edits=[{"old": "2", "new": "3"}])).is_error
+
+
+def test_a_ledger_that_another_process_is_just_making_is_waited_for(tmp_path):
+    """SQLite does not wait by itself there: the first edits of two processes met, and one of them failed."""
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    pending = threading.Timer(0.3, lambda: other.execute("ROLLBACK"))
+    pending.start()
+    store = LedgerStore(tmp_path)
+    pending.join()
+    assert store.newest() == 0
+    store.close()
+    other.close()
 
 
 async def test_a_change_by_a_command_of_another_run_is_named_too(bench):

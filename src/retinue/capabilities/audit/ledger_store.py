@@ -103,23 +103,33 @@ class CommandWindow(Struct, frozen=True, kw_only=True):
     snapshots: tuple[RootSnapshot, ...]
 
 
+def _open(path: Path) -> sqlite3.Connection:
+    import sqlite3
+
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA busy_timeout=10000")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class LedgerStore:
     """Threads and processes may use it at once; every method is one short transaction."""
 
     def __init__(self, folder: Path) -> None:
-        import sqlite3
+        from retinue.log.sqlite import create_private, open_patiently
 
         private_folder(folder)
         path = folder / "ledger.db"
-        if not path.exists():
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        create_private(path)
         self.folder = folder
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA busy_timeout=10000")
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._connection.executescript(_SCHEMA)
+        self._connection = open_patiently(lambda: _open(path))
 
     def close(self) -> None:
         with self._lock:
