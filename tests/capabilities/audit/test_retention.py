@@ -170,6 +170,15 @@ async def test_a_kill_in_the_middle_costs_nothing(bench, tmp_path):
     assert not list((bench.shadow.directory / "objects" / "pack").glob("tmp_*"))
 
 
+@pytest.mark.parametrize("lock", ["gc.pid.lock", "objects/info/commit-graph.lock"])
+async def test_locks_of_a_git_that_was_killed_stop_no_later_one(bench, lock):
+    await work(bench, "old", "one")
+    drop(bench.shadow, bench.store, ["old"])
+    (bench.shadow.directory / lock).touch()
+    collect(bench.shadow, bench.store, grace=0)
+    assert not is_due(bench.shadow.folder)
+
+
 def test_only_one_process_is_at_it(bench):
     with alone(bench.shadow.folder) as first, alone(bench.shadow.folder) as second:
         assert (first, second) == (True, False)

@@ -45,6 +45,13 @@ _GC = (
 )
 
 
+_LOCKS = (
+    *("gc.pid.lock", "objects/info/commit-graph.lock"),
+    *("objects/info/commit-graphs/commit-graph-chain.lock", "objects/pack/multi-pack-index.lock"),
+)
+"""What only a collecting git locks. One that was killed leaves them, and every later one would fail."""
+
+
 def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
     """Forget how to undo these runs. If this is cut off, the next call goes on where it was."""
     ids = list(run_ids)
@@ -63,7 +70,7 @@ def is_due(folder: Path) -> bool:
 
 
 def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
-    """Give the space back. Only while no run of the project is at work. Raise CheckpointError
+    """Give the space back. Only while no run of the project is at work, by one process at a time. Raise CheckpointError
     when git cannot, or takes too long: then everything is as before, and it is still due."""
     if (shadow.directory / "HEAD").is_file():
         _tidy(shadow, grace)
@@ -89,6 +96,8 @@ def alone(folder: Path) -> Iterator[bool]:
 def _tidy(shadow: Shadow, grace: float) -> None:
     """Remove what only makes the next checkpoint faster and nobody has used for a while, and what
     processes that were killed have left."""
+    for lock in _LOCKS:
+        (shadow.directory / lock).unlink(missing_ok=True)
     before = time.time() - grace
     for path in [*shadow.folder.glob("making-*.git"), *(shadow.folder / "index").glob("*")]:
         if path.stat().st_mtime >= before:
