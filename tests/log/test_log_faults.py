@@ -54,7 +54,12 @@ async def main():
     except StateError as error:
         print("append:", error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await log.flush()
+    while True:
+        try:
+            await log.flush()
+            break
+        except StateError:  # of an attempt that began before
+            await asyncio.sleep(0.05)
     log.append(place, Warned("after", "space came back"))
     await log.flush()
     print("written:", written)
