@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from retinue.capabilities.skills import library as module
-from retinue.capabilities.skills.attach import listing
+from retinue.capabilities.skills.attach import describe_skills
 from retinue.capabilities.skills.library import Library
 from retinue.capabilities.skills.parse import Root
 
@@ -48,7 +48,7 @@ def main() -> int:
         cold = best(lambda: (module._cache().clear(), library.all()))
         warm = best(library.all)
         found = library.all()
-        text = best(lambda: listing(found, 4000))
+        text = best(lambda: describe_skills(found, 4000))
         assert len(found) == count
     print(f"skills           {count:,}")
     print(f"cold             {cold:8.1f} ms")

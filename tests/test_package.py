@@ -155,6 +155,14 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
+def test_every_benchmark_can_be_started():
+    """They are no part of the suite: names that are gone from the package would be found by nobody."""
+    scripts = sorted(str(path) for path in (TESTS.parent / "bench").glob("*.py"))
+    load = "import runpy, sys; sys.path.insert(0, 'bench'); [runpy.run_path(each) for each in sys.argv[1:]]"
+    done = subprocess.run([sys.executable, "-c", load, *scripts], capture_output=True, text=True, cwd=TESTS.parent)
+    assert scripts and done.returncode == 0, done.stderr
+
+
 def test_test_files_outside_of_packages_have_names_of_their_own():
     """pytest imports a test file whose folder is no package by its name alone: of two with one name it loads one."""
     alone = [path for path in TESTS.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
