@@ -28,7 +28,12 @@ pytestmark = pytest.mark.skipif(not can_confine() or not masks_work(), reason="t
 def attack(project: Project, serve):  # type: ignore[no-untyped-def]
     """`attack(command, …)` lets the main agent run commands and returns what it was told."""
 
-    def run(*commands: str, mode: str = "default", rules: dict[str, list[str]] | None = None) -> list[str]:
+    def run(
+        *commands: str,
+        mode: str = "default",
+        rules: dict[str, list[str]] | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> list[str]:
         def answer(request: Request) -> Reply:
             if request.turn < len(commands):
                 return Reply(calls=[("bash", {"command": commands[request.turn]})])
@@ -40,7 +45,7 @@ def attack(project: Project, serve):  # type: ignore[no-untyped-def]
             settings = project.home / ".retinue/settings.json"
             settings.parent.mkdir(parents=True, exist_ok=True)
             settings.write_text(json.dumps({"permissions": rules}))
-        done = project.retinue("-p", "go")
+        done = project.retinue("-p", "go", env=variables or {})
         assert done.returncode == 0, done.stderr
         return [_text(result) for result in server.requests[-1].results]
 
@@ -238,6 +243,13 @@ def test_ordinary_work_goes_on_unasked(attack, project: Project) -> None:  # typ
     )
     wanted = ["M f0.txt", "+changed", "first words", "f0.txt", "1", "./test_it.py", "Python 3", "test_one", "f4.txt"]
     assert [text for text, word in zip(told, wanted, strict=True) if word not in text] == []
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no memory to keep files in")
+def test_temporary_files_in_memory_do_not_keep_commands_from_running(attack) -> None:  # type: ignore[no-untyped-def]
+    """The walls have a /dev of their own, without what is in the /dev outside."""
+    (told,) = attack("touch $TMPDIR/x && echo made", variables={"TMPDIR": "/dev/shm"})
+    assert told == "made"
 
 
 def test_a_command_that_meets_a_wall_says_what_it_wanted_and_how_to_go_on(attack, project: Project) -> None:  # type: ignore[no-untyped-def]

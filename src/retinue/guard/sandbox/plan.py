@@ -129,7 +129,11 @@ class Scratch:
 @cache
 def _base() -> Path:
     user = os.getuid() if hasattr(os, "getuid") else 0
-    base = Path(os.path.realpath(tempfile.gettempdir())) / f"retinue-{user}"
+    folder = Path(os.path.realpath(tempfile.gettempdir()))
+    # The walls have devices of their own: nothing under /dev (TMPDIR=/dev/shm) would be there.
+    if Path("/dev") in folder.parents:
+        folder = Path(os.path.realpath("/tmp"))  # noqa: S108 - a private folder is made in it
+    base = folder / f"retinue-{user}"
     base.mkdir(mode=0o700, exist_ok=True)
     found = base.lstat()
     # /tmp belongs to everybody: the name may have been taken by someone else.
