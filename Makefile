@@ -45,7 +45,7 @@ check: $(CHECK) ## check style and types, run the fast tests: for every change, 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist worksteal $(FAST)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" $(FAST)
 
 test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/ruff check .

@@ -114,6 +114,7 @@ def test_processes_write_side_by_side(tmp_path):
     assert check(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_nothing_shown_is_lost(tmp_path, database):
     """The program prints what it was shown. Whatever it printed must be in the log afterwards."""
     moments = random.Random(7)

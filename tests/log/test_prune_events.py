@@ -71,6 +71,7 @@ async def test_a_run_that_is_at_work_again_is_left_alone(tmp_path):
         assert len(log.reader.events("long")) > 200
 
 
+@pytest.mark.slow
 async def test_the_space_is_left_to_new_runs_while_another_process_reads(tmp_path):
     await finished(tmp_path)
     with LogReader.open(tmp_path) as reader:
