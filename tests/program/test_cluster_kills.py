@@ -20,6 +20,22 @@ def is_whole(scene, run_id):
     return events
 
 
+def start_run(scene, server):
+    """Start a worker and a run, and return both when the model is asked for the second time."""
+    worker = scene.worker()
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    scene.until(lambda: len(server.requests) == 2)
+    return worker, process
+
+
+def replace_worker(scene, worker):
+    """Start another worker, and kill the first one."""
+    scene.worker()
+    scene.ready(2)
+    worker.kill()
+
+
 def test_while_it_waits_for_a_slot(scene, serve):
     gate = Gate(1)
     serve(gate.answer)
@@ -45,14 +61,9 @@ def test_while_the_model_speaks(scene, serve):
         return steps(request)
 
     server = serve(answer)
-    first = scene.worker()
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    scene.until(lambda: len(server.requests) == 2)
+    first, process = start_run(scene, server)
     run_id = scene.only_run()["id"]
-    scene.worker()
-    scene.ready(2)
-    first.kill()
+    replace_worker(scene, first)
     found = result(process)
     assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
     calls = [event["call"]["id"] for event in is_whole(scene, run_id) if event["type"] == "tool.started"]
@@ -66,15 +77,10 @@ def test_in_a_tool_whose_effect_is_named_as_unknown(scene, serve):
         return steps(request)
 
     server = serve(answer)
-    first = scene.worker()
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    scene.until(lambda: len(server.requests) == 2)
+    first, process = start_run(scene, server)
     run_id = scene.only_run()["id"]
     scene.until(lambda: sum(event["type"] == "tool.started" for event in scene.events(run_id)) == 2)
-    scene.worker()
-    scene.ready(2)
-    first.kill()
+    replace_worker(scene, first)
     found = result(process)
     # What the call had written was on the machine that is gone: the model is told, and nothing claims it is there.
     assert scene.file(found["branch"], "done.txt").split() == ["0", "2", "3"]
