@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engine.workspaces import bundle, collect_branch, pack, put_branch, snapshot, unpack
+from retinue.engine.workspace_store import bundle, unbundle
+from retinue.engine.workspaces import collect_branch, put_branch, snapshot, unpack
 from retinue.errors import LaunchError
 from retinue.guard.git import Git
 
@@ -17,6 +18,17 @@ def git(folder: Path, *arguments: str) -> str:
     who = ("-c", "user.name=t", "-c", "user.email=t@t")
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def carried(repository, ref, without=None):
+    """Return what puts a ref of one repository into another."""
+    data = bundle(repository, ref, without)
+    return lambda git: unbundle(git, data)
+
+
+def carried_snapshot(repository, commit):
+    repository("update-ref", "refs/heads/snapshot", commit)
+    return carried(repository, "refs/heads/snapshot")
 
 
 @pytest.fixture
@@ -37,26 +49,26 @@ def test_uncommitted_files_travel_ignored_ones_do_not_and_nothing_here_changes(h
     (here / "secret.env").write_text("KEY=1\n")
     before = (git(here, "status", "--porcelain"), git(here, "for-each-ref"), (here / ".git" / "index").read_bytes())
     with snapshot(here, ENVIRONMENT) as (packed, repository):
-        data = pack(repository, packed.commit)
+        data = carried_snapshot(repository, packed.commit)
     assert packed.head == git(here, "rev-parse", "HEAD") != packed.commit
-    there = unpack(tmp_path / "there", packed.commit, lambda: data, ENVIRONMENT)
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
     assert sorted(path.name for path in there.iterdir()) == [".git", ".gitignore", "a.txt", "new.txt"]
     assert (there / "a.txt").read_text() == "two\n"
     assert git(there, "log", "--format=%s").splitlines()[1:] == ["first"]
-    assert unpack(there, packed.commit, lambda: pytest.fail("it is there"), ENVIRONMENT) == there
+    assert unpack(there, packed.commit, lambda _: pytest.fail("it is there"), ENVIRONMENT) == there
     after = (git(here, "status", "--porcelain"), git(here, "for-each-ref"), (here / ".git" / "index").read_bytes())
     assert after == before
 
 
 def test_the_branch_comes_back_and_takes_no_name_that_is_taken(here, tmp_path):
     with snapshot(here, ENVIRONMENT) as (packed, repository):
-        data = pack(repository, packed.commit)
-    there = unpack(tmp_path / "there", packed.commit, lambda: data, ENVIRONMENT)
+        data = carried_snapshot(repository, packed.commit)
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
     git(there, "checkout", "-qb", "work")
     (there / "a.txt").write_text("three\n")
     git(there, "commit", "-qam", "work")
     tip = git(there, "rev-parse", "HEAD")
-    back = bundle(Git(there, ENVIRONMENT), "refs/heads/work", without=packed.head)
+    back = carried(Git(there, ENVIRONMENT), "refs/heads/work", packed.head)
     assert collect_branch(here, "work", tip, back, ENVIRONMENT) == "work"
     assert git(here, "show", "work:a.txt") == "three"
     assert collect_branch(here, "work", tip, back, ENVIRONMENT) == "work", "again is the same"
@@ -67,13 +79,13 @@ def test_the_branch_comes_back_and_takes_no_name_that_is_taken(here, tmp_path):
 
 def test_a_run_that_is_taken_over_begins_at_what_was_saved(here, tmp_path):
     with snapshot(here, ENVIRONMENT) as (packed, repository):
-        data = pack(repository, packed.commit)
-    one = unpack(tmp_path / "one", packed.commit, lambda: data, ENVIRONMENT)
+        data = carried_snapshot(repository, packed.commit)
+    one = unpack(tmp_path / "one", packed.commit, data, ENVIRONMENT)
     (one / "a.txt").write_text("after turn 1\n")
     git(one, "commit", "-qam", "saved")
     saved = git(one, "rev-parse", "HEAD")
-    more = bundle(Git(one, ENVIRONMENT), "refs/heads/retinue-base", without=packed.commit)
-    two = unpack(tmp_path / "two", packed.commit, lambda: data, ENVIRONMENT)
+    more = carried(Git(one, ENVIRONMENT), "refs/heads/retinue-base", packed.commit)
+    two = unpack(tmp_path / "two", packed.commit, data, ENVIRONMENT)
     put_branch(two, "run-1", saved, more, ENVIRONMENT)
     assert git(two, "show", "retinue-agent-run-1:a.txt") == "after turn 1"
 
@@ -90,12 +102,12 @@ def test_a_shallow_clone_travels_with_the_end_of_its_history(here, tmp_path):
     git(tmp_path, "clone", "-q", "--depth", "1", here.as_uri(), str(clone))
     (clone / "a.txt").write_text("changed\n")
     with snapshot(clone, ENVIRONMENT) as (packed, repository):
-        data = pack(repository, packed.commit)
-    there = unpack(tmp_path / "there", packed.commit, lambda: data, ENVIRONMENT)
+        data = carried_snapshot(repository, packed.commit)
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
     assert (there / "a.txt").read_text() == "changed\n"
     assert git(there, "log", "--format=%s").splitlines()[1:] == ["second"]
     git(there, "commit", "-q", "--allow-empty", "-m", "work")
-    back = bundle(Git(there, ENVIRONMENT), "refs/heads/retinue-base", without=packed.head)
+    back = carried(Git(there, ENVIRONMENT), "refs/heads/retinue-base", packed.head)
     tip = git(there, "rev-parse", "HEAD")
     assert collect_branch(clone, "work", tip, back, ENVIRONMENT) == "work"
     assert git(clone, "log", "--format=%s", "work").splitlines()[0] == "work"
@@ -109,8 +121,8 @@ def test_submodules_travel_as_the_commits_they_are_at_and_nothing_more(here, tmp
     (here / "lib" / "a.txt").write_text("changed in the submodule\n")
     (here / "b.txt").write_text("beside it\n")
     with snapshot(here, ENVIRONMENT) as (packed, repository):
-        data = pack(repository, packed.commit)
-    there = unpack(tmp_path / "there", packed.commit, lambda: data, ENVIRONMENT)
+        data = carried_snapshot(repository, packed.commit)
+    there = unpack(tmp_path / "there", packed.commit, data, ENVIRONMENT)
     assert (there / "b.txt").read_text() == "beside it\n"
     assert list((there / "lib").iterdir()) == []
     assert git(there, "ls-tree", "HEAD", "lib").split()[:3] == ["160000", "commit", git(inner, "rev-parse", "HEAD")]

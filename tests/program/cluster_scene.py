@@ -53,11 +53,14 @@ class ClusterScene:
         self.project, self.url, self.folder = project, url, folder
         self.name = f"scene-{os.getpid()}-{next(_numbers)}"
         self.workers: list[WorkerProcess] = []
-        git = ["git", "-C", str(project.cwd), "-c", "user.name=t", "-c", "user.email=t@t"]
-        subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+        self.git("init", "-q", "-b", "main")
         (project.cwd / "README.md").write_text("a project\n")
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-qm", "first"], check=True)
+        self.git("add", "-A")
+        self.git("commit", "-qm", "first")
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.project.cwd), "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     @property
     def variables(self) -> dict[str, str]:
@@ -111,8 +114,7 @@ class ClusterScene:
             time.sleep(0.1)
 
     def file(self, branch: str, path: str) -> str:
-        show = ["git", "-C", str(self.project.cwd), "show", f"{branch}:{path}"]
-        return subprocess.run(show, capture_output=True, text=True, check=True).stdout
+        return self.git("show", f"{branch}:{path}")
 
     def close(self) -> None:
         for each in self.workers:

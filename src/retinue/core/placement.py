@@ -54,7 +54,8 @@ def split_labels(text: str) -> tuple[str, ...]:
 
 class RunNeeds(Struct, frozen=True):
     """What a worker must have to serve a run, and when it is its turn. `allow` is what its operator must let projects
-    do: hooks, servers. Runs of one `tenant` share what a worker has for each."""
+    do: hooks, servers. Runs of one `tenant` share what a worker has for each. `remote` is the git repository that its
+    files travel through."""
 
     provider: str = ""
     labels: tuple[str, ...] = ()
@@ -62,6 +63,7 @@ class RunNeeds(Struct, frozen=True):
     version: str = ""
     priority: int = PRIORITY
     tenant: str = ""
+    remote: str = ""
 
 
 class Attempt(Struct, frozen=True):
@@ -79,7 +81,8 @@ class Attempt(Struct, frozen=True):
 
 class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives; `tenant_limit` how many
-    runs of one tenant it serves at once. `held` are accounts at providers that must wait for so many seconds."""
+    runs of one tenant it serves at once. `remotes` are git repositories, or beginnings of their URLs, that its operator
+    lets it use. `held` are accounts at providers that must wait for so many seconds."""
 
     id: str
     host: str
@@ -87,6 +90,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    remotes: tuple[str, ...] = ()
     sandbox: str = ""
     version: str = ""
     queue: str = ""
@@ -112,7 +116,17 @@ class WorkerView(Struct, frozen=True, kw_only=True):
         refused = [what for what in needs.allow if what not in self.allow]
         if refused:
             found.append(f"does not allow {', '.join(refused)} of projects")
+        if needs.remote and not self.may_use(needs.remote):
+            found.append(f"may not use the git remote {needs.remote} (its option --remote)")
         return found
+
+    def may_use(self, remote: str) -> bool:
+        """Return whether its operator lets it fetch from and push to a git repository."""
+        return any(remote == each or remote.startswith(_as_folder(each)) for each in self.remotes)
+
+
+def _as_folder(start: str) -> str:
+    return start if start.endswith(("/", ":")) else f"{start}/"
 
 
 def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:

@@ -126,7 +126,8 @@ class DbosPlacement:
 
 def queue_of(view: WorkerView) -> str:
     """Return the name of the queue that workers like this one share."""
-    profile = (view.version, view.providers, view.labels, view.allow, view.concurrency, view.tenant_limit)
+    limits = (view.concurrency, view.tenant_limit)
+    profile = (view.version, view.providers, view.labels, view.allow, view.remotes, *limits)
     return f"retinue-{hashlib.sha256(repr(profile).encode()).hexdigest()[:12]}"
 
 

@@ -5,8 +5,8 @@
 | `workers` | who serves runs, with what, and when it last said so by the server's clock |
 | `placements` | runs that were offered: which attempt, in which queue, which worker has it |
 | `bundle_parts` | commits of workspaces as git bundles, by project and commit, in parts |
-| `workspaces` | the bundle a run began with, had after its last turn that wrote, ended with, and its packs of other
-files (`file_pack.py`); since when it is home |
+| `workspaces` | the commit a run began with, had after its last turn that wrote, ended with, and its packs of other
+files (`file_pack.py`); the git remote that has a commit which is not among the bundles; since when it is home |
 
 All methods block: call them in a thread.
 """
@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS retinue.workspaces (
     branch TEXT NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (project, run_id, kind)
 );
 ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS home_at DOUBLE PRECISION;
+ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS remote TEXT NOT NULL DEFAULT '';
 """
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _REMOVE_BUNDLES = f"""
@@ -65,13 +66,14 @@ PART_BYTES = 4 * 2**20
 
 class StoredWorkspace(Struct, frozen=True):
     """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved. A pack of
-    files has its hash as `commit`."""
+    files has its hash as `commit`. `remote` is the git repository that has it; empty for the database."""
 
     kind: WorkspaceKind
     commit: str
     head: str = ""
     branch: str = ""
     turn: int = 0
+    remote: str = ""
 
     @property
     def key(self) -> str:
@@ -213,9 +215,11 @@ class ClusterTables:
             self._save_bundle(project, stored.key, data)
         with self._use() as connection:
             connection.execute(
-                "INSERT INTO workspaces VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
-                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, home_at=NULL",
-                (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn),
+                "INSERT INTO workspaces (project, run_id, kind, commit, head, branch, turn, remote) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
+                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, "
+                "remote=excluded.remote, home_at=NULL",
+                (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn, stored.remote),
             )
             if stored.kind in _RENEWED and before is not None and before.key != stored.key:
                 connection.execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", (project, before.key))
@@ -232,7 +236,7 @@ class ClusterTables:
     def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
         with self._use() as connection:
             row = connection.execute(
-                "SELECT commit, head, branch, turn FROM workspaces WHERE project=? AND run_id=? AND kind=?",
+                "SELECT commit, head, branch, turn, remote FROM workspaces WHERE project=? AND run_id=? AND kind=?",
                 (project, run_id, kind),
             ).fetchone()
         return None if row is None else StoredWorkspace(kind, *row)
@@ -261,6 +265,20 @@ class ClusterTables:
         )
         with self._use() as connection:
             return {row[0] for row in connection.execute(query, (project, keep_seconds))}
+
+    def finished_on_remotes(self, keep_seconds: float) -> list[tuple[str, str, str]]:
+        """Return project, run and git remote of the runs that have commits there and have been home for so long."""
+        query = (
+            "SELECT project, run_id, max(remote) FROM workspaces GROUP BY project, run_id "  # noqa: S608
+            f"HAVING max(remote) <> '' AND bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
+        )
+        with self._use() as connection:
+            return [(project, run_id, url) for project, run_id, url in connection.execute(query, (keep_seconds,))]
+
+    def leave_remote(self, project: str, run_id: str) -> None:
+        """Record that a run has no commits on a git remote any more."""
+        with self._use() as connection:
+            connection.execute("UPDATE workspaces SET remote='' WHERE project=? AND run_id=?", (project, run_id))
 
     def remove_bundles(self, keep_seconds: float) -> int:
         """Remove the bundles of runs that have all been home for so long. Return how many."""

@@ -1,4 +1,4 @@
-"""Removes what ended runs have left on a worker and in the shared database.
+"""Removes what ended runs have left on a worker, in the shared database and in git remotes.
 
 A run's files are removed when its sender has the branch, or someone has fetched it, and a while has passed since. What
 nobody has brought home stays, however old it is. So does a checkout that a worktree on this machine still belongs to.
@@ -8,12 +8,14 @@ All functions block: call them in a thread.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.capabilities.worktree.home import load_records
 from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.git_remote import remove
 from retinue.settings.database import digest
 from retinue.settings.places import home_of_projects
 
@@ -39,6 +41,20 @@ def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> 
             if (folder / commit).resolve() not in used:
                 checkouts += _remove_checkout(tables, project, folder / commit, keep_seconds)
     return RemovedLeftovers(tables.remove_bundles(keep_seconds), checkouts)
+
+
+def remove_from_remotes(
+    tables: ClusterTables, keep_seconds: float, may_use: Callable[[str], bool], environment: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Remove commits of such runs from git remotes that this machine may use. Return the remote and the run of each.
+    Raise GitError for a remote that does not answer."""
+    removed = []
+    for project, run_id, url in tables.finished_on_remotes(keep_seconds):
+        if may_use(url):
+            remove(url, run_id, environment)
+            tables.leave_remote(project, run_id)
+            removed.append((url, run_id))
+    return removed
 
 
 def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_seconds: float) -> bool:

@@ -17,9 +17,12 @@ from retinue.engine import cluster
 from retinue.engine.carried_home import pack_home
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import save_pack
+from retinue.engine.git_remote import find_remote
 from retinue.engine.returns import bring_files, explain_left_out
+from retinue.engine.workspace_store import WorkspaceStore
+from retinue.engine.workspaces import collect_branch, snapshot
 from retinue.errors import LaunchError, RetinueError
-from retinue.guard.git import GitError
+from retinue.guard.git import Git, GitError
 from retinue.runs.consent import has_git_consent
 from retinue.settings.database import ProjectDatabase
 from retinue.settings.places import repository_root
@@ -38,6 +41,8 @@ class ClusterSender:
         self._name = database.project
         self._tables = ClusterTables(database.url)
         self._engine = cluster.DbosPlacement(self._tables)
+        self._remotes: dict[str, str] = {}
+        """The git repositories that files of runs travel through, by run; none for the database."""
         # It takes most of a second, which the preparation of the first run takes as well.
         threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
@@ -62,24 +67,34 @@ class ClusterSender:
             __version__,
             placement.priority,
             self._project.settings.settings.tenant or self._name,
+            self._remotes.get(node.id, ""),
         )
 
     def _send_workspace(self, node: RunNode) -> None:
-        from retinue.engine.workspaces import pack, snapshot
-
         request, project = node.handle.launch.request, self._project
         consented = has_git_consent(project, request.cwd)
+        remote = self._find_remote(request.cwd)
         with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
-            stored = StoredWorkspace("base", packed.commit, packed.head)
-            # First the name of the bundle: from then on nobody removes it.
-            self._tables.save_workspace(self._name, node.id, stored, None)
-            if self._tables.has_bundle(self._name, packed.commit):
-                return
+            stored = StoredWorkspace("base", packed.commit, packed.head, remote=remote)
             try:
-                data = pack(git, packed.commit)
+                self._store(node).put(git, stored)
             except GitError as error:
-                raise LaunchError(f"The workspace could not be packed: {error}") from error
-            self._tables.save_workspace(self._name, node.id, stored, data)
+                where = remote or "the database"
+                raise LaunchError(
+                    f"The workspace could not be sent to {where}: {error}",
+                    remedy="Nothing has changed. Run it here, without --on cluster.",
+                ) from error
+        if remote:
+            self._remotes[node.id] = remote
+
+    def _find_remote(self, cwd: Path) -> str:
+        said = self._project.settings.settings.workspace_remote
+        if not said:
+            return ""
+        return find_remote(said, Git(cwd, self._project.environment))
+
+    def _store(self, node: RunNode) -> WorkspaceStore:
+        return WorkspaceStore(self._tables, self._name, node.id)
 
     def _send_home(self, node: RunNode) -> None:
         pack = pack_home(self._project, node.handle.launch.request.spec)
@@ -110,6 +125,7 @@ class ClusterSender:
         # Its transcript is a file of the worker.
         note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
         outcome = replace(outcome, notes=(*outcome.notes, note))
+        self._remotes.pop(node.id, None)
         try:
             brought = await asyncio.to_thread(self._bring_files, node)
         except (RetinueError, OSError) as error:
@@ -124,7 +140,10 @@ class ClusterSender:
         try:
             branch = await asyncio.to_thread(self._collect, node)
         except (GitError, RetinueError, OSError) as error:
-            note = f"its branch {outcome.branch} is in the database and could not be brought here: {error}"
+            note = (
+                f"its branch {outcome.branch} is safe and could not be brought here: {error}. "
+                f"Later: retinue workers fetch {node.id}"
+            )
             return replace(outcome, notes=(*outcome.notes, note))
         if branch is None:
             return outcome
@@ -141,15 +160,16 @@ class ClusterSender:
             await asyncio.to_thread(self._tables.mark_home, self._name, node.id)
 
     def _collect(self, node: RunNode) -> str | None:
-        from retinue.engine.workspaces import collect_branch
-
-        cwd = node.handle.launch.request.cwd
-        stored = self._tables.workspace(self._name, node.id, "result")
-        data = None if stored is None else self._tables.bundle(self._name, stored)
-        if stored is None or data is None:
+        cwd, store = node.handle.launch.request.cwd, self._store(node)
+        stored = store.find("result")
+        if stored is None:
             return None
         return collect_branch(
-            repository_root(cwd) or cwd, stored.branch, stored.commit, data, self._project.environment
+            repository_root(cwd) or cwd,
+            stored.branch,
+            stored.commit,
+            lambda git: store.bring(git, stored),
+            self._project.environment,
         )
 
 

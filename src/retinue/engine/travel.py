@@ -20,7 +20,10 @@ from retinue.core.outcome import Outcome
 from retinue.engine.carried_home import pack_memories
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import Packer, save_pack
+from retinue.engine.git_remote import push_branch
 from retinue.engine.returns import outputs_folder
+from retinue.engine.workspace_store import WorkspaceStore
+from retinue.engine.workspaces import save
 from retinue.errors import RetinueError
 from retinue.guard.git import Git, GitError
 from retinue.runs.capability import Capability
@@ -39,6 +42,8 @@ class Journey(Struct):
     base: str
     head: str
     sent: str
+    remote: str
+    """The git repository that its files travel through; empty for the database."""
     brought: Path
     """Where the run has the memories that it may write."""
     wrote: bool = False
@@ -100,19 +105,19 @@ class TravelCapability(Capability):
 
     def _save(self, node: RunNode, turn: int) -> None:
         from retinue.capabilities.worktree.home import load, worktrees_folder
-        from retinue.engine.workspaces import save
 
         journey, project = self._journey, node.project
         record = load(worktrees_folder(project.state) / f"{node.id}.json")
         if record is None:
             return
-        saved = save(record, project.environment, journey.base, journey.sent, turn)
-        if saved is None:
-            return
-        commit, data = saved
-        stored = StoredWorkspace("increment", commit, journey.head, turn=turn)
-        journey.tables.save_workspace(journey.project, node.id, stored, data)
-        journey.sent = commit
+        store = WorkspaceStore(journey.tables, journey.project, node.id)
+
+        def send(git: Git, commit: str) -> None:
+            stored = StoredWorkspace("increment", commit, journey.head, turn=turn, remote=journey.remote)
+            store.put(git, stored, without=journey.base)
+
+        saved = save(record, project.environment, journey.base, journey.sent, turn, send)
+        journey.sent = saved or journey.sent
 
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.parent is not None:
@@ -121,23 +126,33 @@ class TravelCapability(Capability):
         try:
             await asyncio.to_thread(self._save_files, node)
             what = f"its branch {outcome.branch} is"
-            if outcome.branch is not None:
-                await asyncio.to_thread(self._send_branch, node, outcome.branch)
+            if outcome.branch is None:
+                return outcome
+            git = Git(node.project.cwd, node.project.environment)
+            commit = await asyncio.to_thread(self._send_branch, node, git, outcome.branch)
         except (GitError, RetinueError, OSError) as error:
             note = f"{what} still on the worker: it could not be sent ({error})"
             return replace(outcome, notes=(*outcome.notes, note))
+        if self._journey.remote:
+            note = await asyncio.to_thread(self._show_branch, git, outcome.branch, commit)
+            outcome = replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
-    def _send_branch(self, node: RunNode, branch: str) -> None:
-        from retinue.engine.workspaces import bundle
-
+    def _send_branch(self, node: RunNode, git: Git, branch: str) -> str:
         journey = self._journey
-        git = Git(node.project.cwd, node.project.environment)
         commit = git.text("rev-parse", f"refs/heads/{branch}^{{commit}}")
-        data = bundle(git, f"refs/heads/{branch}", without=journey.head)
         # Another run may have ended with the same commit, and another bundle of it.
-        stored = StoredWorkspace("result", commit, journey.head, branch)
-        journey.tables.save_workspace(journey.project, node.id, stored, data)
+        stored = StoredWorkspace("result", commit, journey.head, branch, remote=journey.remote)
+        WorkspaceStore(journey.tables, journey.project, node.id).put(git, stored, without=journey.head)
+        return commit
+
+    def _show_branch(self, git: Git, branch: str, commit: str) -> str:
+        """Push the branch for people who look at the remote. Return what to say of it."""
+        remote = self._journey.remote
+        try:
+            return f"its branch is also on {remote}, as {push_branch(git, remote, branch, commit)}"
+        except GitError as error:
+            return f"its branch could not be pushed to {remote}: {error}"
 
 
 def _has_news(journey: Journey, node: RunNode) -> bool:

@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from retinue.capabilities import FINISH, PLAN, WRAP
-from retinue.core.events import RunCreated, RunEnded
+from retinue.core.events import RunEnded
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.placement import Attempt, WorkerView
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
 from retinue.engine.cluster import DbosPlacement, queue_of
-from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
-from retinue.engine.file_pack import load_pack
-from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_leftovers
-from retinue.engine.returns import explain_left_out, outputs_folder
-from retinue.engine.travel import Journey, TravelCapability
+from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
+from retinue.engine.travel import TravelCapability
+from retinue.engine.worker_run import WorkerRun
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import GitError
 from retinue.log.backend import LostDatabaseError
@@ -37,10 +36,8 @@ from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.limiter import process_limiters
 from retinue.runs.order import Capabilities
-from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.database import ProjectDatabase, database_folder, use_database
-from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
@@ -55,7 +52,6 @@ PATIENT_TIMES = 30
 """So often a worker tries to reach a server that is away, for ten seconds each."""
 REMOVE_SECONDS = 600.0
 """How often a worker looks for what ended runs have left."""
-_PACKS_IN: tuple[WorkspaceKind, ...] = ("memory", "home")
 _LEFT = ("interrupted", "queued")
 """How a run stands that nobody has."""
 Say = Callable[[str], None]
@@ -64,7 +60,8 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One worker process. `allow` is what projects may bring: hooks, servers."""
+    """One worker process. `allow` is what projects may bring: hooks, servers; `remotes` the git repositories that files
+    may travel through."""
 
     def __init__(
         self,
@@ -75,6 +72,7 @@ class Worker:
         providers: Collection[str],
         labels: Collection[str] = (),
         allow: Collection[str] = (),
+        remotes: Collection[str] = (),
         sandbox: str = "",
         concurrency: int = 4,
         tenant_limit: int | None = None,
@@ -91,6 +89,7 @@ class Worker:
             labels=tuple(sorted(labels)),
             providers=tuple(sorted(providers)),
             allow=tuple(sorted(allow)),
+            remotes=tuple(sorted(remotes)),
             sandbox=sandbox,
             version=__version__,
             concurrency=concurrency,
@@ -193,11 +192,19 @@ class Worker:
                 done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
                 if done != RemovedLeftovers():
                     self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
+                for url, run_id in await asyncio.to_thread(self._remove_from_remotes, tables):
+                    self._say(f"Removed of ended runs: commits of {run_id} at {url}.")
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
                 self._say(f"What ended runs have left could not be removed: {error}")
             finally:
                 tables.close()
             await asyncio.sleep(REMOVE_SECONDS)
+
+    def _remove_from_remotes(self, tables: ClusterTables) -> list[tuple[str, str]]:
+        view = self._engine.view
+        if view is None or not view.remotes:
+            return []
+        return remove_from_remotes(tables, self._keep_seconds, view.may_use, self._environment)
 
     async def serve(self, attempt: Attempt) -> None:
         """Go on with one run until it has ended here, or cannot go on here. Never raises."""
@@ -237,7 +244,11 @@ class Worker:
         return await asyncio.to_thread(work, *given, **named)
 
     async def _go_on(self, attempt: Attempt, state: Path) -> None:
-        made = await asyncio.to_thread(self._prepare, attempt, state)
+        view = self._engine.view
+        if view is None:
+            return
+        run = WorkerRun(attempt, state, self._tables, view, self._environment)
+        made = await asyncio.to_thread(run.prepare)
         if made is None:
             return
         project, journey = made
@@ -247,7 +258,7 @@ class Worker:
         self._serving[attempt.run_id] = supervisor
         try:
             async with supervisor:
-                node = await self._take_over(supervisor, attempt, state)
+                node = await self._take_over(supervisor, run)
                 await node.handle.wait_settled()
                 await supervisor.wait_all()
                 if node.status == "interrupted":
@@ -255,96 +266,17 @@ class Worker:
         finally:
             del self._serving[attempt.run_id]
 
-    async def _take_over(self, supervisor: Supervisor, attempt: Attempt, state: Path) -> RunNode:
+    async def _take_over(self, supervisor: Supervisor, run: WorkerRun) -> RunNode:
         deadline = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
-        prompt = await asyncio.to_thread(self._news, attempt, state)
+        prompt = await asyncio.to_thread(run.news)
         while True:
             try:
-                return await supervisor.resume(attempt.run_id, prompt, offered=True)
+                return await supervisor.resume(run.attempt.run_id, prompt, offered=True)
             except StateError:
                 # Its last owner may seem to live for a moment after its worker was found dead.
                 if asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(0.2)
-
-    def _prepare(self, attempt: Attempt, state: Path) -> tuple[Project, Journey] | None:
-        """Return the run's project on this machine; None when it has ended meanwhile."""
-        from retinue.engine.workspaces import put_branch, unpack
-
-        with LogReader.open(state) as reader:
-            if reader.run(attempt.run_id).state == "ended":
-                return None
-            first = reader.events(attempt.run_id, limit=1)[0].body
-        base = self._tables.workspace(attempt.project, attempt.run_id, "base")
-        if base is None or not isinstance(first, RunCreated):
-            raise StateError(f"The workspace of run {attempt.run_id} is not in the database.")
-        checkout = unpack(
-            state / "workspaces" / base.commit,
-            base.commit,
-            lambda: self._tables.bundle(attempt.project, base),
-            self._environment,
-        )
-        brought = state / "brought" / attempt.run_id
-        journey = Journey(self._tables, attempt.project, base.commit, base.head, base.commit, brought)
-        saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
-        newer = None if saved is None else self._tables.bundle(attempt.project, saved)
-        if saved is not None and newer is not None:
-            put_branch(checkout, attempt.run_id, saved.commit, newer, self._environment)
-            journey.sent = saved.commit
-        view = self._engine.view
-        allow = view.allow if view is not None else ()
-        project = Project(checkout, environment=self._environment, state=state)
-        project.session_settings["permissions.headless"] = "wait"
-        if "hooks" not in allow:
-            project.session_settings["disableAllHooks"] = True
-        placed = first.options.get("placement") or {}
-        project.moved = (Path(placed.get("root") or first.cwd), checkout)
-        project.brought = brought
-        consents = self._put_files(attempt, state, brought)
-        if "servers" in allow:
-            project.consents = {checkout / path: digests for path, digests in consents.items()}
-        return project, journey
-
-    def _put_files(self, attempt: Attempt, state: Path, brought: Path) -> Mapping[str, Collection[str]]:
-        """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
-        consents."""
-        private_folder(brought)
-        where = (self._tables, attempt.project, attempt.run_id)
-        # What it has noted meanwhile comes first: a file that is there stays.
-        for kind in _PACKS_IN:
-            pack = load_pack(*where, kind)
-            if pack is not None:
-                pack.write(brought)
-        outputs = load_pack(*where, "outputs")
-        if outputs is not None:
-            outputs.write(private_folder(outputs_folder(state, attempt.run_id)))
-        return pack.consents if pack is not None else {}
-
-    def _news(self, attempt: Attempt, state: Path) -> str | None:
-        """Return what a run that goes on must hear: it is on another machine, with the files that were saved."""
-        with LogReader.open(state) as reader:
-            row = reader.run(attempt.run_id)
-        if row.started_at is None:
-            return None
-        saved = self._tables.workspace(attempt.project, attempt.run_id, "increment")
-        files = "at the start"
-        if saved is not None and saved.turn:
-            files = f"after turn {saved.turn}"
-        return (
-            "Go on with your task from where you were. You are on another machine now: your files are as they were "
-            f"{files}. What was changed after that, and files that git ignores, are not there; look before you rely "
-            f"on them.{self._explain_outputs(attempt, state)}"
-        )
-
-    def _explain_outputs(self, attempt: Attempt, state: Path) -> str:
-        outputs = load_pack(self._tables, attempt.project, attempt.run_id, "outputs")
-        if outputs is None:
-            return ""
-        folder = outputs_folder(state, attempt.run_id)
-        return (
-            f" Outputs that were too long for a message, and saved as …/outputs/{attempt.run_id}/NAME, are here now: "
-            f"{folder}{explain_left_out(outputs)}."
-        )
 
     async def _give_up(self, attempt: Attempt, state: Path, error: Exception) -> None:
         """End a run that cannot go on here, unless others have it or are to have it."""

@@ -1,10 +1,11 @@
-"""Workspaces of runs that work on another machine, as git bundles.
+"""Checkouts of runs that work on another machine, as commits.
 
 Out: the checkout as it is, uncommitted and untracked files included, as one commit on its HEAD with the history below.
 Back: the commits that the run has made, which the sender's repository does not have. Nothing touches
 the user's index, branches or stash on the way out; on the way back one new branch appears.
 
-Ignored files and the contents of submodules do not travel. All functions block: call them in a thread.
+Ignored files and the contents of submodules do not travel. How commits get to another machine is said in
+`workspace_store.py`. All functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord
-from retinue.capabilities.worktree.repository import commit_tree, copy_index, guarded_git, open_git, tree_of
+from retinue.capabilities.worktree.repository import (
+    commit_tree,
+    copy_index,
+    guarded_git,
+    make_repository,
+    open_git,
+    tree_of,
+)
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS, source_of
 from retinue.errors import LaunchError, StateError
 from retinue.guard.git import Git, GitError
 from retinue.settings.places import private_folder
 
-MOST_BYTES = 512 * 2**20
-"""A larger bundle is refused: it would hold up everyone who shares the database."""
 _BASE = "refs/heads/retinue-base"
-_SAVED = "refs/heads/retinue-saved"
-_SHALLOW = "refs/retinue/shallow"
-"""Where the history of a shallow clone ends, as the file that git keeps of it."""
 _READY = "retinue-ready"
+Bring = Callable[[Git], None]
+"""Puts a commit that was sent into a repository."""
 
 
 class PackedWorkspace(Struct, frozen=True):
@@ -51,7 +56,8 @@ def snapshot(
     with tempfile.TemporaryDirectory(prefix="retinue-pack-") as place:
         folder = Path(place) / "pack.git"
         try:
-            git = _new_repository(folder, source.top, environment)
+            make_repository(folder)
+            git = Git(source.top, environment, git_dir=folder)
             (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(source.common / "objects") + b"\n")
             for name in ("info/exclude", "shallow"):
                 if (source.common / name).is_file():
@@ -71,43 +77,17 @@ def snapshot(
         yield PackedWorkspace(source.top, commit, source.head), git
 
 
-def bundle(git: Git, *refs: str, without: str | None = None) -> bytes:
-    """Return a bundle of `refs` without what `without` reaches. Raise StateError when it is too large."""
-    with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
-        limits = [f"^{without}"] if without is not None else []
-        git("bundle", "create", "--quiet", file.name, *refs, *limits, seconds=CHECKOUT_SECONDS)
-        size = os.path.getsize(file.name)  # noqa: PTH202 - git has replaced the file
-        if size > MOST_BYTES:
-            raise StateError(
-                f"The workspace has {size // 2**20} MB, and at most {MOST_BYTES // 2**20} travel through the database.",
-                remedy="Keep large files out of the repository, or run it here.",
-            )
-        return Path(file.name).read_bytes()
-
-
-def pack(git: Git, commit: str) -> bytes:
-    """Return the bundle of a snapshot."""
-    git("update-ref", _BASE, commit)
-    if git.git_dir is None or not (git.git_dir / "shallow").is_file():
-        return bundle(git, _BASE)
-    git("update-ref", _SHALLOW, git.text("hash-object", "-w", str(git.git_dir / "shallow")))
-    return bundle(git, _BASE, _SHALLOW)
-
-
-def unpack(folder: Path, commit: str, load: Callable[[], bytes | None], environment: Mapping[str, str]) -> Path:
-    """Return a checkout of `commit` in `folder`, made from a bundle unless it is there. Several runs share it: each
-    works in a worktree of its own."""
+def unpack(folder: Path, commit: str, bring: Bring, environment: Mapping[str, str]) -> Path:
+    """Return a checkout of `commit` in `folder`, made unless it is there. Several runs share it: each works in a
+    worktree of its own."""
     if (folder / ".git" / _READY).is_file():
         return folder
-    data = load()
-    if data is None:
-        raise StateError(f"The workspace {commit[:12]} is not in the database.")
     private_folder(folder.parent)
     making = Path(tempfile.mkdtemp(prefix=f"{folder.name[:12]}-", dir=folder.parent))
     try:
         git = Git(making, environment)
         git("init", "--quiet")
-        _put_shallow(git, _unbundle(git, data))
+        bring(git)
         git("update-ref", _BASE, commit)
         git("symbolic-ref", "HEAD", _BASE)
         git("read-tree", "--reset", "-u", commit, seconds=CHECKOUT_SECONDS)
@@ -124,18 +104,23 @@ def unpack(folder: Path, commit: str, load: Callable[[], bytes | None], environm
     return folder
 
 
-def put_branch(checkout: Path, run_id: str, commit: str, data: bytes, environment: Mapping[str, str]) -> None:
+def put_branch(checkout: Path, run_id: str, commit: str, bring: Bring, environment: Mapping[str, str]) -> None:
     """Let the worktree of a run that is taken over begin where its last machine has saved it."""
     git = Git(checkout, environment)
-    _unbundle(git, data)
+    bring(git)
     git("update-ref", f"refs/heads/{BRANCH}{run_id}", commit)
 
 
 def save(
-    record: WorktreeRecord, environment: Mapping[str, str], base: str, last: str, turn: int
-) -> tuple[str, bytes] | None:
-    """Return the worktree as it is, as a commit on its HEAD and a bundle of what is new since `base`; None when
-    nothing has changed since the commit `last`. The agent's index and branches are left alone."""
+    record: WorktreeRecord,
+    environment: Mapping[str, str],
+    base: str,
+    last: str,
+    turn: int,
+    send: Callable[[Git, str], None],
+) -> str | None:
+    """Give the worktree as it is to `send`, as a commit on its HEAD, and return the commit; None when nothing has
+    changed since the commit `last`, or since `base`. The agent's index and branches are left alone."""
     with guarded_git(record, environment) as git:
         index = copy_index(record.git / "index", record.path.with_name(f"{record.run}.travel"))
         try:
@@ -153,15 +138,15 @@ def save(
             commit = commit_tree(git, tree, head, f"retinue: files after turn {turn}")
         if commit == base:
             return None
-        git("update-ref", _SAVED, commit)
-        return commit, bundle(git, _SAVED, without=base)
+        send(git, commit)
+        return commit
 
 
-def collect_branch(root: Path, branch: str, commit: str, data: bytes, environment: Mapping[str, str]) -> str:
+def collect_branch(root: Path, branch: str, commit: str, bring: Bring, environment: Mapping[str, str]) -> str:
     """Put what a run has made into the sender's repository as a new branch, and return its name. A name that is taken
     by something else gets a number."""
     git = Git(root, environment)
-    _unbundle(git, data)
+    bring(git)
     name, number = branch, 1
     while True:
         there = git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{name}^{{commit}}")
@@ -172,26 +157,3 @@ def collect_branch(root: Path, branch: str, commit: str, data: bytes, environmen
             return name
         number += 1
         name = f"{branch}-{number}"
-
-
-def _new_repository(folder: Path, checkout: Path, environment: Mapping[str, str]) -> Git:
-    # By hand: one git less to start before a run is sent.
-    for each in ("objects/info", "refs/heads", "info"):
-        (folder / each).mkdir(parents=True)
-    (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
-    return Git(checkout, environment, git_dir=folder)
-
-
-def _unbundle(git: Git, data: bytes) -> dict[str, str]:
-    """Return the refs that were in the bundle, with what they name."""
-    with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
-        file.write(data)
-        file.flush()
-        said = git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS).decode()
-    return {ref: name for name, ref in (line.split(" ", 1) for line in said.splitlines())}
-
-
-def _put_shallow(git: Git, refs: Mapping[str, str]) -> None:
-    if _SHALLOW in refs:
-        (git.folder / ".git" / "shallow").write_bytes(git("cat-file", "blob", refs[_SHALLOW]))

@@ -345,6 +345,12 @@ class Settings(
         doc="In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
         "Without it each project is a tenant.",
     )
+    workspace_remote: str | None = setting(
+        None, Text("the URL of a git repository, or the name of a remote"), section="cluster", applies="next run",
+        personal_when=bool,
+        doc="Through which git repository files of runs travel to workers and back. A name, like origin, is that of a "
+        "remote of the checkout. Without it they travel through the database.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

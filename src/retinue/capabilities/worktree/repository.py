@@ -88,16 +88,21 @@ def guarded_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Itera
     still alive could change any other under our hands."""
     folder = record.path.with_name(f"{record.run}.aside")
     shutil.rmtree(folder, ignore_errors=True)
-    for each in ("objects", "refs", "info"):
-        (folder / each).mkdir(parents=True, mode=0o700)
     try:
-        (folder / "HEAD").write_text("ref: refs/heads/none\n")
-        (folder / "config").write_bytes(_config_of(record))
+        make_repository(folder, _config_of(record))
         _copy_info(record, folder, ("info/exclude", "info/attributes"))
         objects = str(record.git / "objects")
         yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_repository(folder: Path, config: bytes | None = None) -> None:
+    """Make an empty repository, by hand: one git less to start."""
+    for each in ("objects/info", "refs/heads", "info"):
+        (folder / each).mkdir(parents=True, mode=0o700)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "config").write_bytes(config or _BARE_CONFIG.encode())
 
 
 def above_of(record: WorktreeRecord) -> WorktreeRecord | None:

@@ -42,6 +42,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         "--allow", metavar="WHAT", default="", help="what projects may start here: servers, or hooks,servers"
     )
     parser.add_argument(
+        "--remote",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a git repository, or the beginning of its URL, that files of runs may travel through; repeatable",
+    )
+    parser.add_argument(
         "--grace", type=positive, default=20.0, metavar="SECONDS", help="for runs to finish after SIGTERM (default: 20)"
     )
     parser.add_argument(
@@ -61,10 +68,14 @@ def execute_serve(args: argparse.Namespace) -> int:
     It uses the keys and the sandbox of this machine; a run gets a copy of its project as git has it. Asked to end, it
     takes no more runs, lets those at work finish for a while, and hands the others over.
     """
+    from retinue.engine.git_remote import check_url
+
     url = database_of(args)
     allow = split_labels(args.allow)
     if not set(allow) <= set(_ALLOWED) or allow == ("hooks",):
         raise UsageError(f"--allow {args.allow} is not known.", remedy="Use --allow servers, or --allow hooks,servers.")
+    for remote in args.remote:
+        check_url(remote)
     if args.concurrency < 1:
         raise UsageError("A worker serves at least one run at a time.", remedy="--concurrency 1")
     if args.tenant_limit is not None and args.tenant_limit < 1:
@@ -91,6 +102,7 @@ async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> 
         providers=[provider.id for provider in Providers(settings, env).configured()],
         labels=split_labels(args.labels),
         allow=allow,
+        remotes=args.remote,
         sandbox="on" if can_sandbox(settings) else "off",
         concurrency=args.concurrency,
         tenant_limit=args.tenant_limit,
@@ -142,6 +154,7 @@ def execute_fetch(args: argparse.Namespace) -> int:
     """
     from retinue.engine.cluster_tables import ClusterTables
     from retinue.engine.returns import bring_files
+    from retinue.engine.workspace_store import WorkspaceStore
     from retinue.engine.workspaces import collect_branch
     from retinue.guard.git import GitError
     from retinue.models.keys import environment
@@ -156,16 +169,15 @@ def execute_fetch(args: argparse.Namespace) -> int:
         cwd = folder(args.cwd)
         for note in bring_files(tables, database.project, row.id, state, cwd, environment()):
             say(note)
-        stored = tables.workspace(database.project, row.id, "result")
-        stored = stored or tables.workspace(database.project, row.id, "increment")
-        data = None if stored is None else tables.bundle(database.project, stored)
-        if stored is None or data is None:
+        store = WorkspaceStore(tables, database.project, row.id)
+        stored = store.find("result") or store.find("increment")
+        if stored is None:
             raise UsageError(
                 f"Run {row.id} has no commits in the database.",
                 remedy="It has changed nothing, or its branch was brought home and the copy removed later.",
             )
         name = stored.branch or f"retinue-agent-{row.id}"
-        print(collect_branch(cwd, name, stored.commit, data, environment()))
+        print(collect_branch(cwd, name, stored.commit, lambda git: store.bring(git, stored), environment()))
         if row.state == "ended":
             tables.mark_home(database.project, row.id)
     except GitError as error:
@@ -185,6 +197,7 @@ def _data(worker: WorkerView) -> dict[str, object]:
         "heartbeat": round(worker.heartbeat, 3),
         "providers": list(worker.providers),
         "allow": list(worker.allow),
+        "remotes": list(worker.remotes),
         "sandbox": worker.sandbox,
         "concurrency": worker.concurrency,
         "tenantLimit": worker.tenant_limit,

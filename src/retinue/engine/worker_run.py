@@ -1,0 +1,131 @@
+"""A run as a worker finds it: its project on this machine, and what the run is told about the change of machines.
+
+All methods block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.events import RunCreated
+from retinue.core.placement import Attempt, WorkerView
+from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
+from retinue.engine.file_pack import load_pack
+from retinue.engine.returns import explain_left_out, outputs_folder
+from retinue.engine.travel import Journey
+from retinue.engine.workspace_store import WorkspaceStore
+from retinue.engine.workspaces import put_branch, unpack
+from retinue.errors import StateError
+from retinue.log.query import LogReader
+from retinue.runs.project import Project
+from retinue.settings.places import private_folder
+
+_PACKS_IN: tuple[WorkspaceKind, ...] = ("memory", "home")
+
+
+class WorkerRun(Struct, frozen=True):
+    """One attempt of a run on this machine, whose state of the project is in the folder `state`."""
+
+    attempt: Attempt
+    state: Path
+    tables: ClusterTables
+    view: WorkerView
+    environment: Mapping[str, str]
+
+    @property
+    def _store(self) -> WorkspaceStore:
+        return WorkspaceStore(self.tables, self.attempt.project, self.attempt.run_id)
+
+    def prepare(self) -> tuple[Project, Journey] | None:
+        """Return the run's project on this machine; None when it has ended meanwhile. Raise StateError or GitError."""
+        run_id = self.attempt.run_id
+        with LogReader.open(self.state) as reader:
+            if reader.run(run_id).state == "ended":
+                return None
+            first = reader.events(run_id, limit=1)[0].body
+        if not isinstance(first, RunCreated):
+            raise StateError(f"The log of run {run_id} has no beginning.")
+        checkout, journey = self._check_out()
+        project = Project(checkout, environment=self.environment, state=self.state)
+        project.session_settings["permissions.headless"] = "wait"
+        if "hooks" not in self.view.allow:
+            project.session_settings["disableAllHooks"] = True
+        placed = first.options.get("placement") or {}
+        project.moved = (Path(placed.get("root") or first.cwd), checkout)
+        project.brought = journey.brought
+        consents = self._put_files(journey.brought)
+        if "servers" in self.view.allow:
+            project.consents = {checkout / path: digests for path, digests in consents.items()}
+        return project, journey
+
+    def _check_out(self) -> tuple[Path, Journey]:
+        """Return the checkout with what was saved last, and how its files travel on."""
+        run_id, project, store = self.attempt.run_id, self.attempt.project, self._store
+        base = store.find("base")
+        if base is None:
+            raise StateError(f"The workspace of run {run_id} is not in the database.")
+        self._check_remote(base.remote)
+        folder = self.state / "workspaces" / base.commit
+        checkout = unpack(folder, base.commit, lambda git: store.bring(git, base), self.environment)
+        brought = self.state / "brought" / run_id
+        journey = Journey(self.tables, project, base.commit, base.head, base.commit, base.remote, brought)
+        saved = store.find("increment")
+        if saved is not None:
+            self._check_remote(saved.remote)
+            put_branch(checkout, run_id, saved.commit, lambda git: store.bring(git, saved), self.environment)
+            journey.sent = saved.commit
+        return checkout, journey
+
+    def _check_remote(self, remote: str) -> None:
+        """Raise StateError for a git repository that the operator has not named."""
+        if remote and not self.view.may_use(remote):
+            raise StateError(
+                f"This worker may not use the git remote {remote}.",
+                remedy="Start it with --remote and the URL, or its beginning.",
+            )
+
+    def _put_files(self, brought: Path) -> Mapping[str, Collection[str]]:
+        """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
+        consents."""
+        private_folder(brought)
+        where = (self.tables, self.attempt.project, self.attempt.run_id)
+        # What it has noted meanwhile comes first: a file that is there stays.
+        for kind in _PACKS_IN:
+            pack = load_pack(*where, kind)
+            if pack is not None:
+                pack.write(brought)
+        outputs = load_pack(*where, "outputs")
+        if outputs is not None:
+            outputs.write(private_folder(outputs_folder(self.state, self.attempt.run_id)))
+        return pack.consents if pack is not None else {}
+
+    def news(self) -> str | None:
+        """Return what a run that goes on must hear: it is on another machine, with the files that were saved. None for
+        one that begins."""
+        with LogReader.open(self.state) as reader:
+            row = reader.run(self.attempt.run_id)
+        if row.started_at is None:
+            return None
+        saved = self._store.find("increment")
+        files = "at the start"
+        if saved is not None and saved.turn:
+            files = f"after turn {saved.turn}"
+        return (
+            "Go on with your task from where you were. You are on another machine now: your files are as they were "
+            f"{files}. What was changed after that, and files that git ignores, are not there; look before you rely "
+            f"on them.{self._explain_outputs()}"
+        )
+
+    def _explain_outputs(self) -> str:
+        run_id = self.attempt.run_id
+        outputs = load_pack(self.tables, self.attempt.project, run_id, "outputs")
+        if outputs is None:
+            return ""
+        folder = outputs_folder(self.state, run_id)
+        return (
+            f" Outputs that were too long for a message, and saved as …/outputs/{run_id}/NAME, are here now: "
+            f"{folder}{explain_left_out(outputs)}."
+        )
