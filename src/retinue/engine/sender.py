@@ -48,8 +48,11 @@ class ClusterSender:
 
     async def place(self, node: RunNode) -> None:
         _check_guards(node)
-        # Two threads: one waits for git.
-        await asyncio.gather(asyncio.to_thread(self._send_workspace, node), asyncio.to_thread(self._send_home, node))
+        # Two threads: one waits for git. Neither may go on after the other has failed.
+        sends = (asyncio.to_thread(send, node) for send in (self._send_workspace, self._send_home))
+        for failure in await asyncio.gather(*sends, return_exceptions=True):
+            if failure is not None:
+                raise failure
         await self._project.log.let_go(node.id)
         await self._engine.offer(self._attempt(node))
 

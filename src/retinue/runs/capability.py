@@ -8,6 +8,8 @@ is planned, `node.get(Audit)` while it works. A run that does not use a capabili
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from retinue.core.tool import Wrap as Wrap
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     from retinue.core.delegation import Refusal, Scheduled, SpawnCall
     from retinue.core.events import Body
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
 
 Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
 """Fetches a URL, at most so many bytes, from hosts for which the function returns no objection."""
+
+
+def loaded_module(name: str) -> ModuleType | None:
+    """Return a module that the program has imported, whole: wait for a thread that is at it. None when it has not."""
+    if name not in sys.modules:
+        return None
+    return importlib.import_module(name)
 
 
 class Capability:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap
+from retinue.runs.capability import Capability, Wrap, loaded_module
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit.attach import Audit
@@ -42,7 +41,7 @@ class AuditCapability(Capability):
         return outcome if audit is None else await audit.finish(outcome)
 
     async def close_project(self, project: Project) -> None:
-        attach = sys.modules.get("retinue.capabilities.audit.attach")
+        attach = loaded_module("retinue.capabilities.audit.attach")
         if attach is not None and project.has_part(attach.CheckpointStore):
             await project.part(attach.CheckpointStore).close(project)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from retinue.runs.capability import Capability
+from retinue.runs.capability import Capability, loaded_module
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.attach import RunHooks
@@ -78,7 +77,7 @@ class HooksCapability(Capability):
 
 def _hooks(node: RunNode) -> RunHooks | None:
     # A run can have hooks only if the module that makes them is loaded.
-    attach = sys.modules.get("retinue.capabilities.hooks.attach")
+    attach = loaded_module("retinue.capabilities.hooks.attach")
     if attach is None or not isinstance(node.hooks, attach.RunHooks):
         return None
     hooks: RunHooks = node.hooks

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap
+from retinue.runs.capability import Capability, Wrap, loaded_module
 
 if TYPE_CHECKING:
     from retinue.core.tool import Tool
@@ -45,6 +44,6 @@ class LspCapability(Capability):
 
     async def close_project(self, project: Project) -> None:
         # A project that never asked a language server has not loaded the module; importing it here would be in vain.
-        attach = sys.modules.get("retinue.capabilities.lsp.attach")
+        attach = loaded_module("retinue.capabilities.lsp.attach")
         if attach is not None and project.has_part(attach.Languages):
             await project.part(attach.Languages).close()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap
+from retinue.runs.capability import Capability, Wrap, loaded_module
 
 if TYPE_CHECKING:
     from retinue.capabilities.mcp.attach import Served
@@ -72,12 +71,12 @@ class McpCapability(Capability):
         return server_subjects(project)
 
     async def close_project(self, project: Project) -> None:
-        pool = sys.modules.get("retinue.capabilities.mcp.pool")
+        pool = loaded_module("retinue.capabilities.mcp.pool")
         if pool is not None:
             await pool.loop_pool().close_unused()
 
 
 def _served(holder: Launch | LaunchPlan | RunNode) -> Served | None:
     # A run can have servers only if the module that makes them is loaded.
-    attach = sys.modules.get("retinue.capabilities.mcp.attach")
+    attach = loaded_module("retinue.capabilities.mcp.attach")
     return None if attach is None else holder.get(attach.Served)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability
+from retinue.runs.capability import Capability, loaded_module
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
@@ -50,6 +49,6 @@ class TelemetryCapability(Capability):
         return outcome
 
     async def close_project(self, project: Project) -> None:
-        attach = sys.modules.get("retinue.capabilities.telemetry.attach")
+        attach = loaded_module("retinue.capabilities.telemetry.attach")
         if attach is not None and project.has_part(attach.Tracing):
             await project.part(attach.Tracing).close()
