@@ -33,6 +33,8 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     # The transcript is a file of the worker.
     assert found["sessionFile"] is None
     assert any(f"retinue runs show {row['id']}" in note for note in found["notes"])
+    # What was saved after each turn is no work of the agent.
+    assert not any("abandoned" in note for note in found["notes"])
     tables = ClusterTables(scene.url)
     assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == RemovedLeftovers(3, 1)
     tables.close()

@@ -78,8 +78,32 @@ def test_a_killed_worker_is_replaced_by_one_that_fetches_its_files(scene, serve,
     gate.open.set()
     found = result(process)
     assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    assert not any("abandoned" in note for note in found["notes"])
     increments = [ref for ref in git_server.refs() if "/increment/" in ref]
     assert 1 <= len(increments) <= 2
+
+
+def test_commits_of_the_agent_are_on_the_branch_after_a_takeover(scene, serve, git_server):
+    gate = Gate(2)
+
+    def answer(request):
+        reply = gate.answer(request)
+        for _, call in reply.calls:
+            call["command"] += f" && git add -A && git commit -qm 'step {request.turn}'"
+        return reply
+
+    serve(answer)
+    first = start_worker(scene, git_server)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    start_worker(scene, git_server)
+    scene.ready(2)
+    first.kill()
+    gate.open.set()
+    branch = result(process)["branch"]
+    assert scene.git("log", "--format=%s", branch).splitlines() == ["step 3", "step 2", "step 1", "step 0", "first"]
+    assert git_server.git("rev-parse", branch) == scene.git("rev-parse", branch).strip()
 
 
 def test_a_worker_that_may_not_use_the_remote_is_not_asked_and_says_why(scene, serve, git_server):

@@ -132,8 +132,8 @@ def _reaching(git: Git) -> Iterator[Git]:
         # What it has need not be fetched again.
         listed = git("for-each-ref", "--format=%(objectname) %(refname)")
         (folder / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
-        shared = str((git.folder / objects).resolve())
-        yield Git(Path(place), git.environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=shared, **_REACHING)
+        variables = {**git.variables, **_REACHING, "GIT_OBJECT_DIRECTORY": str((git.folder / objects).resolve())}
+        yield Git(Path(place), git.environment, git_dir=folder, variables=variables)
 
 
 def _patiently(git: Git, *arguments: str) -> bytes:

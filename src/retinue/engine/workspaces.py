@@ -121,7 +121,12 @@ def save(
 ) -> str | None:
     """Give the worktree as it is to `send`, as a commit on its HEAD, and return the commit; None when nothing has
     changed since the commit `last`, or since `base`. The agent's index and branches are left alone."""
-    with guarded_git(record, environment) as git:
+    with guarded_git(record, environment) as guarded:
+        # Beside what the agent has made: at the end all of that is brought home, and this is none of it.
+        git = guarded.having(
+            GIT_OBJECT_DIRECTORY=str(Path(record.common) / "objects"),
+            GIT_ALTERNATE_OBJECT_DIRECTORIES=str(record.git / "objects"),
+        )
         index = copy_index(record.git / "index", record.path.with_name(f"{record.run}.travel"))
         try:
             tree = tree_of(git, index, record.included)
