@@ -1,4 +1,4 @@
-"""Of several workers that take one attempt of a run, one has it."""
+"""Of several workers that queue or take one attempt of a run, one does it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -41,3 +41,31 @@ def test_an_attempt_that_another_has_followed_can_no_longer_be_taken(postgres):
         assert tables.take(second, "next")
     finally:
         tables.close()
+
+
+def test_workers_that_hear_of_offers_put_each_into_a_queue_once(postgres):
+    tables = [ClusterTables(postgres) for _ in range(4)]
+    queued: list[str] = []
+
+    def enqueue(attempt):
+        if attempt.project != "queue":
+            return ""
+        queued.append(attempt.run_id)
+        return "" if attempt.run_id == "nobody-can" else "a-queue"
+
+    try:
+        names = ["nobody-can", *(f"run-{number}" for number in range(40))]
+        for name in names:
+            tables[0].drop("queue", name)
+            tables[0].put(Attempt("queue", name, 1))
+        with ThreadPoolExecutor(len(tables)) as pool:
+            list(pool.map(lambda each: each.queue_offers(enqueue), tables))
+        assert sorted(name for name in queued if name != "nobody-can") == sorted(names[1:])
+        queued.clear()
+        tables[0].queue_offers(enqueue)
+        assert queued == ["nobody-can"], "it waits, and is looked at once"
+    finally:
+        for name in names:
+            tables[0].drop("queue", name)
+        for each in tables:
+            each.close()

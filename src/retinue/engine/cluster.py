@@ -1,7 +1,8 @@
 """The engine of a cluster: queues of DBOS in the shared database (extra `cluster`).
 
 One workflow of DBOS is one attempt of a run, and has no steps: what a run does is in the log. Workers with the same
-profile (version, providers, labels, rights, limits) share a queue. An attempt goes into the queue of a
+profile (version, providers, labels, rights, limits) share a queue. Who offers an attempt writes it into `placements`
+and needs no DBOS, which takes half a second to load. A worker that hears of it puts it into the queue of a
 profile that can serve it; without one it waits in `placements` until a worker that can serve it offers it again.
 
 DBOS needs a paid service to notice dead executors. Here each worker watches the others (`dead`): an attempt of one
@@ -14,20 +15,20 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from retinue.core.placement import Attempt, RunNeeds, WorkerView
 from retinue.core.process import Owner
+from retinue.engine.cluster_tables import SCHEMA, ClusterTables
 from retinue.engine.placement import Serve
 from retinue.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from retinue.engine.cluster_tables import ClusterTables
+from retinue.log.postgres_listener import PostgresListener
 
 _APPLICATION = "retinue"
 _VERSION = "1"
@@ -44,25 +45,34 @@ class DbosPlacement:
         self._owner = owner
         self.view = view
         self._client: Any = None
+        self._heard = threading.Event()
+        """Set when someone may have offered something."""
         self.listens = asyncio.Event()
         """Set when a worker takes attempts: before, nobody must offer it any."""
 
     async def offer(self, attempt: Attempt) -> bool:
-        return await asyncio.to_thread(self._offer, attempt)
+        return await asyncio.to_thread(self._tables.put, attempt)
 
-    def _offer(self, attempt: Attempt) -> bool:
+    def _enqueue(self, attempt: Attempt) -> str:
+        """Put an attempt into a queue whose workers can serve it, and return its name; nothing without one."""
         worker = self._worker_for(attempt.needs)
-        if not self._tables.put(attempt):
-            return False
+        if worker is None:
+            return ""
         if attempt.number > 1:
-            self._cancel(replace(attempt, number=attempt.number - 1))
-        if worker is not None:
-            wanted = _enqueue_options(attempt, worker)
+            with contextlib.suppress(Exception):
+                self._connected().cancel_workflow(replace(attempt, number=attempt.number - 1).id)
+        self._connected().enqueue(_enqueue_options(attempt, worker), msgspec.json.encode(attempt).decode())
+        return worker.queue
+
+    def _queue_offers(self, over: threading.Event) -> None:
+        """In a thread of its own, over a connection of its own: put offers into queues."""
+        tables = ClusterTables(self._tables.url)
+        while self._heard.wait() and not over.is_set():
+            self._heard.clear()
             # What does not get into a queue is offered again by a worker that could serve it.
             with contextlib.suppress(Exception):
-                self._connected().enqueue(wanted, msgspec.json.encode(attempt).decode())
-                self._tables.put_into(attempt, worker.queue)
-        return True
+                tables.queue_offers(self._enqueue)
+        tables.close()
 
     def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
         """Return one of the workers that can serve this, of those alike with the most room; None without one."""
@@ -77,19 +87,14 @@ class DbosPlacement:
         return able[max(room, key=lambda queue: room[queue])]
 
     async def withdraw(self, attempt: Attempt) -> None:
-        await asyncio.to_thread(self._withdraw, attempt)
-
-    def _withdraw(self, attempt: Attempt) -> None:
-        self._tables.drop(attempt.project, attempt.run_id)
-        self._cancel(attempt)
-
-    def _cancel(self, attempt: Attempt) -> None:
-        with contextlib.suppress(Exception):
-            self._connected().cancel_workflow(attempt.id)
+        # The worker that gets it out of the queue finds that nobody wants it any more.
+        await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
 
     async def beat(self) -> None:
         if self._owner is not None and self.view is not None:
             await asyncio.to_thread(self._tables.beat, self._owner, self.view)
+            # Something may have waited for a worker like this one.
+            self._heard.set()
 
     async def dead(self) -> list[Attempt]:
         return await asyncio.to_thread(self._tables.stranded)
@@ -106,10 +111,18 @@ class DbosPlacement:
             task.add_done_callback(tasks.discard)
 
         await asyncio.to_thread(_launch, self._tables.url, self._owner.id, self.view, loop, begin)
+        over = threading.Event()
+        queueing = threading.Thread(target=self._queue_offers, args=(over,), name="retinue-offers", daemon=True)
+        queueing.start()
+        listener = PostgresListener(self._tables.url, SCHEMA, self._heard.set)
         self.listens.set()
         try:
             await asyncio.Event().wait()
         finally:
+            listener.end()
+            over.set()
+            self._heard.set()
+            await asyncio.to_thread(queueing.join)
             await asyncio.to_thread(_destroy)
 
     def close(self) -> None:
@@ -169,6 +182,8 @@ def _launch(
             "application_version": _VERSION,
             "log_level": "ERROR",
             "scheduler_polling_interval_sec": 300.0,
+            # It would look for messages of workflows a hundred times a second. Ours send none.
+            "notification_coalesce_sec": 0.5,
             "sys_db_pool_size": 4,
             "max_executor_threads": view.concurrency + 4,
         }

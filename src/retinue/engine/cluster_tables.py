@@ -14,7 +14,7 @@ All methods block: call them in a thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -28,6 +28,8 @@ from retinue.log.postgres import PostgresBackend, PostgresConnection
 from retinue.settings.database import ProjectDatabase
 
 WorkspaceKind = Literal["base", "increment", "result", "home", "memory", "outputs"]
+SCHEMA = "retinue"
+"""Also the channel on which workers hear of offers."""
 _RENEWED: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
 """Kinds of which a run has one at a time."""
 _SCHEMA = """
@@ -88,7 +90,7 @@ class ClusterTables:
         self.url = url
         self._lock = threading.RLock()
         self._backend = PostgresBackend(ProjectDatabase(url, ""))
-        self._backend.schema = "retinue"
+        self._backend.schema = SCHEMA
         self._connection: PostgresConnection | None = None
         self.seen: list[WorkerView] = []
         """The workers that lived when someone last looked."""
@@ -140,7 +142,8 @@ class ClusterTables:
     # Placements
 
     def put(self, attempt: Attempt) -> bool:
-        """Record that an attempt was offered. Return False when another process offered it, or a later one, first."""
+        """Record that an attempt was offered, and tell the workers. Return False when another process offered it, or a
+        later one, first."""
         needs = msgspec.json.encode(attempt.needs).decode()
         with self._use() as connection:
             done = connection.execute(
@@ -149,15 +152,30 @@ class ClusterTables:
                 "offered_at=excluded.offered_at WHERE placements.attempt<excluded.attempt",
                 (attempt.project, attempt.run_id, attempt.number, needs),
             )
+            if done.rowcount == 1:
+                connection.execute(f"NOTIFY {SCHEMA}")
             return bool(done.rowcount == 1)
 
-    def put_into(self, attempt: Attempt, queue: str) -> None:
-        """Record in which queue an attempt waits."""
-        with self._use() as connection:
-            connection.execute(
-                "UPDATE placements SET queue=? WHERE project=? AND run_id=? AND attempt=?",
-                (queue, attempt.project, attempt.run_id, attempt.number),
-            )
+    def queue_offers(self, enqueue: Callable[[Attempt], str]) -> None:
+        """Give each attempt that is in no queue to `enqueue`, which returns the name of its queue, or nothing. Workers
+        share this work: each attempt has a row that one of them locks."""
+        left: list[str] = []
+        query = (
+            "SELECT project, run_id, attempt, needs FROM placements WHERE queue='' AND worker IS NULL "
+            "AND NOT (project || '/' || run_id) = ANY(?) ORDER BY offered_at LIMIT 1 FOR UPDATE SKIP LOCKED"
+        )
+        while True:
+            with self._use() as connection, connection.transaction():
+                row = connection.execute(query, (left,)).fetchone()
+                if row is None:
+                    return
+                project, run_id, number, needs = row
+                queue = enqueue(Attempt(project, run_id, number, msgspec.json.decode(needs, type=RunNeeds)))
+                connection.execute(
+                    "UPDATE placements SET queue=? WHERE project=? AND run_id=?", (queue, project, run_id)
+                )
+            if not queue:
+                left.append(f"{project}/{run_id}")
 
     def take(self, attempt: Attempt, worker: str) -> bool:
         """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
@@ -188,10 +206,10 @@ class ClusterTables:
         alive, queues = {each.id for each in workers}, {each.queue for each in workers if not each.draining}
         found = []
         with self._use() as connection:
-            # One that was offered just now is on its way into its queue.
+            # One that was offered just now is on its way into a queue.
             query = (
                 "SELECT project, run_id, attempt, needs, queue, worker FROM placements "  # noqa: S608
-                f"WHERE worker IS NOT NULL OR offered_at < {_NOW} - 1"
+                f"WHERE worker IS NOT NULL OR offered_at < {_NOW} - {_QUEUE_SECONDS}"
             )
             for project, run_id, number, needs, queue, worker in connection.execute(query):
                 held = worker in alive if worker is not None else queue in queues
@@ -313,5 +331,7 @@ class ClusterTables:
             connection.close()
 
 
+_QUEUE_SECONDS = 3.0
+"""An attempt that got into no queue for so long is offered again."""
 _FORGET_SECONDS = 3600.0
 """A worker that was silent for so long is not listed as gone any more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from msgspec.structs import replace
 from retinue.core.events import Warned
 from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
 from retinue.core.version import __version__
-from retinue.engine import cluster
 from retinue.engine.carried_home import pack_home
+from retinue.engine.cluster import DbosPlacement
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import save_pack
 from retinue.engine.git_remote import find_remote
@@ -40,11 +39,9 @@ class ClusterSender:
         self._project = project
         self._name = database.project
         self._tables = ClusterTables(database.url)
-        self._engine = cluster.DbosPlacement(self._tables)
+        self._engine = DbosPlacement(self._tables)
         self._remotes: dict[str, str] = {}
         """The git repositories that files of runs travel through, by run; none for the database."""
-        # It takes most of a second, which the preparation of the first run takes as well.
-        threading.Thread(target=cluster.load_dbos, name="retinue-dbos", daemon=True).start()
 
     async def place(self, node: RunNode) -> None:
         _check_guards(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from retinue.errors import StateError
@@ -20,11 +21,12 @@ _lock = threading.Lock()
 
 
 class PostgresListener:
-    """Counts the changes of one schema."""
+    """Counts the changes of one schema, and calls `heard` after each, in its own thread."""
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, schema: str, heard: Callable[[], None] = lambda: None) -> None:
         self._url = url
         self._schema = schema
+        self._heard = heard
         self._count = 0
         self._hears = False
         self._raw: Any = None
@@ -70,8 +72,10 @@ class PostgresListener:
             self._count += 1
             self._hears = True
             self._ready.set()
+            self._heard()
             for _ in self._raw.notifies():
                 self._count += 1
+                self._heard()
 
 
 def listener_of(url: str, schema: str) -> PostgresListener:
