@@ -36,7 +36,7 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     # What was saved after each turn is no work of the agent.
     assert not any("abandoned" in note for note in found["notes"])
     tables = ClusterTables(scene.url)
-    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == RemovedLeftovers(3, 1)
+    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == RemovedLeftovers(4, 1)
     tables.close()
 
 

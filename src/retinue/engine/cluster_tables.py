@@ -27,7 +27,7 @@ from retinue.core.process import Owner, this_process
 from retinue.log.postgres import PostgresBackend, PostgresConnection
 from retinue.settings.database import ProjectDatabase
 
-WorkspaceKind = Literal["base", "increment", "result", "home", "memory", "outputs"]
+WorkspaceKind = Literal["history", "base", "increment", "result", "home", "memory", "outputs"]
 SCHEMA = "retinue"
 """Also the channel on which workers hear of offers."""
 _RENEWED: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
@@ -52,11 +52,13 @@ CREATE TABLE IF NOT EXISTS retinue.workspaces (
 );
 ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS home_at DOUBLE PRECISION;
 ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS remote TEXT NOT NULL DEFAULT '';
+ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS history TEXT NOT NULL DEFAULT '';
 """
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _REMOVE_BUNDLES = f"""
 DELETE FROM bundle_parts USING (
-    SELECT project, CASE kind WHEN 'base' THEN commit ELSE commit || ':' || kind END AS key FROM workspaces
+    SELECT project, CASE WHEN kind <> 'base' THEN commit || ':' || kind WHEN history = '' THEN commit
+    ELSE commit || '^' || history END AS key FROM workspaces
     GROUP BY 1, 2 HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))
 ) AS finished WHERE bundle_parts.project=finished.project AND bundle_parts.commit=finished.key RETURNING part
 """  # noqa: S608
@@ -68,7 +70,8 @@ PART_BYTES = 4 * 2**20
 
 class StoredWorkspace(Struct, frozen=True):
     """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved. A pack of
-    files has its hash as `commit`. `remote` is the git repository that has it; empty for the database."""
+    files has its hash as `commit`. `remote` is the git repository that has it; empty for the database. `history` is the
+    commit, kept for all runs, whose history its bundle leaves out."""
 
     kind: WorkspaceKind
     commit: str
@@ -76,11 +79,16 @@ class StoredWorkspace(Struct, frozen=True):
     branch: str = ""
     turn: int = 0
     remote: str = ""
+    history: str = ""
 
     @property
     def key(self) -> str:
         """What its bundle is kept under: bundles of one commit may leave out different histories."""
-        return self.commit if self.kind == "base" else f"{self.commit}:{self.kind}"
+        if self.kind != "base":
+            return f"{self.commit}:{self.kind}"
+        if self.history:
+            return f"{self.commit}^{self.history}"
+        return self.commit
 
 
 class ClusterTables:
@@ -225,21 +233,29 @@ class ClusterTables:
             query = "SELECT 1 FROM bundle_parts WHERE project=? AND commit=? AND part=0"
             return connection.execute(query, (project, commit)).fetchone() is not None
 
+    def histories(self, project: str) -> list[str]:
+        """Return the commits whose whole history is kept."""
+        query = "SELECT commit FROM bundle_parts WHERE project=? AND part=0 AND commit LIKE '%:history'"
+        with self._use() as connection:
+            return [row[0].removesuffix(":history") for row in connection.execute(query, (project,))]
+
     def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
         """Keep a workspace and its bundle; `data` is None for a bundle that is there already. A newer increment takes
         the place of the last one, which goes only then."""
-        before = self.workspace(project, run_id, stored.kind)
+        before = None
+        if stored.kind in _RENEWED:
+            before = self.workspace(project, run_id, stored.kind)
         if data is not None:
             self._save_bundle(project, stored.key, data)
         with self._use() as connection:
             connection.execute(
-                "INSERT INTO workspaces (project, run_id, kind, commit, head, branch, turn, remote) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
+                "INSERT INTO workspaces (project, run_id, kind, commit, head, branch, turn, remote, history) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
                 "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, "
-                "remote=excluded.remote, home_at=NULL",
-                (project, run_id, stored.kind, stored.commit, stored.head, stored.branch, stored.turn, stored.remote),
+                "remote=excluded.remote, history=excluded.history, home_at=NULL",
+                (project, run_id, *msgspec.structs.astuple(stored)),
             )
-            if stored.kind in _RENEWED and before is not None and before.key != stored.key:
+            if before is not None and before.key != stored.key:
                 connection.execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", (project, before.key))
 
     def _save_bundle(self, project: str, key: str, data: bytes) -> None:
@@ -254,7 +270,8 @@ class ClusterTables:
     def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
         with self._use() as connection:
             row = connection.execute(
-                "SELECT commit, head, branch, turn, remote FROM workspaces WHERE project=? AND run_id=? AND kind=?",
+                "SELECT commit, head, branch, turn, remote, history FROM workspaces "
+                "WHERE project=? AND run_id=? AND kind=?",
                 (project, run_id, kind),
             ).fetchone()
         return None if row is None else StoredWorkspace(kind, *row)

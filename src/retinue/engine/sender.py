@@ -77,7 +77,7 @@ class ClusterSender:
         with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
             stored = StoredWorkspace("base", packed.commit, packed.head, remote=remote)
             try:
-                self._store(node).put(git, stored)
+                self._store(node).put_base(git, stored)
             except GitError as error:
                 where = remote or "the database"
                 raise LaunchError(

@@ -1,5 +1,8 @@
 """The commits of one run's workspace between machines: git bundles in the database, or refs of a git remote.
 
+What a run begins with is two bundles: the whole history of some commit, kept once for all runs of the project, and
+what is new since. So a repository is sent as a whole now and then, and not for every run.
+
 All functions block: call them in a thread.
 """
 
@@ -10,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
 from retinue.engine import git_remote
@@ -19,6 +23,9 @@ from retinue.guard.git import Git
 
 MOST_BYTES = 512 * 2**20
 """A larger bundle is refused: it would hold up everyone who shares the database."""
+_MOST_NEWS = 16 * 2**20
+"""More than this since the commit whose history is kept, and the history of a newer one is."""
+_MOST_HISTORIES = 10
 _TRAVELS = "refs/heads/retinue-travels"
 _SHALLOW = "refs/retinue/shallow"
 """Where the history of a shallow clone ends, as the file that git keeps of it."""
@@ -34,46 +41,116 @@ class WorkspaceStore(Struct, frozen=True):
     def find(self, kind: WorkspaceKind) -> StoredWorkspace | None:
         """Return the newest workspace of that kind; None without one, and after it was removed."""
         found = self.tables.workspace(self.project, self.run_id, kind)
-        if found is None or found.remote or self.tables.has_bundle(self.project, found.key):
+        if found is None or found.remote or self._has(found.key):
+            return found
+        if found.history and found.history == found.commit and self._has(_history(found.commit).key):
             return found
         return None
 
-    def put(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> None:
-        """Keep a commit of the repository of `git`, without what `without` reaches. Raise GitError or StateError."""
-        if stored.kind == "base":
-            # First its name: from then on nobody removes what is there.
-            self.tables.save_workspace(self.project, self.run_id, stored, None)
+    def put_base(self, git: Git, stored: StoredWorkspace) -> None:
+        """Keep what the run begins with, of a snapshot with the repository of `git`. Raise GitError or StateError."""
         if stored.remote:
-            before = self.find(stored.kind)
-            # Until the database names the new one, someone who takes over needs the last.
-            commits = {stored.commit, before.commit} if before is not None else {stored.commit}
-            git_remote.push(git, stored.remote, self.run_id, stored.kind, commits)
-            self.tables.save_workspace(self.project, self.run_id, stored, None)
-        elif stored.kind != "base" or not self.tables.has_bundle(self.project, stored.key):
-            ref = f"refs/heads/{stored.branch}"
-            if not stored.branch:
-                ref = _TRAVELS
-                git("update-ref", ref, stored.commit)
-            self.tables.save_workspace(self.project, self.run_id, stored, bundle(git, ref, without))
+            self._push(git, stored)
+            return
+        if _shallow_file(git) is not None:
+            # First its name, here and below: from then on nobody removes it.
+            self._save(stored, None)
+            if not self._has(stored.key):
+                self._save(stored, self._bundle(git, stored))
+            return
+        known = self._find_history(git, stored.head)
+        if known is not None and self._put_news(git, replace(stored, history=known)):
+            return
+        history = _history(stored.head)
+        self._save(history, None)
+        if not self._has(history.key):
+            self._save(history, self._bundle(git, history))
+        self._put_news(git, replace(stored, history=stored.head))
+
+    def _find_history(self, git: Git, head: str) -> str | None:
+        """Return the newest commit below `head` whose history is kept; None without one."""
+        known = self.tables.histories(self.project)
+        if head in known:
+            return head
+        listed = git.ask("rev-list", "--no-walk=sorted", "--ignore-missing", *known) if known else None
+        for commit in (listed or "").split()[:_MOST_HISTORIES]:
+            if git.ask("merge-base", "--is-ancestor", commit, head) is not None:
+                return commit
+        return None
+
+    def _put_news(self, git: Git, stored: StoredWorkspace) -> bool:
+        """Keep what is new since a history that is kept. Return False when it is much, or the history is gone."""
+        self._save(_history(stored.history), None)
+        self._save(stored, None)
+        if not self._has(_history(stored.history).key):
+            return False
+        if stored.commit == stored.history or self._has(stored.key):
+            return True
+        data = self._bundle(git, stored, without=stored.history)
+        if len(data) > _MOST_NEWS and stored.history != stored.head:
+            return False
+        self._save(stored, data)
+        return True
+
+    def put(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> None:
+        """Keep a commit that the run has made, without what `without` reaches. Raise GitError or StateError."""
+        if stored.remote:
+            self._push(git, stored)
+        else:
+            self._save(stored, self._bundle(git, stored, without))
+
+    def _push(self, git: Git, stored: StoredWorkspace) -> None:
+        before = self.find(stored.kind)
+        # Until the database names the new one, someone who takes over needs the last.
+        commits = {stored.commit, before.commit} if before is not None else {stored.commit}
+        git_remote.push(git, stored.remote, self.run_id, stored.kind, commits)
+        self._save(stored, None)
+
+    def _bundle(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> bytes:
+        if stored.branch:
+            return bundle(git, f"refs/heads/{stored.branch}", without)
+        git("update-ref", _TRAVELS, stored.commit)
+        return bundle(git, _TRAVELS, without)
+
+    def _save(self, stored: StoredWorkspace, data: bytes | None) -> None:
+        self.tables.save_workspace(self.project, self.run_id, stored, data)
+
+    def _has(self, key: str) -> bool:
+        return self.tables.has_bundle(self.project, key)
 
     def bring(self, git: Git, stored: StoredWorkspace) -> None:
         """Put a commit into the repository of `git`. Raise GitError, or StateError when it is not there any more."""
         if stored.remote:
             git_remote.fetch(git, stored.remote, self.run_id, stored.kind, stored.commit)
             return
+        if stored.history and git.ask("cat-file", "-e", f"{stored.history}^{{commit}}") is None:
+            self._load(git, _history(stored.history))
+        if stored.commit != stored.history:
+            self._load(git, stored)
+
+    def _load(self, git: Git, stored: StoredWorkspace) -> None:
         data = self.tables.bundle(self.project, stored)
         if data is None:
             raise StateError(f"The workspace {stored.commit[:12]} is not in the database.")
         unbundle(git, data)
 
 
+def _history(commit: str) -> StoredWorkspace:
+    return StoredWorkspace("history", commit)
+
+
+def _shallow_file(git: Git) -> Path | None:
+    file = None if git.git_dir is None else git.git_dir / "shallow"
+    return file if file is not None and file.is_file() else None
+
+
 def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
     """Return a bundle of `ref` without what `without` reaches. Raise StateError when it is too large."""
     refs = [ref]
-    shallow = None if git.git_dir is None else git.git_dir / "shallow"
+    shallow = _shallow_file(git)
     if without is not None:
         refs.append(f"^{without}")
-    elif shallow is not None and shallow.is_file():
+    elif shallow is not None:
         refs.append(_SHALLOW)
         git("update-ref", _SHALLOW, git.text("hash-object", "-w", str(shallow)))
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
