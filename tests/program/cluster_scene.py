@@ -103,6 +103,9 @@ class ClusterScene:
     def events(self, run_id: str) -> list[dict[str, Any]]:
         return list(self.json("runs", "show", run_id, "--json")["events"])
 
+    def warnings(self, run_id: str) -> list[str]:
+        return [event["text"] for event in self.events(run_id) if event["type"] == "run.warned"]
+
     def only_run(self) -> dict[str, Any]:
         (row,) = self.json("runs", "list", "--json")["runs"]
         return dict(row)

@@ -134,13 +134,9 @@ def test_a_run_that_no_worker_can_serve_says_why_and_can_be_stopped(scene, serve
     scene.until(lambda: scene.json("runs", "list", "--json")["runs"])
     run_id = scene.only_run()["id"]
     assert scene.only_run()["state"] == "queued"
-
-    def warnings():
-        return [event["text"] for event in scene.events(run_id) if event["type"] == "run.warned"]
-
-    scene.until(warnings)
-    assert "lacks the label gpu" in warnings()[0]
-    assert "has no key of anthropic" in warnings()[0]
+    scene.until(lambda: scene.warnings(run_id))
+    assert "lacks the label gpu" in scene.warnings(run_id)[0]
+    assert "has no key of anthropic" in scene.warnings(run_id)[0]
     done = scene.project.retinue("runs", "stop", run_id, env=scene.variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert process.wait(30) != 0

@@ -114,12 +114,8 @@ def test_a_worker_of_another_version_is_refused_with_a_sentence(scene, serve, tm
     process = scene.run("Do all steps", "--json")
     scene.until(lambda: scene.json("runs", "list", "--json")["runs"])
     run_id = scene.only_run()["id"]
-
-    def warnings():
-        return [event["text"] for event in scene.events(run_id) if event["type"] == "run.warned"]
-
-    scene.until(warnings)
-    assert "runs Retinue 0.0.1, and this is" in warnings()[0]
+    scene.until(lambda: scene.warnings(run_id))
+    assert "runs Retinue 0.0.1, and this is" in scene.warnings(run_id)[0]
     assert not old.served(run_id)
     scene.worker()
     check_whole(scene, result(process))

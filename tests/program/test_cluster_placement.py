@@ -95,5 +95,5 @@ def test_servers_of_a_project_start_only_where_the_operator_allows_it(scene, ser
     scene.ready(1)
     found = result(scene.run("Use the server", "--json"))
     assert found["output"] == ("with the server" if allow else "without the server")
-    warnings = [event["text"] for event in scene.events(scene.only_run()["id"]) if event["type"] == "run.warned"]
+    warnings = scene.warnings(scene.only_run()["id"])
     assert any("local" in text for text in warnings) == (not allow), warnings

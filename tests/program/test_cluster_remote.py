@@ -32,6 +32,19 @@ def start_worker(scene, git_server, *arguments, remote="/team"):
     return scene.worker("--remote", begin, *arguments)
 
 
+def run_and_kill(scene, git_server, gate):
+    """Kill the worker of a run at the gate when there is another, and return what the run said in the end."""
+    first = start_worker(scene, git_server)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    start_worker(scene, git_server)
+    scene.ready(2)
+    first.kill()
+    gate.open.set()
+    return result(process)
+
+
 def stored_in_database(scene):
     import psycopg
 
@@ -68,15 +81,7 @@ def test_files_go_out_and_come_back_through_the_remote_and_nothing_through_the_d
 def test_a_killed_worker_is_replaced_by_one_that_fetches_its_files(scene, serve, git_server, turn):
     gate = Gate(turn)
     serve(gate.answer)
-    first = start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
-    start_worker(scene, git_server)
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
-    found = result(process)
+    found = run_and_kill(scene, git_server, gate)
     assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
     assert not any("abandoned" in note for note in found["notes"])
     increments = [ref for ref in git_server.refs() if "/increment/" in ref]
@@ -93,15 +98,7 @@ def test_commits_of_the_agent_are_on_the_branch_after_a_takeover(scene, serve, g
         return reply
 
     serve(answer)
-    first = start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
-    start_worker(scene, git_server)
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
-    branch = result(process)["branch"]
+    branch = run_and_kill(scene, git_server, gate)["branch"]
     assert scene.git("log", "--format=%s", branch).splitlines() == ["step 3", "step 2", "step 1", "step 0", "first"]
     assert git_server.git("rev-parse", branch) == scene.git("rev-parse", branch).strip()
 
@@ -113,12 +110,8 @@ def test_a_worker_that_may_not_use_the_remote_is_not_asked_and_says_why(scene, s
     process = scene.run("Do all steps", "--json")
     scene.until(lambda: scene.json("runs", "list", "--json")["runs"])
     run_id = scene.only_run()["id"]
-
-    def warnings():
-        return [event["text"] for event in scene.events(run_id) if event["type"] == "run.warned"]
-
-    scene.until(warnings)
-    assert f"may not use the git remote {git_server.url} (its option --remote)" in warnings()[0]
+    scene.until(lambda: scene.warnings(run_id))
+    assert f"may not use the git remote {git_server.url} (its option --remote)" in scene.warnings(run_id)[0]
     start_worker(scene, git_server)
     assert scene.file(result(process)["branch"], "done.txt").split() == ["0", "1", "2", "3"]
 
