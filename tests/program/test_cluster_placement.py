@@ -2,12 +2,14 @@
 
 import json
 import sys
+import threading
+import time
 
 import pytest
 
 from retinue import Retinue
 from retinue.core.events import RunEnded, ToolEnded
-from tests.program.cluster_scene import TURNS, result, steps
+from tests.program.cluster_scene import TURNS, Gate, result, steps
 from tests.program.fate_scene import SERVER
 from tests.program.model_server import Reply
 
@@ -97,3 +99,48 @@ def test_servers_of_a_project_start_only_where_the_operator_allows_it(scene, ser
     assert found["output"] == ("with the server" if allow else "without the server")
     warnings = scene.warnings(scene.only_run()["id"])
     assert any("local" in text for text in warnings) == (not allow), warnings
+
+
+def test_workers_with_the_same_options_share_a_global_limit(scene, serve):
+    at_work, most, lock = 0, 0, threading.Lock()
+
+    def answer(request):
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.5)
+        with lock:
+            at_work -= 1
+        return Reply("done")
+
+    serve(answer)
+    for _ in range(2):
+        scene.worker("--concurrency", "2", "--global-limit", "2")
+    scene.ready(2)
+    processes = [scene.run(f"Task {number}", "--json") for number in range(5)]
+    for process in processes:
+        assert result(process)["output"] == "done"
+    assert most == 2
+    assert [worker["globalLimit"] for worker in scene.list_workers()] == [2, 2]
+
+
+def test_the_place_of_a_killed_worker_in_a_global_limit_is_free_again(scene, serve):
+    gate = Gate(1)
+    serve(gate.answer)
+    options = ("--concurrency", "1", "--global-limit", "1", "--tenant-limit", "3")
+    first = scene.worker(*options)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    scene.worker(*options)
+    scene.ready(2)
+    first.kill()
+    gate.open.set()
+    assert scene.file(result(process)["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+
+
+def test_a_global_limit_below_the_room_of_one_worker_is_refused(project):
+    done = project.retinue("worker", "--database", "postgresql://u@h/d", "--concurrency", "4", "--global-limit", "2")
+    assert done.returncode == 2
+    assert "--concurrency 2 or less" in done.stderr

@@ -81,8 +81,9 @@ class Attempt(Struct, frozen=True):
 
 class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives; `tenant_limit` how many
-    runs of one tenant it serves at once. `remotes` are git repositories, or beginnings of their URLs, that its operator
-    lets it use. `held` are accounts at providers that must wait for so many seconds."""
+    runs of one tenant it serves at once, `global_limit` how many runs those like it serve together. `remotes` are
+    git repositories, or beginnings of their URLs, that its operator lets it use. `held` are accounts at providers
+    that must wait for so many seconds."""
 
     id: str
     host: str
@@ -96,6 +97,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     queue: str = ""
     concurrency: int = 1
     tenant_limit: int | None = None
+    global_limit: int | None = None
     draining: bool = False
     held: dict[str, float] = field(default_factory=dict)
     heartbeat: float = 0.0

@@ -139,7 +139,7 @@ class DbosPlacement:
 
 def queue_of(view: WorkerView) -> str:
     """Return the name of the queue that workers like this one share."""
-    limits = (view.concurrency, view.tenant_limit)
+    limits = (view.concurrency, view.tenant_limit, view.global_limit)
     profile = (view.version, view.providers, view.labels, view.allow, view.remotes, *limits)
     return f"retinue-{hashlib.sha256(repr(profile).encode()).hexdigest()[:12]}"
 
@@ -200,6 +200,7 @@ def _launch(
     dbos.register_queue(
         view.queue,
         worker_concurrency=view.concurrency,
+        global_concurrency=view.global_limit,
         partition_worker_concurrency=view.tenant_limit,
         polling_interval_sec=POLL_SECONDS,
     )

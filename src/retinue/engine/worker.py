@@ -76,6 +76,7 @@ class Worker:
         sandbox: str = "",
         concurrency: int = 4,
         tenant_limit: int | None = None,
+        global_limit: int | None = None,
         keep_seconds: float = KEEP_DAYS * DAY_SECONDS,
         say: Say = lambda text: None,
     ) -> None:
@@ -93,7 +94,8 @@ class Worker:
             sandbox=sandbox,
             version=__version__,
             concurrency=concurrency,
-            tenant_limit=tenant_limit,
+            tenant_limit=None if tenant_limit is None else min(tenant_limit, concurrency),
+            global_limit=global_limit,
         )
         self.id = owner.id
         self._room = concurrency

@@ -39,6 +39,12 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="runs at once (default: %(default)s)")
     parser.add_argument("--tenant-limit", type=int, metavar="N", help="runs of one tenant at once (default: no limit)")
     parser.add_argument(
+        "--global-limit",
+        type=int,
+        metavar="N",
+        help="runs at once of all workers with the same options and keys together (default: no limit)",
+    )
+    parser.add_argument(
         "--allow", metavar="WHAT", default="", help="what projects may start here: servers, or hooks,servers"
     )
     parser.add_argument(
@@ -80,6 +86,11 @@ def execute_serve(args: argparse.Namespace) -> int:
         raise UsageError("A worker serves at least one run at a time.", remedy="--concurrency 1")
     if args.tenant_limit is not None and args.tenant_limit < 1:
         raise UsageError("A tenant has at least one run at a time.", remedy="--tenant-limit 1")
+    if args.global_limit is not None and args.global_limit < args.concurrency:
+        raise UsageError(
+            f"All workers together have room for {args.global_limit} runs, and this one alone for {args.concurrency}.",
+            remedy=f"Use --concurrency {max(args.global_limit, 1)} or less.",
+        )
     return asyncio.run(_serve(args, url, allow))
 
 
@@ -106,6 +117,7 @@ async def _serve(args: argparse.Namespace, url: str, allow: tuple[str, ...]) -> 
         sandbox="on" if can_sandbox(settings) else "off",
         concurrency=args.concurrency,
         tenant_limit=args.tenant_limit,
+        global_limit=args.global_limit,
         keep_seconds=args.keep_days * DAY_SECONDS,
         say=say,
     )
@@ -201,6 +213,7 @@ def _data(worker: WorkerView) -> dict[str, object]:
         "sandbox": worker.sandbox,
         "concurrency": worker.concurrency,
         "tenantLimit": worker.tenant_limit,
+        "globalLimit": worker.global_limit,
         "version": worker.version,
         "draining": worker.draining,
     }
