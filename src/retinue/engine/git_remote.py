@@ -36,7 +36,9 @@ _REACHING = {
 }
 _WAITS = (1.0, 3.0)
 """A server that is away for a moment is asked again."""
-_LAST = re.compile(r"rejected|denied|not found|does not exist|not appear to be|Authentication failed|not allowed")
+_LAST = re.compile(
+    r"rejected|denied|not found|does not exist|not appear to be|Authentication failed|verification failed|not allowed"
+)
 """What git says when asking again would not help."""
 _MOST_NAMES = 20
 
