@@ -148,3 +148,35 @@ def test_a_branch_that_nobody_waited_for_is_fetched_from_the_remote(scene, serve
     assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]
     assert [run for _, run, _ in tables.finished_on_remotes(0)] == [run_id]
     tables.close()
+
+
+def test_what_the_remote_does_not_take_comes_through_the_database(scene, serve, git_server):
+    gate = Gate(2)
+    serve(gate.answer)
+    first = start_worker(scene, git_server)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    git_server.down = 10**6
+    gate.open.set()
+    found = result(process)
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
+    assert any(f"its branch could not be pushed to {git_server.url}" in note for note in found["notes"])
+
+
+def test_a_remote_that_is_away_when_a_run_is_taken_over_is_waited_for(scene, serve, git_server):
+    gate = Gate(2)
+    serve(gate.answer)
+    first = start_worker(scene, git_server)
+    scene.ready(1)
+    process = scene.run("Do all steps", "--json")
+    assert gate.reached.wait(60), first.said
+    git_server.down = 10**6
+    second = start_worker(scene, git_server)
+    scene.ready(2)
+    first.kill()
+    gate.open.set()
+    scene.until(lambda: any("does not answer" in line for line in second.said))
+    git_server.down = 0
+    found = result(process)
+    assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from retinue.capabilities.worktree.repository import make_repository
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
-from retinue.errors import UsageError
+from retinue.errors import StateError, UsageError
 from retinue.guard.git import REMOTES, Git, GitError
 
 _URL = re.compile(r"(?P<scheme>https?|ssh|git|file)://(?:(?P<user>[^/@]*)@)?(?!-)\S+")
@@ -33,14 +33,22 @@ _REACHING = {
     "GIT_ALLOW_PROTOCOL": REMOTES,
     # ssh would ask the terminal of the worker whether it may trust a host.
     "SSH_ASKPASS_REQUIRE": "force",
+    "GIT_HTTP_LOW_SPEED_LIMIT": "1000",
+    "GIT_HTTP_LOW_SPEED_TIME": "30",
 }
 _WAITS = (1.0, 3.0)
 """A server that is away for a moment is asked again."""
+_SLOW_SECONDS = 20.0
+"""Not one that takes so long to fail."""
 _LAST = re.compile(
     r"rejected|denied|not found|does not exist|not appear to be|Authentication failed|verification failed|not allowed"
 )
 """What git says when asking again would not help."""
 _MOST_NAMES = 20
+
+
+class RemoteAwayError(StateError):
+    """A git remote does not answer now, and may later."""
 
 
 def find_remote(said: str, git: Git) -> str:
@@ -76,7 +84,8 @@ def check_url(url: str) -> None:
 
 
 def push(git: Git, url: str, run_id: str, kind: str, commits: Collection[str]) -> None:
-    """Let the repository at `url` have these commits of a run, and no others of that kind. Raise GitError."""
+    """Let the repository at `url` have these commits of a run, and no others of that kind. Raise GitError or
+    RemoteAwayError."""
     with _reaching(git) as reaching:
         for commit in commits:
             reaching("update-ref", f"refs/retinue/keep/{commit}", commit)
@@ -86,7 +95,7 @@ def push(git: Git, url: str, run_id: str, kind: str, commits: Collection[str]) -
 
 def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
     """Push `commit` as a branch for people, and return its name. A name that has something else there gets a number.
-    Raise GitError."""
+    Raise GitError or RemoteAwayError."""
     with _reaching(git) as reaching:
         for number in range(1, _MOST_NAMES):
             name = branch if number == 1 else f"{branch}-{number}"
@@ -101,7 +110,7 @@ def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
 
 
 def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
-    """Put a commit of a run, with its history, into the repository of `git`. Raise GitError."""
+    """Put a commit of a run, with its history, into the repository of `git`. Raise GitError or RemoteAwayError."""
     with _reaching(git) as reaching:
         ref = f"refs/retinue/{run_id}/{kind}/{commit}"
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
@@ -111,7 +120,8 @@ def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
 
 
 def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
-    """Remove the commits of a run from the repository at `url`; branches for people stay. Raise GitError."""
+    """Remove the commits of a run from the repository at `url`; branches for people stay. Raise GitError or
+    RemoteAwayError."""
     with tempfile.TemporaryDirectory(prefix="retinue-remote-") as place:
         folder = Path(place) / "none.git"
         make_repository(folder)
@@ -139,14 +149,18 @@ def _reaching(git: Git) -> Iterator[Git]:
 
 
 def _patiently(git: Git, *arguments: str) -> bytes:
-    for wait in _WAITS:
+    waits = iter(_WAITS)
+    while True:
+        began = time.monotonic()
         try:
             return git(*arguments, seconds=CHECKOUT_SECONDS)
         except GitError as error:
             if _LAST.search(error.why):
                 raise
+            wait = next(waits, None)
+            if wait is None or time.monotonic() - began > _SLOW_SECONDS:
+                raise RemoteAwayError(f"The git remote does not answer: {error}") from error
         time.sleep(wait)
-    return git(*arguments, seconds=CHECKOUT_SECONDS)
 
 
 def _is_url(text: str) -> bool:

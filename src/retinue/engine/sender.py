@@ -16,7 +16,7 @@ from retinue.engine.carried_home import pack_home
 from retinue.engine.cluster import DbosPlacement
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import save_pack
-from retinue.engine.git_remote import find_remote
+from retinue.engine.git_remote import RemoteAwayError, find_remote
 from retinue.engine.returns import bring_files, explain_left_out
 from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import collect_branch, snapshot
@@ -78,7 +78,7 @@ class ClusterSender:
             stored = StoredWorkspace("base", packed.commit, packed.head, remote=remote)
             try:
                 self._store(node).put_base(git, stored)
-            except GitError as error:
+            except (GitError, RemoteAwayError) as error:
                 where = remote or "the database"
                 raise LaunchError(
                     f"The workspace could not be sent to {where}: {error}",

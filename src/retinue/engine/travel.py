@@ -20,7 +20,7 @@ from retinue.core.outcome import Outcome
 from retinue.engine.carried_home import pack_memories
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import Packer, save_pack
-from retinue.engine.git_remote import push_branch
+from retinue.engine.git_remote import RemoteAwayError, push_branch
 from retinue.engine.returns import outputs_folder
 from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import save
@@ -151,7 +151,7 @@ class TravelCapability(Capability):
         remote = self._journey.remote
         try:
             return f"its branch is also on {remote}, as {push_branch(git, remote, branch, commit)}"
-        except GitError as error:
+        except (GitError, RemoteAwayError) as error:
             return f"its branch could not be pushed to {remote}: {error}"
 
 

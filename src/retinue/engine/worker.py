@@ -25,6 +25,7 @@ from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
 from retinue.engine.cluster import DbosPlacement, queue_of
 from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.git_remote import RemoteAwayError
 from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
 from retinue.engine.travel import TravelCapability
 from retinue.engine.worker_run import WorkerRun
@@ -219,7 +220,7 @@ class Worker:
         self._idle.clear()
         try:
             await self._go_on(attempt, state)
-        except LostDatabaseError as error:
+        except (LostDatabaseError, RemoteAwayError) as error:
             # It is not the run's fault: someone tries again.
             self._say(f"{attempt.run_id}: {error}")
             await asyncio.sleep(AGAIN_SECONDS)
@@ -305,4 +306,4 @@ class Worker:
                 if await self._engine.offer(replace(attempt, number=attempt.number + 1)):
                     self._say(f"{attempt.run_id}: handed over.")
             elif run.state in _LEFT:
-                await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers died with it."))
+                await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers have tried."))

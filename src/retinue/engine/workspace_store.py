@@ -8,6 +8,7 @@ All functions block: call them in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -18,8 +19,9 @@ from msgspec.structs import replace
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
 from retinue.engine import git_remote
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
+from retinue.engine.git_remote import RemoteAwayError
 from retinue.errors import StateError
-from retinue.guard.git import Git
+from retinue.guard.git import Git, GitError
 
 MOST_BYTES = 512 * 2**20
 """A larger bundle is refused: it would hold up everyone who shares the database."""
@@ -95,9 +97,11 @@ class WorkspaceStore(Struct, frozen=True):
     def put(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> None:
         """Keep a commit that the run has made, without what `without` reaches. Raise GitError or StateError."""
         if stored.remote:
-            self._push(git, stored)
-        else:
-            self._save(stored, self._bundle(git, stored, without))
+            # What a remote does not take now is safe in the database.
+            with contextlib.suppress(GitError, RemoteAwayError):
+                self._push(git, stored)
+                return
+        self._save(replace(stored, remote=""), self._bundle(git, stored, without))
 
     def _push(self, git: Git, stored: StoredWorkspace) -> None:
         before = self.find(stored.kind)
