@@ -105,6 +105,34 @@ def test_saved_outputs_can_be_read_after_a_takeover_and_by_the_sender(scene, ser
     assert output.read_text().split()[-1] == "60000"
 
 
+def test_outputs_of_agents_below_a_run_come_with_it_also_after_a_takeover(scene, serve):
+    gate = Gate(1)
+
+    def answer(request):
+        if "COUNT" in json.dumps(request.body["messages"][0]):
+            return Reply("", [("bash", {"command": "seq 1 60000"})]) if request.turn == 0 else Reply("counted")
+        if request.turn == 0:
+            task = {"description": "d", "prompt": "COUNT", "subagent_type": "general-purpose"}
+            return Reply("", [("Agent", task | {"run_in_background": False})])
+        gate.answer(request)
+        return Reply("done")
+
+    serve(answer)
+    first = scene.worker()
+    scene.ready(1)
+    process = scene.run("Let someone count", "--json")
+    assert gate.reached.wait(60), first.said
+    scene.worker()
+    scene.ready(2)
+    first.kill()
+    gate.open.set()
+    found = result(process)
+    (child,) = [row for row in scene.json("runs", "list", "--json", "--all")["runs"] if row["task"] == "COUNT"]
+    (output,) = (scene.project.home / ".retinue").rglob(f"outputs/{child['id']}/bash-*.txt")
+    assert output.read_text().split()[-1] == "60000"
+    assert any("of agents below it" in note and note.endswith("/outputs") for note in found["notes"])
+
+
 def test_consent_travels_as_hashes_to_workers_that_allow_hooks(scene, serve, tmp_path):
     serve(steps)
     ran = tmp_path / "ran"

@@ -45,6 +45,10 @@ class FilePack(Struct, frozen=True):
         start = f"{folder}/"
         return {path.removeprefix(start): data for path, data in self.files.items() if path.startswith(start)}
 
+    def folders(self) -> set[str]:
+        """Return the folders at the top."""
+        return {path.partition("/")[0] for path in self.files}
+
     def write(self, folder: Path) -> None:
         """Put the files below `folder`. One that is there stays as it is."""
         place = SafeDir(folder.parent, (folder.name,), private=True)

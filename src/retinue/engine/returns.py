@@ -14,9 +14,14 @@ from retinue.engine.file_pack import FilePack, load_pack
 from retinue.settings.places import private_folder
 
 
-def outputs_folder(state: Path, run_id: str) -> Path:
-    """Return where a run of this machine has its whole outputs."""
+def outputs_folder(state: Path, run_id: str = "") -> Path:
+    """Return where a run of this machine has its whole outputs; without one, where all have a folder each."""
     return state / "outputs" / run_id
+
+
+def put_outputs(pack: FilePack, state: Path) -> None:
+    """Put outputs of a run, and of those below it, where they would be if they had been made here."""
+    pack.write(private_folder(outputs_folder(state)))
 
 
 def bring_files(
@@ -26,9 +31,11 @@ def bring_files(
     notes: list[str] = []
     outputs = load_pack(tables, project, run_id, "outputs")
     if outputs is not None:
-        folder = outputs_folder(state, run_id)
-        outputs.write(private_folder(folder))
-        notes.append(f"Whole outputs of its tools are here: {folder}{explain_left_out(outputs)}")
+        put_outputs(outputs, state)
+        where = f"Whole outputs of its tools are here: {outputs_folder(state, run_id)}"
+        if outputs.folders() - {run_id}:
+            where = f"Whole outputs of its tools, and of agents below it, are here by run: {outputs_folder(state)}"
+        notes.append(f"{where}{explain_left_out(outputs)}")
     memory = load_pack(tables, project, run_id, "memory")
     if memory is not None:
         before = load_pack(tables, project, run_id, "home") or FilePack()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ class Journey(Struct):
     """The git repository that its files travel through; empty for the database."""
     brought: Path
     """Where the run has the memories that it may write."""
+    runs: set[str]
+    """The run, and those below it that have worked here or have outputs from elsewhere."""
     wrote: bool = False
     outputs: tuple[tuple[str, int], ...] = ()
     """The files of its outputs, with their sizes, as they were sent last."""
@@ -59,6 +61,7 @@ class TravelCapability(Capability):
 
     def watcher(self, node: RunNode) -> Callable[[Body], Awaitable[None]] | None:
         journey = self._journey
+        journey.runs.add(node.id)
 
         async def watch(body: Body) -> None:
             if isinstance(body, ToolEnded) and (body.effect.writes or body.effect.command):
@@ -92,12 +95,12 @@ class TravelCapability(Capability):
         memories = pack_memories(journey.brought, redactor)
         if memories is not None:
             save_pack(journey.tables, journey.project, node.id, "memory", memories)
-        now = _outputs_of(node)
+        now = _outputs_of(journey, node)
         if now == journey.outputs:
             return
         packer = Packer(redactor)
-        folder = outputs_folder(node.project.state, node.id)
-        packer.add(SafeDir(folder.parent, (folder.name,)), clean=True)
+        for run_id, folder in _output_folders(journey, node):
+            packer.add(folder, run_id, clean=True)
         outputs = packer.made()
         if outputs is not None:
             save_pack(journey.tables, journey.project, node.id, "outputs", outputs)
@@ -156,15 +159,22 @@ class TravelCapability(Capability):
 
 
 def _has_news(journey: Journey, node: RunNode) -> bool:
-    return journey.wrote or _outputs_of(node) != journey.outputs
+    return journey.wrote or _outputs_of(journey, node) != journey.outputs
 
 
-def _outputs_of(node: RunNode) -> tuple[tuple[str, int], ...]:
-    folder = outputs_folder(node.project.state, node.id)
-    if not folder.is_dir():
-        return ()
+def _output_folders(journey: Journey, node: RunNode) -> Iterator[tuple[str, SafeDir]]:
+    place = outputs_folder(node.project.state)
+    for run_id in sorted(journey.runs):
+        if (place / run_id).is_dir():
+            yield run_id, SafeDir(place, (run_id,))
+
+
+def _outputs_of(journey: Journey, node: RunNode) -> tuple[tuple[str, int], ...]:
+    place = outputs_folder(node.project.state)
     found = []
-    for names in files(SafeDir(folder.parent, (folder.name,))):
-        with contextlib.suppress(OSError):
-            found.append(("/".join(names), folder.joinpath(*names).stat().st_size))
+    for run_id, folder in _output_folders(journey, node):
+        for names in files(folder):
+            path = "/".join((run_id, *names))
+            with contextlib.suppress(OSError):
+                found.append((path, (place / path).stat().st_size))
     return tuple(found)

@@ -14,7 +14,7 @@ from retinue.core.events import RunCreated
 from retinue.core.placement import Attempt, WorkerView
 from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
 from retinue.engine.file_pack import load_pack
-from retinue.engine.returns import explain_left_out, outputs_folder
+from retinue.engine.returns import explain_left_out, outputs_folder, put_outputs
 from retinue.engine.travel import Journey
 from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import put_branch, unpack
@@ -56,7 +56,7 @@ class WorkerRun(Struct, frozen=True):
         placed = first.options.get("placement") or {}
         project.moved = (Path(placed.get("root") or first.cwd), checkout)
         project.brought = journey.brought
-        consents = self._put_files(journey.brought)
+        consents = self._put_files(journey)
         if "servers" in self.view.allow:
             project.consents = {checkout / path: digests for path, digests in consents.items()}
         return project, journey
@@ -71,7 +71,7 @@ class WorkerRun(Struct, frozen=True):
         folder = self.state / "workspaces" / base.commit
         checkout = unpack(folder, base.commit, lambda git: store.bring(git, base), self.environment)
         brought = self.state / "brought" / run_id
-        journey = Journey(self.tables, project, base.commit, base.head, base.commit, base.remote, brought)
+        journey = Journey(self.tables, project, base.commit, base.head, base.commit, base.remote, brought, {run_id})
         saved = store.find("increment")
         if saved is not None:
             self._check_remote(saved.remote)
@@ -87,19 +87,20 @@ class WorkerRun(Struct, frozen=True):
                 remedy="Start it with --remote and the URL, or its beginning.",
             )
 
-    def _put_files(self, brought: Path) -> Mapping[str, Collection[str]]:
+    def _put_files(self, journey: Journey) -> Mapping[str, Collection[str]]:
         """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
         consents."""
-        private_folder(brought)
+        private_folder(journey.brought)
         where = (self.tables, self.attempt.project, self.attempt.run_id)
         # What it has noted meanwhile comes first: a file that is there stays.
         for kind in _PACKS_IN:
             pack = load_pack(*where, kind)
             if pack is not None:
-                pack.write(brought)
+                pack.write(journey.brought)
         outputs = load_pack(*where, "outputs")
         if outputs is not None:
-            outputs.write(private_folder(outputs_folder(self.state, self.attempt.run_id)))
+            put_outputs(outputs, self.state)
+            journey.runs |= outputs.folders()
         return pack.consents if pack is not None else {}
 
     def news(self) -> str | None:
