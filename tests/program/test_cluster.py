@@ -83,6 +83,8 @@ def test_a_killed_worker_is_replaced_and_nothing_is_repeated(scene, serve, turn)
     assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
     events = scene.events(scene.only_run()["id"])
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    # On both machines, and the seconds until the death of one was noticed.
+    assert events[-1]["outcome"]["duration_ms"] > 2000
     calls = [event["call"]["id"] for event in events if event["type"] == "tool.started"]
     assert len(calls) == len(set(calls)) == TURNS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ class Journey(Struct):
     """Where the run has the memories that it may write."""
     runs: set[str]
     """The run, and those below it that have worked here or have outputs from elsewhere."""
+    began: float | None = None
+    """When the run began to work, on another machine; None for one that begins here."""
     wrote: bool = False
     outputs: tuple[tuple[str, int], ...] = ()
     """The files of its outputs, with their sizes, as they were sent last."""
@@ -125,6 +128,9 @@ class TravelCapability(Capability):
     async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
         if node.parent is not None:
             return outcome
+        if self._journey.began is not None:
+            whole = round((time.time() - self._journey.began) * 1000)
+            outcome = replace(outcome, duration_ms=max(whole, outcome.duration_ms))
         what = "its outputs and notes are"
         try:
             await asyncio.to_thread(self._save_files, node)

@@ -43,12 +43,14 @@ class WorkerRun(Struct, frozen=True):
         """Return the run's project on this machine; None when it has ended meanwhile. Raise StateError or GitError."""
         run_id = self.attempt.run_id
         with LogReader.open(self.state) as reader:
-            if reader.run(run_id).state == "ended":
+            row = reader.run(run_id)
+            if row.state == "ended":
                 return None
             first = reader.events(run_id, limit=1)[0].body
         if not isinstance(first, RunCreated):
             raise StateError(f"The log of run {run_id} has no beginning.")
         checkout, journey = self._check_out()
+        journey.began = row.started_at
         project = Project(checkout, environment=self.environment, state=self.state)
         project.session_settings["permissions.headless"] = "wait"
         if "hooks" not in self.view.allow:
