@@ -67,6 +67,9 @@ class DbosPlacement:
     def _queue_offers(self, over: threading.Event) -> None:
         """In a thread of its own, over a connection of its own: put offers into queues."""
         tables = ClusterTables(self._tables.url)
+        with contextlib.suppress(Exception):
+            # Now, and not when someone waits for it.
+            self._connected()
         while self._heard.wait() and not over.is_set():
             self._heard.clear()
             # What does not get into a queue is offered again by a worker that could serve it.
