@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,26 @@ class ClusterScene:
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
         return self.project.start("run", "general-purpose", *arguments, "--on", "cluster", env=self.variables)
+
+    def run_to(
+        self, gate: Gate, task: str = "Do all steps", start: Callable[[], WorkerProcess] | None = None
+    ) -> tuple[WorkerProcess, subprocess.Popen[str]]:
+        """Start a worker and a run. Return both when the run is at the gate."""
+        first = (start or self.worker)()
+        self.ready(1)
+        process = self.run(task, "--json")
+        assert gate.reached.wait(60), first.said
+        return first, process
+
+    def replace(
+        self, first: WorkerProcess, gate: Gate, start: Callable[[], WorkerProcess] | None = None
+    ) -> WorkerProcess:
+        """Start another worker, kill the first one, and open the gate. Return the new one."""
+        second = (start or self.worker)()
+        self.ready(2)
+        first.kill()
+        gate.open.set()
+        return second
 
     def events(self, run_id: str) -> list[dict[str, Any]]:
         return list(self.json("runs", "show", run_id, "--json")["events"])

@@ -220,10 +220,7 @@ def test_a_database_that_is_started_again_interrupts_nothing(project, serve, tmp
 def test_what_a_run_made_stays_until_someone_has_fetched_it(scene, serve):
     gate = Gate(1)
     serve(gate.answer)
-    worker = scene.worker()
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60)
+    worker, process = scene.run_to(gate)
     process.kill()
     process.wait()
     gate.open.set()

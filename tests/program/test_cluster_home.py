@@ -89,14 +89,8 @@ def test_saved_outputs_can_be_read_after_a_takeover_and_by_the_sender(scene, ser
         return Reply("read it")
 
     server = serve(answer)
-    first = scene.worker()
-    scene.ready(1)
-    process = scene.run("Count", "--json")
-    assert gate.reached.wait(60), first.said
-    scene.worker()
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
+    first, process = scene.run_to(gate, "Count")
+    scene.replace(first, gate)
     found = result(process)
     assert "41001" in json.dumps(server.requests[-1].results[-1])
     (note,) = [note for note in found["notes"] if note.startswith("Whole outputs of its tools are here: ")]
@@ -118,14 +112,8 @@ def test_outputs_of_agents_below_a_run_come_with_it_also_after_a_takeover(scene,
         return Reply("done")
 
     serve(answer)
-    first = scene.worker()
-    scene.ready(1)
-    process = scene.run("Let someone count", "--json")
-    assert gate.reached.wait(60), first.said
-    scene.worker()
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
+    first, process = scene.run_to(gate, "Let someone count")
+    scene.replace(first, gate)
     found = result(process)
     (child,) = [row for row in scene.json("runs", "list", "--json", "--all")["runs"] if row["task"] == "COUNT"]
     (output,) = (scene.project.home / ".retinue").rglob(f"outputs/{child['id']}/bash-*.txt")

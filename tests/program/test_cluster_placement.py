@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -129,14 +130,9 @@ def test_the_place_of_a_killed_worker_in_a_global_limit_is_free_again(scene, ser
     gate = Gate(1)
     serve(gate.answer)
     options = ("--concurrency", "1", "--global-limit", "1", "--tenant-limit", "3")
-    first = scene.worker(*options)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
-    scene.worker(*options)
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
+    start = partial(scene.worker, *options)
+    first, process = scene.run_to(gate, start=start)
+    scene.replace(first, gate, start)
     assert scene.file(result(process)["branch"], "done.txt").split() == ["0", "1", "2", "3"]
 
 

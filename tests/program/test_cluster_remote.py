@@ -1,10 +1,12 @@
 """Files of runs that travel through a git server instead of the database, each machine with credentials of its own."""
 
 import json
+from functools import partial
 
 import pytest
 
-from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.engine.retention import remove_from_remotes
 from tests.git_server import PASSWORD, GitServer
 from tests.program.cluster_scene import Gate, WorkerProcess, result, steps
 
@@ -34,14 +36,9 @@ def start_worker(scene, git_server, *arguments, remote="/team"):
 
 def run_and_kill(scene, git_server, gate):
     """Kill the worker of a run at the gate when there is another, and return what the run said in the end."""
-    first = start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
-    start_worker(scene, git_server)
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
+    start = partial(start_worker, scene, git_server)
+    first, process = scene.run_to(gate, start=start)
+    scene.replace(first, gate, start)
     return result(process)
 
 
@@ -132,10 +129,7 @@ def test_a_remote_that_refuses_the_sender_stops_the_run_before_it_begins(scene, 
 def test_a_branch_that_nobody_waited_for_is_fetched_from_the_remote(scene, serve, git_server):
     gate = Gate(1)
     serve(gate.answer)
-    start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60)
+    _, process = scene.run_to(gate, start=partial(start_worker, scene, git_server))
     process.kill()
     process.wait()
     gate.open.set()
@@ -147,16 +141,24 @@ def test_a_branch_that_nobody_waited_for_is_fetched_from_the_remote(scene, serve
     assert done.returncode == 0, done.stderr
     assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]
     assert [run for _, run, _ in tables.finished_on_remotes(0)] == [run_id]
+    # A server that is gone does not keep the commits on others.
+    gone = StoredWorkspace("base", "a" * 40, remote="http://127.0.0.1:1/gone.git")
+    tables.save_workspace("another", "a-run", gone, None)
+    tables.mark_home("another", "a-run")
+    environment = scene.project.environment
+    said = remove_from_remotes(tables, 0, lambda url: True, environment)
+    assert f"Removed of ended runs: the commits of {run_id} at {git_server.url}." in said
+    assert any(
+        sentence.startswith(f"Commits of ended runs could not be removed from {gone.remote}") for sentence in said
+    )
+    assert [run for _, run, _ in tables.finished_on_remotes(0)] == ["a-run"]
     tables.close()
 
 
 def test_what_the_remote_does_not_take_comes_through_the_database(scene, serve, git_server):
     gate = Gate(2)
     serve(gate.answer)
-    first = start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
+    _, process = scene.run_to(gate, start=partial(start_worker, scene, git_server))
     git_server.down = 10**6
     gate.open.set()
     found = result(process)
@@ -167,15 +169,10 @@ def test_what_the_remote_does_not_take_comes_through_the_database(scene, serve, 
 def test_a_remote_that_is_away_when_a_run_is_taken_over_is_waited_for(scene, serve, git_server):
     gate = Gate(2)
     serve(gate.answer)
-    first = start_worker(scene, git_server)
-    scene.ready(1)
-    process = scene.run("Do all steps", "--json")
-    assert gate.reached.wait(60), first.said
+    start = partial(start_worker, scene, git_server)
+    first, process = scene.run_to(gate, start=start)
     git_server.down = 10**6
-    second = start_worker(scene, git_server)
-    scene.ready(2)
-    first.kill()
-    gate.open.set()
+    second = scene.replace(first, gate, start)
     scene.until(lambda: any("does not answer" in line for line in second.said))
     git_server.down = 0
     found = result(process)

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from retinue.capabilities.worktree.home import load_records
 from retinue.engine.cluster_tables import ClusterTables
-from retinue.engine.git_remote import remove
+from retinue.engine.git_remote import RemoteAwayError, remove
+from retinue.guard.git import GitError
 from retinue.settings.database import digest
 from retinue.settings.places import home_of_projects
 
@@ -45,16 +46,24 @@ def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> 
 
 def remove_from_remotes(
     tables: ClusterTables, keep_seconds: float, may_use: Callable[[str], bool], environment: Mapping[str, str]
-) -> list[tuple[str, str]]:
-    """Remove commits of such runs from git remotes that this machine may use. Return the remote and the run of each.
-    Raise GitError for a remote that does not answer."""
-    removed = []
+) -> list[str]:
+    """Remove the commits of runs that were brought home more than `keep_seconds` ago from the git remotes that this
+    machine may use. Return what was done, and what a remote did not let go, a sentence each: that is tried again at
+    the next call."""
+    said: list[str] = []
+    failed: set[str] = set()
     for project, run_id, url in tables.finished_on_remotes(keep_seconds):
-        if may_use(url):
+        if url in failed or not may_use(url):
+            continue
+        try:
             remove(url, run_id, environment)
-            tables.leave_remote(project, run_id)
-            removed.append((url, run_id))
-    return removed
+        except (GitError, RemoteAwayError) as error:
+            failed.add(url)
+            said.append(f"Commits of ended runs could not be removed from {url}: {error}")
+            continue
+        tables.leave_remote(project, run_id)
+        said.append(f"Removed of ended runs: the commits of {run_id} at {url}.")
+    return said
 
 
 def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_seconds: float) -> bool:

@@ -195,15 +195,15 @@ class Worker:
                 done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
                 if done != RemovedLeftovers():
                     self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
-                for url, run_id in await asyncio.to_thread(self._remove_from_remotes, tables):
-                    self._say(f"Removed of ended runs: commits of {run_id} at {url}.")
+                for sentence in await asyncio.to_thread(self._remove_from_remotes, tables):
+                    self._say(sentence)
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
                 self._say(f"What ended runs have left could not be removed: {error}")
             finally:
                 tables.close()
             await asyncio.sleep(REMOVE_SECONDS)
 
-    def _remove_from_remotes(self, tables: ClusterTables) -> list[tuple[str, str]]:
+    def _remove_from_remotes(self, tables: ClusterTables) -> list[str]:
         view = self._engine.view
         if view is None or not view.remotes:
             return []

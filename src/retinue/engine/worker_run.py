@@ -125,7 +125,7 @@ class WorkerRun(Struct, frozen=True):
     def _explain_outputs(self) -> str:
         run_id = self.attempt.run_id
         outputs = load_pack(self.tables, self.attempt.project, run_id, "outputs")
-        if outputs is None:
+        if outputs is None or run_id not in outputs.folders():
             return ""
         folder = outputs_folder(self.state, run_id)
         return (
