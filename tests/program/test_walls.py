@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shlex
+import shutil
+import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +20,7 @@ from retinue.guard import walls as masks
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
-from retinue.guard.sandbox.kernel import can_confine
+from retinue.guard.sandbox.kernel import can_confine, landlock_abi
 from retinue.guard.sandbox.policy import masks_work
 from retinue.guard.walls import FileMasks, TooManyFilesError
 from tests.program.conftest import Project
@@ -112,6 +117,21 @@ def test_deleting_the_workspace_in_bypass_is_still_asked_about(attack, project: 
     """S1 in bypass: nobody is there, so it is denied."""
     told = attack(f"echo $'\\\\' ; rm -rf {project.cwd}/* #'", f"rm -rf {project.cwd}/*", mode="bypassPermissions")
     assert (project.cwd / "f0.txt").exists(), told
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "dontAsk"])
+def test_a_link_in_scratch_does_not_lead_the_next_command_out(attack, project: Project, mode: str) -> None:  # type: ignore[no-untyped-def]
+    (project.home / ".ssh").mkdir()
+    (project.home / ".ssh/id_rsa").write_text("PRIVATE")
+    (project.home / ".bashrc").write_text("")
+    told = attack(
+        f"(rm -rf $TMPDIR/.shm && ln -s {project.home} $TMPDIR/.shm)",
+        "(echo evil >> /dev/shm/.bashrc; cat /dev/shm/.ssh/id_rsa)",
+        "(cat $TMPDIR/.shm/.ssh/id_rsa; echo evil >> $TMPDIR/.shm/.bashrc)",
+        mode=mode,
+    )
+    assert not [text for text in told if "PRIVATE" in text]
+    assert (project.home / ".bashrc").read_text() == ""
 
 
 def test_a_key_of_the_process_is_not_seen_from_a_shell(attack) -> None:  # type: ignore[no-untyped-def]
@@ -383,3 +403,65 @@ def test_walls_that_cannot_be_built_are_a_refusal_with_cause_and_remedy(
     for told in (_text(result) for result in server.requests[-1].results):
         assert "Not run: the walls" in told and "is not a private folder" in told and "set TMPDIR" in told
         assert "f0.txt" not in told
+
+
+@pytest.fixture
+def terminal() -> Iterator[list[str]]:
+    """A running tmux of the user: the words that address it."""
+    program = shutil.which("tmux")
+    if program is None:
+        pytest.skip("needs tmux")
+    name = f"retinue-test-{secrets.token_hex(4)}"
+    subprocess.run([program, "-L", name, "new-session", "-d", "sleep 600"], check=True)
+    yield [program, "-L", name]
+    subprocess.run([program, "-L", name, "kill-server"], check=False)
+
+
+@pytest.mark.parametrize(("mode", "allowed", "reached"), [
+    ("bypassPermissions", None, False),
+    ("default", "Bash(sh:*)", False),
+    ("default", "Bash(*)", False),
+    ("default", "Bash(tmux:*)", True),
+])  # fmt: skip
+def test_a_terminal_of_the_user_acts_only_for_commands_that_a_rule_names(
+    attack, project: Project, terminal: list[str], mode: str, allowed: str | None, reached: bool
+) -> None:  # type: ignore[no-untyped-def]
+    (project.cwd / "secret.txt").write_text("PRIVATE")
+    order = shlex.join([*terminal, "run-shell", f"cp {project.cwd}/secret.txt {project.cwd}/taken"])
+    command = order.replace(terminal[0], "tmux") if reached else f"sh -c {shlex.quote(order)}"
+    rules = {"deny": ["Read(secret.txt)"], "allow": [allowed] if allowed else []}
+    told = attack(command, mode=mode, rules=rules)
+    assert (project.cwd / "taken").exists() is reached, told
+    if not reached:
+        assert "services outside cannot be reached" in told[0] or "not permitted" in told[0], told
+
+
+def test_sockets_of_services_and_their_variables_are_hidden_from_a_mode(attack, project: Project, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path, name = tmp_path / "agent.sock", f"retinue-test-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX) as agent, socket.socket(socket.AF_UNIX) as abstract:
+        agent.bind(str(path))
+        agent.listen()
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        code = """
+import os, socket, sys
+for address in (sys.argv[1], chr(0) + sys.argv[2]):
+    try:
+        socket.socket(socket.AF_UNIX).connect(address)
+        print("reached")
+    except OSError as error:
+        print(type(error).__name__)
+print(os.environ.get("SSH_AUTH_SOCK"), os.environ.get("DOCKER_HOST"))
+"""
+        script = project.cwd / "reach.py"
+        script.write_text(code)
+        command = f"python3 reach.py {path} {name}"
+        variables = {"SSH_AUTH_SOCK": str(path), "DOCKER_HOST": f"unix://{path}"}
+        (hidden,) = attack(command, mode="bypassPermissions", variables=variables)
+        (shown,) = attack(
+            command, rules={"allow": ["Bash(python3:*)", "Bash(git push)", "Bash(docker:*)"]}, variables=variables
+        )
+    assert "ConnectionRefusedError" in hidden and "None None" in hidden
+    assert "reached" in shown and str(path) in shown
+    if landlock_abi() >= 6:
+        assert "reached" not in hidden

@@ -2,7 +2,8 @@
 
     nobody            read-only walls: the workspace and the system, no network, no secrets
     a mode            everything but what rules deny or ask about, protected files, and secrets
-    an allow rule     everything but what rules deny or ask about, and protected files
+    an allow rule     everything but what rules deny or ask about, protected files, and sockets of
+                      services that no allow rule names (`sandbox/sockets.py`); the same for a mode
     a person          everything but what rules deny
 
 A rule names files by patterns, but a mount needs paths. The paths are looked up before each command,
@@ -31,13 +32,22 @@ if TYPE_CHECKING:
     from retinue.core.tool import Confinement
     from retinue.guard.permissions.policy import PermissionPolicy as Permissions
     from retinue.guard.sandbox.policy import SandboxPolicy
+    from retinue.guard.sandbox.sockets import RuntimeSockets
 
 
 _GIT_BLIND = r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)"
 _GIT_OUTSIDE = r"fatal: (?:not a git repository|gitfile does not point to a valid repository)"
+_NO_SERVICE = (
+    r"(?:docker|podman|containerd)(?: daemon|\.sock)|error (?:connecting to|creating) \S*tmux"
+    r"|no server running on \S*tmux|authentication agent|Permission denied \(publickey"
+    r"|gpg: (?:can't connect to|no) (?:the )?gpg-agent|connect to bus"
+)
 
 ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 """Where a repository keeps its copies of hidden files, if it has any: they would show them."""
+
+SocketsToHide = Callable[[], "RuntimeSockets"]
+"""What leads to programs outside that would act for a command."""
 
 
 MOST_ENTRIES = 400_000
@@ -206,10 +216,19 @@ def _match(path: str, is_folder: bool, wanted: list[_Wanted]) -> bool | None:
 class MaskedBox:
     """A box whose masks follow the rules of a run."""
 
-    def __init__(self, policy: SandboxPolicy, masks: FileMasks, run_id: str, objects: ObjectsToHide | None) -> None:
+    def __init__(
+        self,
+        policy: SandboxPolicy,
+        masks: FileMasks,
+        run_id: str,
+        objects: ObjectsToHide | None,
+        sockets: SocketsToHide | None = None,
+    ) -> None:
         self._policy = policy
         self._masks = masks
         self._objects = objects
+        # A program with `change="listed"` can open none.
+        self._sockets = sockets if policy.change == "all" else None
         self._blind = False
         self._cwd = Path("/")
         from retinue.guard.sandbox.box import Box
@@ -225,6 +244,9 @@ class MaskedBox:
         if code and self._blind and re.search(_GIT_BLIND, shown):
             why = "the repository holds files that a rule denies, so its objects are hidden"
             return f"stopped by the walls around this shell: {why}"
+        if code and self._sockets is not None and re.search(_NO_SERVICE, shown):
+            why = "services outside cannot be reached by commands that no rule names"
+            return f"stopped by the walls around this shell: {why} (allow, for example, Bash(docker:*) or Bash(tmux:*))"
         if code and self._policy.reach == "system" and re.search(_GIT_OUTSIDE, shown):
             # Outside of the walls it can be seen.
             top = repository_root(self._cwd)
@@ -241,7 +263,7 @@ class MaskedBox:
         """Look up what rules hide now, then start inside. May take a while in a large workspace."""
         self._cwd = cwd
         found = self._masks.now()
-        policy = self._policy
+        policy = self._policy_without_services()
         if found.hidden or found.kept:
             objects: tuple[Path, ...] = ()
             if self._objects is not None and found.hidden:
@@ -258,8 +280,18 @@ class MaskedBox:
         self._box.update(policy)
         return self._box.wrap(argv, cwd)
 
+    def _policy_without_services(self) -> SandboxPolicy:
+        """Return the policy with the sockets of this moment."""
+        policy = self._policy
+        if self._sockets is None:
+            return policy
+        sockets = self._sockets()
+        hidden, shown = (*policy.hidden, *sockets.hidden), (*policy.shown, *sockets.shown)
+        return replace(policy, hidden=hidden, shown=shown, abstract_sockets=False)
+
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        return self._box.environment(environment)
+        gone = self._sockets().variables if self._sockets is not None else frozenset()
+        return self._box.environment({name: value for name, value in environment.items() if name not in gone})
 
     def close(self) -> None:
         self._box.close()
@@ -274,13 +306,15 @@ class RunWalls:
         permissions: Callable[[], Permissions],
         make_policy: Callable[[Clearance], SandboxPolicy | None],
         objects: ObjectsToHide,
+        sockets: SocketsToHide | None = None,
     ) -> None:
         """`make_policy` says what a command with that clearance may do; None for no walls. A person
-        who has read a command of git may let it see everything in the repository."""
+        who has read a command may let it see everything in the repository, and use every service."""
         self._run_id = run_id
         self._permissions = permissions
         self._make_policy = make_policy
         self._objects = objects
+        self._sockets = sockets
         self._boxes: dict[Clearance, Confinement | None] = {}
         self._earlier: list[Confinement | None] = []
         self._masks: FileMasks | None = None
@@ -306,7 +340,9 @@ class RunWalls:
             return None
         by_person = clearance == "person"
         masks = FileMasks(self._permissions(), asking=not by_person)
-        return MaskedBox(policy, masks, self._run_id, None if by_person else self._objects)
+        if by_person:
+            return MaskedBox(policy, masks, self._run_id, None)
+        return MaskedBox(policy, masks, self._run_id, self._objects, self._sockets)
 
     def renew(self) -> None:
         """Make new boxes from here on: the rights of the run have changed. The old ones stay until
@@ -323,8 +359,8 @@ class RunWalls:
                 box.close()
         self._earlier.clear()
         self._boxes.clear()
-        # These three know the run's context, which holds these walls: the circle would keep both.
-        self._permissions = self._make_policy = self._objects = _refuse_ended
+        # These know the run's context, which holds these walls: the circle would keep both.
+        self._permissions = self._make_policy = self._objects = self._sockets = _refuse_ended
 
 
 def _refuse_ended(*_: object) -> NoReturn:

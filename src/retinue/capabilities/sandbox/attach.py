@@ -4,12 +4,16 @@ A command that nobody approved, and every command of a read-only run, can change
 worktree of its own can change only that worktree. Other commands are confined to their workspace if the settings say
 so; files that rules forbid are out of reach in any case. Children of a read-only run are read-only, because their
 shells would otherwise act for it.
+
+On a worker whoever approves a command is at another machine, so no approval shows a command more of this one than its
+worktree, the system and its tools.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.sandbox.policy import Network, SandboxLimits
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
+    from retinue.guard.sandbox.sockets import RuntimeSockets
     from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
@@ -48,7 +53,8 @@ def put_up_walls(node: RunNode, context: ToolContext) -> None:
             return _readonly_policy(launch, project, context)
         return _open_policy(launch, project, context, clearance)
 
-    context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context))
+    sockets = _sockets_of(permissions, context.environment, home(project.environment))
+    context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context), sockets)
     if launch.readonly:
         context.confinement = context.confine("walls")
 
@@ -87,7 +93,8 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
 
     settings, isolation = project.settings.settings, launch.isolation
     whole = settings.sandbox_mode == "workspace"
-    narrow = whole or isolation is not None
+    on_worker = project.moved is not None
+    narrow = whole or on_worker or isolation is not None
     if not narrow and not can_mask(settings):
         return None
     kept: tuple[Path, ...] = ()
@@ -105,17 +112,24 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
     hidden = _paths(settings.sandbox_hidden, project)
     if clearance == "mode" or narrow:
         hidden = (*project.own_folders, *hidden)
-    secret = clearance == "mode" or whole
+    shown = (context.outputs, *context.roots, *writable, *more)
+    if on_worker:
+        shown += _paths(settings.sandbox_shown, project)
+    secret = clearance == "mode" or whole or on_worker
+    # The operator's own setting also limits what commands reach that a sender has approved.
+    limited = whole or (on_worker and settings.origin("sandbox_network").layer != "default")
     return SandboxPolicy(
+        reach="system" if on_worker else "all",
         change="listed" if narrow else "all",
         writable=writable,
         readonly=kept,
         hidden=hidden,
-        shown=(context.outputs, *context.roots, *writable, *more),
-        network=_network(settings) if whole else "on",
+        shown=shown,
+        network=_network(settings) if limited else "on",
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
         home=home(project.environment) if secret else None,
+        path=project.tool_environment.get("PATH"),
     )
 
 
@@ -145,6 +159,22 @@ def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path,
         return found[hidden]
 
     return find_objects
+
+
+def _sockets_of(
+    permissions: Callable[[], PermissionPolicy], environment: Mapping[str, str], home: Path
+) -> Callable[[], RuntimeSockets]:
+    """Find the sockets of services that no allow rule of the run names."""
+
+    def find() -> RuntimeSockets:
+        from retinue.guard.sandbox.sockets import find_sockets
+
+        rules = [rule.specifier for rule in permissions().allowing if rule.specifier and "bash" in rule.tools]
+        # `docker:*`, `docker compose up`, `/usr/bin/docker ps`
+        words = (re.split(r"[\s:*]", specifier.strip(), maxsplit=1)[0] for specifier in rules)
+        return find_sockets(environment, home, {word.rpartition("/")[2] for word in words})
+
+    return find
 
 
 async def remove_walls(context: ToolContext) -> None:

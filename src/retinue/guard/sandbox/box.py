@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import Scratch, WritableFolder, make_plan
+from retinue.guard.sandbox.plan import Scratch, WritableFolder, is_current, make_plan
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,
     bubblewrap_works,
@@ -100,20 +100,24 @@ class Box:
         """Start later programs inside another policy. The scratch folder stays."""
         if policy != self.policy:
             self.policy = policy
-            self.__dict__.pop("_plan", None)
-            self.__dict__.pop("_plan_file", None)
+            self._forget_plan()
+
+    def _forget_plan(self) -> None:
+        self.__dict__.pop("_plan", None)
+        self.__dict__.pop("_plan_file", None)
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         """Return the words that start a program inside the policy: the same ones if there is
         nothing to confine. A wall that cannot be put up ends them with the exit code 125."""
-        if self._plan is None:
+        if not is_current(self._plan):
+            self._forget_plan()
+        if not self._plan["needed"]:
             return list(argv)
         folder = os.path.realpath(cwd)
         launched = [*in_python("launcher"), str(self._plan_file), folder, *argv]
         if self._plan["namespaces"] == "bubblewrap":
-            if self.policy.change == "all":
-                return [*masking_arguments(self._plan, folder), *argv]
-            return [*confining_arguments(self._plan), *launched]
+            arguments = masking_arguments if self.policy.change == "all" else confining_arguments
+            return [*arguments(self._plan), *launched]
         hosts = self.policy.network
         if isinstance(hosts, tuple):
             return [*in_python("proxy"), ",".join(hosts), *launched]
@@ -150,10 +154,11 @@ class Box:
         return Scratch(self._run_id)
 
     @cached_property
-    def _plan(self) -> dict[str, Any] | None:
+    def _plan(self) -> dict[str, Any]:
         policy = self.policy
         for folder in policy.shown:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not folder.exists():
+                folder.mkdir(parents=True, mode=0o700)
         proxy = PROXY_PORT if isinstance(policy.network, tuple) else None
         if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
             policy = replace(policy, namespaces="bubblewrap")

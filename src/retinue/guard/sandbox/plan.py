@@ -18,17 +18,19 @@ import shutil
 import stat
 import tempfile
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.files import read_text
 from retinue.core.process import start_of
 from retinue.errors import StateError
 from retinue.guard.sandbox.inside.watch import disarm, survey
 from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
 from retinue.guard.sandbox.policy import DEVICES, SandboxLimits, SandboxPolicy, existing_paths
-from retinue.guard.sandbox.view import SHM, View, readable_beside_processes
+from retinue.guard.sandbox.view import SHM, Identity, View, identity_of, readable_beside_processes
 
 _INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 _OUR_SETTINGS = (
@@ -88,7 +90,7 @@ def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[Wri
 def _named_paths(root: str) -> list[str]:
     """Return what in the workspace its own settings lead to: includes and folders of hooks."""
     try:
-        text = Path(root, ".git", "config").read_text(errors="replace")
+        text = read_text(f"{root}/.git/config", errors="replace")
     except OSError:
         return []
     found = []
@@ -183,6 +185,10 @@ _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many rights over files a version of Landlock knows; 16 from the fifth on."""
 
+_SCOPES = 6
+"""From this version on Landlock can keep a program from sockets without a path."""
+_ABSTRACT_SOCKETS_SCOPE = bytes(16) + (1).to_bytes(8, "little")
+
 # The capability DAC_READ_SEARCH.
 _FILES_OF_OTHERS = 1 << 2
 # The capabilities CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER and FSETID.
@@ -191,7 +197,7 @@ _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _LAUNCHER_CALLS = """
 capset close_range ioctl landlock_add_rule landlock_create_ruleset landlock_restrict_self mount mount_setattr move_mount
-open_tree prctl prlimit64 rt_sigaction socket unshare
+open_tree openat2 prctl prlimit64 rt_sigaction socket unshare
 """.split()
 
 _POWERS_OVER_MASKS = sum(1 << number for number in (2, 16, 17, 19, 21, 22, 27, 32, 33, 38, 39, 40))
@@ -201,11 +207,11 @@ MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: what root could undo 
 
 def make_plan(
     policy: SandboxPolicy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
-) -> dict[str, Any] | None:
-    """Return all that does not depend on one command; None if nothing has to be done. `void` is a
-    folder outside the scratch folder where stand-ins for hidden paths are kept. Paths are resolved
-    now: links that change later are not. `proxy` is the port of a program that reaches some hosts
-    only. The values are what `marshal` takes."""
+) -> dict[str, Any]:
+    """Return all that does not depend on one command. `void` is a folder outside the scratch folder where
+    stand-ins for hidden paths are kept. Paths are resolved now: the launcher follows no links, and a path that
+    leads elsewhere by then ends the start. `proxy` is the port of a program that reaches some hosts only. The
+    values are what `marshal` takes."""
     view = View(policy, scratch, void)
     isolated = policy.network != "on"
     plan: dict[str, Any] = {
@@ -216,22 +222,31 @@ def make_plan(
         "proxy": proxy,
         "void": str(void),
         "root": None,
+        "absent": view.absent,
+        "stand_ins": [],
+        # What is new at the top of the file system has to be covered.
+        "top_changed": os.stat("/").st_mtime_ns if view.narrow else None,  # noqa: PTH116 - quick
     }
     if policy.change == "all":
         plan["mounts"] = view.masks()
         plan["processes"] = None
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
-        if plan["mounts"] or isolated:
-            return plan
-        return None
-    return {**plan, **_confinement(policy, machine, view)}
+        plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
+    else:
+        plan.update(_confinement(policy, machine, view))
+    covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
+    plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
+    plan["needed"] = policy.change == "listed" or bool(plan["mounts"]) or isolated or bool(plan["scope"])
+    return plan
 
 
 def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[str, Any]:
     abi, isolated, own_processes = landlock_abi(), policy.network != "on", own_proc_works()
     families = () if isolated else (AF_INET, AF_INET6)
     landlock: dict[str, Any] = {}
-    for where in ("inside" if own_processes else "among others", "outside"):
+    # Without mounts a program could change the plans of later ones.
+    ways = [] if view.plans_in_reach else ["outside"]
+    for where in ("inside" if own_processes else "among others", *ways):
         handled = _handled_rights(abi, network=isolated and where == "outside")
         landlock[where] = {"handled": handled, "rules": _rules(view, abi, where)}
     return {
@@ -254,7 +269,21 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[st
     }
 
 
-def _rules(view: View, abi: int, where: str) -> list[tuple[str, int]]:
+def is_current(plan: dict[str, Any]) -> bool:
+    """Return whether the paths of a plan still lead where they led when it was made."""
+    if plan["top_changed"] not in (None, os.stat("/").st_mtime_ns):  # noqa: PTH116 - quick
+        return False
+    if any(map(os.path.lexists, plan["absent"])):
+        return False
+    known = chain(
+        ((target, identity) for target, _, identity, _ in plan["mounts"]),
+        ((path, identity) for rules in plan.get("landlock", {}).values() for path, _, identity in rules["rules"]),
+    )
+    return all(identity is None or identity_of(path) == identity for path, identity in known)
+
+
+def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | None]]:
+    """Return paths and rights, and for what may be changed its identity."""
     everything = (1 << _RIGHTS.get(abi, 16)) - 1
     device = (_READ | _WRITE | _IOCTL | _TRUNCATE) & everything
     listed: list[str] = []
@@ -267,13 +296,15 @@ def _rules(view: View, abi: int, where: str) -> list[tuple[str, int]]:
     changing = [*view.writable, view.scratch]
     if where != "outside":
         changing.append(SHM)
-    rules = [(path, _kind(path, _READING) & everything) for path in reading]
+    rules: list[tuple[str, int, Identity | None]] = []
+    for path in reading:
+        rules.append((path, _kind(path, _READING) & everything, None))
     for path in listed:
-        rules.append((path, _LIST))
+        rules.append((path, _LIST, None))
     for path in changing:
-        rules.append((path, _kind(path, everything)))
+        rules.append((path, _kind(path, everything), None if path == SHM else identity_of(path)))
     for name in DEVICES:
-        rules.append((f"/dev/{name}", device))
+        rules.append((f"/dev/{name}", device, None))
     return rules
 
 

@@ -94,6 +94,9 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     pass_environment: tuple[str, ...] = ()
     """Names of variables that stay although they look like secrets."""
+    abstract_sockets: bool = True
+    """Whether a program with `change="all"` reaches sockets without a path of programs outside. Linux 6.12 can
+    prevent it; with `change="listed"` it never does."""
     home: Path | None = None
     """The user's home folder: the places in it where people keep keys are hidden."""
     path: str | None = None
@@ -102,8 +105,9 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
 
 
 def secret_places(home: Path) -> tuple[Path, ...]:
-    """Return where people keep keys, as far as it exists here."""
-    return existing_paths(str(home), (*_SECRET_PLACES, *_SECRET_SYSTEM))
+    """Return where people keep keys."""
+    # By text: a `Path` for each part takes longer than asking the kernel.
+    return tuple(Path(os.path.join(home, location)) for location in (*_SECRET_PLACES, *_SECRET_SYSTEM))  # noqa: PTH118
 
 
 def existing_paths(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
@@ -143,7 +147,8 @@ def bubblewrap_works() -> bool:
     program = bubblewrap()
     if program is None:
         return False
-    argv = [program, "--ro-bind", "/", "/", "--proc", "/proc", "--unshare-net", "--unshare-pid", "--", "/bin/true"]
+    argv = [program, "--ro-bind", "/", "/", "--proc", "/proc", *_memory("/proc", "4096"), "--unshare-net"]
+    argv += ["--unshare-pid", "--", "/bin/true"]
     try:
         return subprocess.run(argv, capture_output=True, timeout=20, check=False).returncode == 0  # noqa: S603 - ours
     except (OSError, subprocess.TimeoutExpired):
@@ -161,9 +166,14 @@ def confining_arguments(plan: dict[str, Any]) -> list[str]:
             late += words
         else:
             early += words
-    argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", *early, "--dev", "/dev", "--proc", "/proc", *late]
+    memory = [words for target, kind, _, size in plan["mounts"] if kind == "memory" for words in _memory(target, size)]
+    argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", *early, "--dev", "/dev", *memory, "--proc", "/proc", *late]
     sealed = [] if plan["root"] is None else ["--remount-ro", "/"]
     return [*argv, *sealed, "--"]
+
+
+def _memory(target: str, size: str) -> list[str]:
+    return ["--perms", "1777", *(["--size", size] if size else []), "--tmpfs", target]
 
 
 _OF_THE_KERNEL = ("/dev/", "/proc/", "/sys/")
@@ -185,9 +195,9 @@ def _root_folders(plan: dict[str, Any]) -> tuple[list[str], list[str]]:
     return early, late
 
 
-def masking_arguments(plan: dict[str, Any], folder: str) -> list[str]:
-    """Return the words for a program that may change everything but some paths: no launcher is needed."""
-    return [*_start(plan), "--dev-bind", "/", "/", *chain.from_iterable(_binds(plan)), "--chdir", folder, "--"]
+def masking_arguments(plan: dict[str, Any]) -> list[str]:
+    """Return the words for a program that may change everything but some paths."""
+    return [*_start(plan), "--dev-bind", "/", "/", *chain.from_iterable(_binds(plan)), "--"]
 
 
 def _start(plan: dict[str, Any]) -> list[str]:
@@ -196,14 +206,14 @@ def _start(plan: dict[str, Any]) -> list[str]:
 
 
 def _binds(plan: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for source, target, kind in plan["mounts"]:
+    for target, kind, _, instead in plan["mounts"]:
         # Bubblewrap makes its own /dev, and fails on paths that are gone.
-        if kind == "early device" or not os.path.lexists(target):
+        if kind in ("early device", "memory") or not os.path.lexists(target):
             continue
         # In a root that begins empty, nothing is at the top that would have to be covered.
         if kind == "cover" and plan["root"] is not None and target.count("/") == 1:
             continue
-        location = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
+        location = os.path.join(plan["void"], instead) if kind == "cover" else target  # noqa: PTH118 - quick
         free = kind in ("early rw", "pin") or (kind == "early shown" and plan["change"] == "all")
         yield ("--bind" if free else "--ro-bind", location, target)
 

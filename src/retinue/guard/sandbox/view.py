@@ -33,8 +33,11 @@ def interpreter() -> str:
 
 SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
 _OF_THE_KERNEL = ("/proc/sys", "/sys")
-Mount = tuple[str, str, str]
-"""Source, target and kind, as the launcher attaches them (`inside/namespaces.py`)."""
+Identity = tuple[int, int]
+"""Device and inode number of a path when the plan was made."""
+Mount = tuple[str, str, Identity | None, str]
+"""Target, kind, identity of the target, and what is attached there instead of itself: the name of a
+stand-in, or the options of a file system in memory (`inside/namespaces.py`)."""
 
 
 class View:
@@ -42,15 +45,24 @@ class View:
 
     def __init__(self, policy: SandboxPolicy, scratch: Path, void: Path) -> None:
         self._void = void
+        self._memory_bytes = policy.limits.scratch_bytes
         self.scratch = os.path.realpath(scratch)
         self.readonly = _real(policy.readonly)
-        self.shown = _real(policy.shown)
+        writable = _real(_without_inner_links(policy.writable, policy.writable))
+        self.shown = _real(_without_inner_links(policy.shown, policy.writable))
+        # A program that could change the plans or the launcher would decide how later ones are confined.
+        plans = os.path.realpath(void.parent.parent)
+        self.plans_in_reach = any(_below(plans, top) for top in writable)
+        for own in (plans, os.path.realpath(INSIDE.parent)):
+            if any(_below(own, top) for top in writable):
+                self.readonly.append(own)
         # What must stay as it is as a whole is shown, not writable: rules can be about a whole root.
-        writable = _real(policy.writable)
         self.writable = [path for path in writable if path not in self.readonly]
         self.shown += [path for path in writable if path not in (*self.writable, *self.shown)]
         self._denied = frozenset(_real(policy.hidden))
-        self.hidden = _real([*policy.hidden, *(secret_places(policy.home) if policy.home else ())])
+        hidden = [*policy.hidden, *(secret_places(policy.home) if policy.home else ())]
+        self.hidden = _real(hidden)
+        self.absent = [str(path) for path in (*hidden, *policy.readonly) if not os.path.lexists(path)]
         self.narrow = policy.reach == "system" and "/" not in self.shown
         self._tools: list[str] = []
         self._own: list[str] = []
@@ -59,6 +71,9 @@ class View:
             self._tools = tool_roots(policy.home, policy.path)
             for root in (*self.shown, *self.writable):
                 self._tools += repository_of(root)
+            # Links to tools are shown as links.
+            self.given += self._tools
+            self._tools = _real(map(Path, self._tools))
             # The launcher starts inside, and must see itself and its plan.
             if policy.namespaces == "bubblewrap":
                 self._own = [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
@@ -75,17 +90,16 @@ class View:
 
     def mounts(self) -> list[Mount]:
         """Return the mounts, from the outside in."""
-        wanted: dict[str, tuple[str, str]] = {}
         # Of two kinds for the same path the later one counts.
-        wanted.update(_of_kind("shown", (*self.shown, *self._visible)))
+        wanted = _of_kind("shown", (*self.shown, *self._visible))
         wanted.update(_of_kind("pin", self._pinned_folders()))
         wanted.update(_of_kind("rw", self.writable))
         wanted.update(_of_kind("ro", self._kept()))
         wanted.update(self._covers())
-        wanted[self.scratch] = (self.scratch, "rw")
+        wanted[self.scratch] = ("rw", "")
         wanted.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
         if _is_dir(SHM):
-            wanted[SHM] = (_make_folder(Path(self.scratch) / ".shm"), "rw")
+            wanted[SHM] = ("memory", "" if self._memory_bytes is None else str(self._memory_bytes))
         return _order_mounts(wanted)
 
     def root(self) -> list[tuple[str, str]] | None:
@@ -113,7 +127,7 @@ class View:
         if os.access("/proc/sys/kernel/core_pattern", os.W_OK):
             kept += filter(_is_dir, _OF_THE_KERNEL)
         for disk in _readable_disks():
-            covers[disk] = (self._stand_in(disk), "cover")
+            covers[disk] = ("cover", self._stand_in(disk))
         wanted = _of_kind("shown", (*self.shown, *self.writable))
         wanted.update(_of_kind("pin", self._parents((*self.readonly, *self.hidden))))
         wanted.update(_of_kind("kept", kept))
@@ -122,7 +136,7 @@ class View:
 
     def _covers(self) -> dict[str, tuple[str, str]]:
         seen = set(self._seen)
-        return {path: (self._stand_in(path), "cover") for path in self.hidden if path not in seen}
+        return {path: ("cover", self._stand_in(path)) for path in self.hidden if path not in seen}
 
     def _kept(self) -> list[str]:
         """Return what must be made read-only: what is only shown is so, and "ro" would leave it covered."""
@@ -267,9 +281,29 @@ def _links(path: str) -> Iterable[tuple[str, str]]:
             continue
 
 
+def _without_inner_links(paths: Iterable[Path], writable: Sequence[Path]) -> list[Path]:
+    """Leave out paths with a link in a writable folder on the way: an earlier program may have made it."""
+    tops = [os.path.realpath(top) for top in writable]
+    kept = []
+    for path in paths:
+        links = [os.path.realpath(os.path.dirname(link)) for link, _ in _links(os.path.abspath(path))]  # noqa: PTH100, PTH120 - quick
+        if not any(_below(folder, top) for folder in links for top in tops):
+            kept.append(path)
+    return kept
+
+
+def identity_of(path: str) -> Identity | None:
+    """Return which file or folder a path leads to, without following a link; None if it leads to none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _of_kind(kind: str, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return paths that are mounted in their own place."""
-    return {path: (path, kind) for path in paths}
+    return dict.fromkeys(paths, (kind, ""))
 
 
 def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
@@ -277,7 +311,7 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
     is covered or made read-only."""
     mounts: list[Mount] = []
     placed: dict[str, str] = {}
-    for target, (source, kind) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
+    for target, (kind, instead) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
         # Parents come first, so the nearest mount around a path has been decided.
         around = next((placed[parent] for parent in _above(target) if parent in placed), "")
         early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
@@ -287,7 +321,8 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
             needed = False
         if needed:
             placed[target] = kind
-            mounts.append((source, target, f"early {kind}" if early else kind))
+            identity = None if kind == "memory" else identity_of(target)
+            mounts.append((target, f"early {kind}" if early else kind, identity, instead))
     return mounts
 
 

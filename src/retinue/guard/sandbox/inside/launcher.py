@@ -37,11 +37,13 @@ from .namespaces import (
     attempt,
     attempt_put,
     call,
+    check_mounts,
     divide,
     enter,
     get,
     mask_paths,
     numbers,
+    open_exactly,
     open_path,
     stay_behind,
     words,
@@ -98,11 +100,12 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     # When memory runs out, this goes first.
     attempt_put("/proc/self/oom_score_adj", "800")
     # Which has arranged everything before it starts this.
-    inside = plan["namespaces"] == "bubblewrap"
+    opened = check_mounts(plan) if plan["namespaces"] == "bubblewrap" else None
     if plan["namespaces"] in ("must", "try"):
-        inside = enter(plan)
-        if not inside and plan["namespaces"] == "must":
+        opened = enter(plan)
+        if opened is None and plan["namespaces"] == "must":
             raise WallError("namespaces are not available here. See: retinue doctor")
+    inside = opened is not None
     enter_folder(folder)
     check_quota(plan)
     companion = Watcher(plan)
@@ -113,7 +116,9 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     where = "inside" if inside else "outside"
     if inside and not plan["own_processes"]:
         where = "among others"
-    restrict(plan, where)
+    if where not in plan["landlock"]:
+        raise WallError("the workspace holds the folder for temporary files, and namespaces are not available here")
+    restrict(plan, where, opened or {})
 
 
 def load_modules(plan: "dict[str, Any]") -> None:
@@ -180,7 +185,7 @@ def enter_folder(folder: str) -> None:
         raise WallError(f"the working directory {folder} cannot be entered") from error
 
 
-def restrict(plan: "dict[str, Any]", where: str) -> None:
+def restrict(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> None:
     """The last steps, none of which can be undone, in the process that becomes the program."""
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, words(most, most), 0)
@@ -189,7 +194,7 @@ def restrict(plan: "dict[str, Any]", where: str) -> None:
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    restrict_paths(plan["landlock"][where])
+    restrict_paths(plan["landlock"][where], opened)
     code: bytes = plan["seccomp"]["outside" if where == "outside" else "inside"]
     program = (len(code) // 8).to_bytes(8, "little") + address(code)
     call("prctl", PR_SET_SECCOMP, 2, program, 0, 0)
@@ -218,14 +223,15 @@ def held_capabilities() -> int:
     return int(rest.split(None, 1)[0], 16)
 
 
-def restrict_paths(landlock: "dict[str, Any]") -> None:
+def restrict_paths(landlock: "dict[str, Any]", opened: "dict[str, int]") -> None:
     handled: bytes = landlock["handled"]
     try:
         rules = call("landlock_create_ruleset", handled, len(handled), 0)
-        for path, access in landlock["rules"]:
-            try:
-                location = open_path(path)
-            except OSError:
+        for path, access, identity in landlock["rules"]:
+            location = opened.pop(path, -1)
+            if location < 0:
+                location = open_for_rule(path, identity)
+            if location < 0:
                 # What is not there needs no permission.
                 continue
             attempt("landlock_add_rule", rules, 1, words(access, location), 0)
@@ -236,17 +242,46 @@ def restrict_paths(landlock: "dict[str, Any]") -> None:
         raise WallError("Landlock does not take the rules of this sandbox") from error
 
 
+def open_for_rule(path: str, identity: "tuple[int, int] | None") -> int:
+    """Return -1 for what is gone or, if it may only be read, leads elsewhere."""
+    try:
+        # Links of the system: /dev/stdin.
+        if path.startswith("/dev/"):
+            return open_path(path)
+        return open_exactly(path, identity)
+    except OSError:
+        return -1
+    except WallError:
+        if identity is None:
+            return -1
+        raise
+
+
 def mask(plan: "dict[str, Any]", folder: str) -> None:
     """Hide and protect paths from a program that is free otherwise. It cannot take that back: it
     has no right to mount, and in a user namespace that it makes itself these mounts are locked.
     Processes outside belong to another user namespace, so their view of the files is closed to it."""
+    if plan["namespaces"] == "bubblewrap":
+        check_mounts(plan)
+        enter_folder(folder)
+        scope_sockets(plan["scope"])
+        return
     alone = mask_paths(plan)
     enter_folder(folder)
+    scope_sockets(plan["scope"])
     if alone:
         divide(plan, Companion())
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
     for number in (SIGPIPE, SIGXFSZ):
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+
+
+def scope_sockets(scope: bytes) -> None:
+    """Keep a program from sockets without a path of processes outside."""
+    if scope:
+        rules = call("landlock_create_ruleset", scope, len(scope), 0)
+        call("landlock_restrict_self", rules, 0)
+        posix.close(rules)
 
 
 def give_up(powers: int) -> None:

@@ -104,6 +104,28 @@ def open_path(path: str) -> int:
     return posix.open(path, O_PATH | posix.O_CLOEXEC)
 
 
+def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
+    """Open what the plan saw, through no link. Raise WallError if the path leads elsewhere by now, and
+    FileNotFoundError if it leads nowhere."""
+    how = words(O_PATH | posix.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    try:
+        location = call("openat2", AT_CWD, path, how, len(how))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (_ELOOP, _ENOTDIR):
+            raise WallError(f"{path} was replaced while the command was starting. Run it again") from error
+        raise
+    if identity is not None and identify(location) != identity:
+        raise WallError(f"{path} was replaced while the command was starting. Run it again")
+    return location
+
+
+def identify(location: int) -> "tuple[int, int]":
+    status = posix.fstat(location)
+    return status.st_dev, status.st_ino
+
+
 def _encode(text: str) -> bytes:
     return text.encode(sys.getfilesystemencoding(), "surrogateescape")
 
@@ -112,10 +134,12 @@ FAILED = 125
 HAND = 3
 """The descriptor over which a program that may reach some hosts gives its port away."""
 
-_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
+_RESOLVE_NO_SYMLINKS = 4
+_ENOTDIR, _ELOOP = 20, 40
+_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, _AT_RECURSIVE = 0x100, 0x1000, 0x8000
 _CLONE_TREE = 1 | 0x80000 | _AT_RECURSIVE
 """open_tree: a private copy, closed on exec, with everything mounted below."""
-_FROM_EMPTY_PATH = 4
+_FROM_EMPTY_PATH, _TO_EMPTY_PATH = 4, 0x40
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
 _PRIVATE = 1 << 18
@@ -123,9 +147,10 @@ _ASKING = (SIGTERM, SIGINT, SIGHUP)
 """Signals that ask a program to end."""
 
 
-def enter(plan: "dict[str, Any]") -> bool:
+def enter(plan: "dict[str, Any]") -> "dict[str, int] | None":
     """Get a view of the file system of its own, read-only but for what the plan says, and no
-    network. Return False, with everything as it was, if this host does not allow that."""
+    network. Return what programs may write, open; None, with everything as it was, if this host
+    does not allow that."""
     flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
     try:
         if posix.geteuid() != 0 or not attempt("unshare", flags):
@@ -134,11 +159,11 @@ def enter(plan: "dict[str, Any]") -> bool:
         early, void = copies(plan)
         call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
     except OSError:
-        return False
+        return None
     # From here on there is no way back: what fails now ends the start.
-    attach_all(plan, early, void)
+    opened = attach_all(plan, early, void)
     open_network(plan)
-    return True
+    return opened
 
 
 def unshare_with_own_id(flags: int) -> None:
@@ -154,15 +179,23 @@ def copies(plan: "dict[str, Any]") -> "tuple[dict[str, int], int]":
     """Take copies of what will be covered or read-only when its turn comes, and of the folder
     with the stand-ins. A path that is gone has no copy."""
     early: dict[str, int] = {}
-    for source, target, kind in plan["mounts"]:
+    for target, kind, identity, _ in plan["mounts"]:
         if not kind.startswith("early"):
             continue
         try:
-            early[target] = call("open_tree", AT_CWD, source, _CLONE_TREE)
+            early[target] = copy(open_exactly(target, identity))
         except FileNotFoundError:
             continue
     void = open_path(plan["void"])
     return early, void
+
+
+def copy(location: int) -> int:
+    """Return a private copy of what is mounted at an open path, and close that."""
+    try:
+        return call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
+    finally:
+        posix.close(location)
 
 
 _SEALED = _RDONLY | _NOSUID | _NODEV
@@ -170,34 +203,83 @@ _ATTRIBUTES = {"early rw": _NOSUID | _NODEV, "early device": _NOSUID, "ro": _SEA
 """By kind of mount. `shown` differs: it is as free as its surroundings would be."""
 
 
-def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> None:
-    """From the outside in. A device may be missing, and so may a path that was to be hidden or
-    kept as it is."""
-    attributes = {**_ATTRIBUTES, "early shown": _SEALED if plan["change"] == "listed" else 0}
-    for source, target, kind in plan["mounts"]:
+def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "dict[str, int]":
+    """From the outside in. A device may be missing, and so may a path that was to be shown. Return
+    what programs may write, open: the rules of Landlock are made for the same places."""
+    opened: dict[str, int] = {}
+    for target, kind, identity, instead in plan["mounts"]:
         try:
-            if kind == "cover":
-                tree = call("open_tree", void, source, _CLONE_TREE)
+            if kind == "memory":
+                size = f",size={instead}" if instead else ""
+                call("mount", "tmpfs", target, "tmpfs", _NOSUID | _NODEV, f"mode=1777{size}")
+                opened[target] = open_path(target)
             elif kind.startswith("early"):
-                if target not in early:
-                    continue
-                tree = early[target]
+                if target in early:
+                    attach(early[target], open_exactly(target), attributes(plan, kind), kind != "early rw")
+                    opened[target] = early[target]
+            elif kind == "cover":
+                # Stand-ins are copied from what is read-only.
+                location = open_exactly(target, identity)
+                tree = call("open_tree", void, instead, _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
+                attach(tree, location, 0, True)
+                posix.close(tree)
             else:
-                tree = call("open_tree", AT_CWD, source, _CLONE_TREE)
-            # Stand-ins are copied from what is read-only.
-            change = attributes.get(kind, 0)
-            if change:
-                reach = _AT_EMPTY_PATH if kind == "early rw" else _AT_EMPTY_PATH | _AT_RECURSIVE
-                call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
-            call("move_mount", tree, "", AT_CWD, target, _FROM_EMPTY_PATH)
-            posix.close(tree)
+                location = open_exactly(target, identity)
+                tree = call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
+                attach(tree, location, attributes(plan, kind), True)
+                posix.close(tree)
         except FileNotFoundError:
-            if kind == "early rw":
-                raise WallError(f"{target} is gone") from None
+            if kind in ("early shown", "early device"):
+                continue
+            raise WallError(f"{target} is gone. Run the command again") from None
         except OSError as error:
             if kind != "early device":
                 raise WallError(f"{target} cannot be put in its place") from error
     posix.close(void)
+    return opened
+
+
+def attributes(plan: "dict[str, Any]", kind: str) -> int:
+    if kind == "early shown":
+        return _SEALED if plan["change"] == "listed" else 0
+    return _ATTRIBUTES.get(kind, 0)
+
+
+def attach(tree: int, location: int, change: int, whole: bool) -> None:
+    """Put a copy in front of an open path, and close that. `whole` changes mounts below as well."""
+    try:
+        if change:
+            reach = _AT_EMPTY_PATH | _AT_RECURSIVE if whole else _AT_EMPTY_PATH
+            call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
+        call("move_mount", tree, "", location, "", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
+    finally:
+        posix.close(location)
+
+
+def check_mounts(plan: "dict[str, Any]") -> "dict[str, int]":
+    """Compare what bubblewrap has mounted, by names, with what the plan saw. Return what programs may write, open."""
+    opened: dict[str, int] = {}
+    for target, kind, identity, _ in plan["mounts"]:
+        if kind in ("memory", "early device"):
+            opened[target] = open_path(target)
+            continue
+        covered = kind == "cover"
+        # It is not there: the root was empty before.
+        if covered and plan["root"] is not None and target.count("/") == 1:
+            continue
+        try:
+            location = open_exactly(target, None if covered else identity)
+        except FileNotFoundError:
+            if kind == "early shown":
+                continue
+            raise WallError(f"{target} is gone. Run the command again") from None
+        if covered and identify(location) not in plan["stand_ins"]:
+            raise WallError(f"{target} was replaced while the command was starting. Run it again")
+        if kind == "early rw":
+            opened[target] = location
+        else:
+            posix.close(location)
+    return opened
 
 
 def wake_loopback() -> None:
