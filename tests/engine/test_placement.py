@@ -17,7 +17,7 @@ def test_a_worker_must_have_everything_that_a_run_needs():
     assert WORKER.lacks(NEEDS) == []
     assert WORKER.lacks(replace(NEEDS, labels=("gpu", "linux"))) == ["lacks the label linux"]
     assert WORKER.lacks(replace(NEEDS, provider="openai")) == ["has no key of openai"]
-    assert WORKER.lacks(replace(NEEDS, allow=("hooks",))) == ["does not allow hooks of projects"]
+    assert WORKER.lacks(replace(NEEDS, allow=("hooks",))) == ["does not allow hooks of senders"]
     assert replace(WORKER, draining=True).lacks(NEEDS) == ["is draining"]
 
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from retinue.core.identifiers import (
+    AttemptNumber,
+    Count,
+    ProjectName,
+    QueueName,
+    RemoteUrl,
+    RunId,
+    Seconds,
+    Word,
+    Words,
+    WorkerId,
+)
 from retinue.errors import UsageError
 
 HERE, CLUSTER = "local", "cluster"
@@ -53,25 +65,25 @@ def split_labels(text: str) -> tuple[str, ...]:
 
 
 class RunNeeds(Struct, frozen=True):
-    """What a worker must have to serve a run, and when it is its turn. `allow` is what its operator must let projects
-    do: hooks, servers. Runs of one `tenant` share what a worker has for each. `remote` is the git repository that its
+    """What a worker must have to serve a run, and when it is its turn. `allow` is what its operator must let senders
+    bring. Runs of one `tenant` share what a worker has for each. `remote` is the git repository that its
     files travel through."""
 
-    provider: str = ""
-    labels: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    version: str = ""
-    priority: int = PRIORITY
-    tenant: str = ""
-    remote: str = ""
+    provider: Word = ""
+    labels: Words = ()
+    allow: Words = ()
+    version: Word = ""
+    priority: Annotated[int, Meta(ge=0, le=LAST_PRIORITY)] = PRIORITY
+    tenant: Word = ""
+    remote: RemoteUrl = ""
 
 
 class Attempt(Struct, frozen=True):
     """One attempt of a run, for a worker. The number grows with each worker that is asked to go on with it."""
 
-    project: str
-    run_id: str
-    number: int
+    project: ProjectName
+    run_id: RunId
+    number: AttemptNumber
     needs: RunNeeds = RunNeeds()
 
     @property
@@ -85,23 +97,23 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     git repositories, or beginnings of their URLs, that its operator lets it use. `held` are accounts at providers
     that must wait for so many seconds."""
 
-    id: str
-    host: str
-    pid: int
-    labels: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    remotes: tuple[str, ...] = ()
-    sandbox: str = ""
-    version: str = ""
-    queue: str = ""
-    concurrency: int = 1
-    tenant_limit: int | None = None
-    global_limit: int | None = None
+    id: WorkerId
+    host: Word
+    pid: Count
+    labels: Words = ()
+    providers: Words = ()
+    allow: Words = ()
+    remotes: Annotated[tuple[RemoteUrl, ...], Meta(max_length=256)] = ()
+    sandbox: Word = ""
+    version: Word = ""
+    queue: QueueName = ""
+    concurrency: Count = 1
+    tenant_limit: Count | None = None
+    global_limit: Count | None = None
     draining: bool = False
-    held: dict[str, float] = field(default_factory=dict)
+    held: Annotated[dict[Word, Seconds], Meta(max_length=256)] = field(default_factory=dict)
     heartbeat: float = 0.0
-    runs: tuple[str, ...] = ()
+    runs: tuple[RunId, ...] = ()
 
     def lacks(self, needs: RunNeeds) -> list[str]:
         """Return why this worker cannot serve a run, as parts of a sentence; empty when it can."""
@@ -117,7 +129,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
             found.append(f"has no key of {needs.provider}")
         refused = [what for what in needs.allow if what not in self.allow]
         if refused:
-            found.append(f"does not allow {', '.join(refused)} of projects")
+            found.append(f"does not allow {', '.join(refused)} of senders")
         if needs.remote and not self.may_use(needs.remote):
             found.append(f"may not use the git remote {needs.remote} (its option --remote)")
         return found

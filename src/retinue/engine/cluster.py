@@ -12,9 +12,7 @@ that is silent is offered again under the next number.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,11 +21,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from retinue.core.identifiers import UnreadableValueError, decode_json
 from retinue.core.placement import Attempt, RunNeeds, WorkerView
 from retinue.core.process import Owner
+from retinue.engine.cause_log import CauseLog
 from retinue.engine.cluster_tables import SCHEMA, ClusterTables
+from retinue.engine.dbos_json import json_serializer, load_dbos, report_dbos
 from retinue.engine.placement import Serve
-from retinue.errors import MissingExtraError
 from retinue.log.postgres_listener import PostgresListener
 
 _APPLICATION = "retinue"
@@ -59,23 +59,31 @@ class DbosPlacement:
         if worker is None:
             return ""
         if attempt.number > 1:
-            with contextlib.suppress(Exception):
+            try:
                 self._connected().cancel_workflow(replace(attempt, number=attempt.number - 1).id)
+            except Exception as error:  # noqa: BLE001 - its worker finds that the attempt is not wanted any more
+                self._report("cancel", "The last attempt of a run could not be taken out of its queue", error)
         self._connected().enqueue(_enqueue_options(attempt, worker), msgspec.json.encode(attempt).decode())
         return worker.queue
 
     def _queue_offers(self, over: threading.Event) -> None:
         """In a thread of its own, over a connection of its own: put offers into queues."""
-        tables = ClusterTables(self._tables.url)
-        with contextlib.suppress(Exception):
+        tables = ClusterTables(self._tables.url, self._tables.causes)
+        try:
             # Now, and not when someone waits for it.
             self._connected()
+        except Exception as error:  # noqa: BLE001 - it is tried again with the first offer
+            self._report("connect", "The queues of runs cannot be reached", error)
         while self._heard.wait() and not over.is_set():
             self._heard.clear()
-            # What does not get into a queue is offered again by a worker that could serve it.
-            with contextlib.suppress(Exception):
+            try:
                 tables.queue_offers(self._enqueue)
+            except Exception as error:  # noqa: BLE001 - a worker that could serve the run offers it again
+                self._report("queue", "A run could not be put into a queue", error)
         tables.close()
+
+    def _report(self, cause: str, text: str, error: Exception) -> None:
+        self._tables.causes.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
 
     def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
         """Return one of the workers that can serve this, of those alike with the most room; None without one."""
@@ -108,12 +116,21 @@ class DbosPlacement:
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
 
-        def begin(text: str, done: Future[None]) -> None:
-            task = loop.create_task(_served(serve, msgspec.json.decode(text, type=Attempt), done))
+        def begin(attempt: Attempt, done: Future[None]) -> None:
+            task = loop.create_task(_served(serve, attempt, done))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        await asyncio.to_thread(_launch, self._tables.url, self._owner.id, self.view, loop, begin)
+        def serve_text(text: object) -> None:
+            try:
+                attempt = decode_json(text, Attempt, "An entry of the queue")
+            except UnreadableValueError as error:
+                return self._tables.causes.report(str(error), f"{error} It is passed over.")
+            done: Future[None] = Future()
+            loop.call_soon_threadsafe(begin, attempt, done)
+            return done.result()
+
+        await asyncio.to_thread(_launch, self._tables.url, self._owner.id, self.view, self._tables.causes, serve_text)
         over = threading.Event()
         queueing = threading.Thread(target=self._queue_offers, args=(over,), name="retinue-offers", daemon=True)
         queueing.start()
@@ -136,7 +153,9 @@ class DbosPlacement:
     def _connected(self) -> Any:
         if self._client is None:
             dbos = load_dbos()
-            self._client = dbos.DBOSClient(system_database_url=_driver_url(self._tables.url))
+            self._client = dbos.DBOSClient(
+                system_database_url=_driver_url(self._tables.url), serializer=json_serializer()
+            )
         return self._client
 
 
@@ -169,21 +188,17 @@ async def _served(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
             done.set_result(None)
 
 
-def _launch(
-    url: str,
-    executor: str,
-    view: WorkerView,
-    loop: asyncio.AbstractEventLoop,
-    begin: Callable[[str, Future[None]], None],
-) -> None:
+def _launch(url: str, executor: str, view: WorkerView, causes: CauseLog, serve_text: Callable[[object], None]) -> None:
     dbos = load_dbos().DBOS
+    report_dbos(causes)
     dbos(
         config={
             "name": _APPLICATION,
             "system_database_url": _driver_url(url),
             "executor_id": executor,
             "application_version": _VERSION,
-            "log_level": "ERROR",
+            "serializer": json_serializer(),
+            "log_level": "WARNING",
             "scheduler_polling_interval_sec": 300.0,
             # It would look for messages of workflows a hundred times a second. Ours send none.
             "notification_coalesce_sec": 0.5,
@@ -192,10 +207,8 @@ def _launch(
         }
     )
 
-    def attempt(text: str) -> None:
-        done: Future[None] = Future()
-        loop.call_soon_threadsafe(begin, text, done)
-        done.result()
+    def attempt(*values: object, **others: object) -> None:
+        serve_text(values[0] if len(values) == 1 and not others else None)
 
     dbos.workflow(name=_WORKFLOW, max_recovery_attempts=1000)(attempt)
     dbos.listen_queues([view.queue])
@@ -211,16 +224,6 @@ def _launch(
 
 def _destroy() -> None:
     load_dbos().DBOS.destroy(destroy_registry=True)
-
-
-def load_dbos() -> Any:
-    """Return the library. Raise MissingExtraError without it."""
-    try:
-        import dbos
-    except ImportError as error:
-        raise MissingExtraError("cluster", "A cluster of workers") from error
-    logging.getLogger("dbos").setLevel(logging.ERROR)
-    return dbos
 
 
 def _driver_url(url: str) -> str:

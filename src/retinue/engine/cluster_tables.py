@@ -13,25 +13,49 @@ All methods block: call them in a thread.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from retinue.core.identifiers import (
+    AttemptNumber,
+    BranchName,
+    Commit,
+    CommitOrNone,
+    Count,
+    PackName,
+    ProjectName,
+    RemoteUrl,
+    RunId,
+    UnreadableValueError,
+    Word,
+    check,
+    decode_json,
+    decode_row,
+    is_valid,
+)
 from retinue.core.placement import Attempt, RunNeeds, WorkerView
 from retinue.core.process import Owner, this_process
+from retinue.engine.cause_log import CauseLog
+from retinue.errors import StateError
 from retinue.log.postgres import PostgresBackend, PostgresConnection
 from retinue.settings.database import ProjectDatabase
 
+T = TypeVar("T")
 WorkspaceKind = Literal["history", "base", "increment", "result", "home", "memory", "outputs"]
 SCHEMA = "retinue"
 """Also the channel on which workers hear of offers."""
 _RENEWED: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
 """Kinds of which a run has one at a time."""
+_PACKS: frozenset[WorkspaceKind] = frozenset({"home", "memory", "outputs"})
+"""Kinds that are packs of files."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS retinue;
 CREATE TABLE IF NOT EXISTS retinue.workers (
@@ -54,6 +78,9 @@ ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS home_at DOUBLE PRECISION
 ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS remote TEXT NOT NULL DEFAULT '';
 ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS history TEXT NOT NULL DEFAULT '';
 """
+_NEWEST_COLUMN = """SELECT 1 FROM pg_attribute
+WHERE attrelid=to_regclass('retinue.workspaces') AND attname='history' AND NOT attisdropped"""
+"""Whether the tables are those of this version."""
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _REMOVE_BUNDLES = f"""
 DELETE FROM bundle_parts USING (
@@ -66,6 +93,56 @@ DELETE FROM bundle_parts USING (
 
 PART_BYTES = 4 * 2**20
 """A bundle is kept in parts of this size: as one value it would take ten times as long and be in memory four times."""
+MAX_BUNDLE_BYTES = 512 * 2**20
+"""A larger bundle is refused: it would hold up everyone who shares the database."""
+MAX_TEXT_BYTES = 1 << 18
+"""Of one text in a column of these tables: a longer one is not fetched."""
+
+
+class UnreadablePlacement(Struct, frozen=True):
+    """An offer that no worker can read. `project` and `run_id` are as the row has them."""
+
+    project: str
+    run_id: str
+    reason: str
+
+    @property
+    def names_a_run(self) -> bool:
+        """Whether the names are those of a run, so that its log can be looked for."""
+        return is_valid(self.project, ProjectName) and is_valid(self.run_id, RunId)
+
+
+class _PlacementRow(Struct, frozen=True):
+    project: ProjectName
+    run_id: RunId
+    attempt: AttemptNumber
+    needs: str
+    queue: Word
+    worker: Word | None
+
+
+class _WorkerRow(Struct, frozen=True):
+    id: Word
+    pid: Count
+    started: Word
+    host: Word
+    boot: Word
+    space: Word
+    silence: Annotated[float, Meta(ge=-86_400, le=1e12)]
+    view: str
+
+
+class _CommitRow(Struct, frozen=True):
+    commit: Commit
+    head: CommitOrNone
+    branch: BranchName
+    turn: Count
+    remote: RemoteUrl
+    history: CommitOrNone
+
+
+class _PackRow(Struct, frozen=True):
+    commit: PackName
 
 
 class StoredWorkspace(Struct, frozen=True):
@@ -94,8 +171,10 @@ class StoredWorkspace(Struct, frozen=True):
 class ClusterTables:
     """The tables of one database, over one connection that all threads share."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, causes: CauseLog | None = None) -> None:
         self.url = url
+        self.causes = causes or CauseLog(logging.getLogger("retinue").warning)
+        """Told of rows that cannot be read."""
         self._lock = threading.RLock()
         self._backend = PostgresBackend(ProjectDatabase(url, ""))
         self._backend.schema = SCHEMA
@@ -127,25 +206,54 @@ class ClusterTables:
         with self._use() as connection:
             connection.execute("DELETE FROM workers WHERE id=?", (worker,))
 
-    def workers(self) -> list[WorkerView]:
-        """Return the workers that live, each with its runs. Forget those that do not."""
-        here, found = this_process(), []
+    def forget_workers(self) -> None:
+        """Forget the workers that have been silent for an hour."""
         with self._use() as connection:
-            silent = f"{_NOW} - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8)"
+            connection.execute(f"DELETE FROM workers WHERE heartbeat < {_NOW} - {_FORGET_SECONDS}")  # noqa: S608
+
+    def workers(self) -> list[WorkerView]:
+        """Return the workers that live, each with its runs. A row that cannot be read is reported and left out."""
+        silent = f"{_NOW} - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8)"
+        columns = ", ".join(map(_bounded, ("id", "started", "host", "boot", "space", "view")))
+        with self._use() as connection:
             rows = connection.execute(
-                f"SELECT id, pid, started, host, boot, space, {silent}, view FROM workers"  # noqa: S608
+                f"SELECT {columns}, pid, {silent} AS silence FROM workers ORDER BY heartbeat DESC LIMIT {_MAX_ROWS}"  # noqa: S608
             ).fetchall()
-            for name, pid, started, host, boot, space, silence, view in rows:
-                owner = Owner(name, pid, started, host, boot, space, here.heartbeat - silence, shared=True)
-                if owner.alive(here, here.heartbeat):
-                    found.append(replace(msgspec.json.decode(view, type=WorkerView), heartbeat=silence))
-                elif silence > _FORGET_SECONDS:
-                    connection.execute("DELETE FROM workers WHERE id=?", (name,))
             held: dict[str, list[str]] = {}
-            for worker, run_id in connection.execute("SELECT worker, run_id FROM placements WHERE worker IS NOT NULL"):
+            query = f"SELECT worker, run_id FROM placements WHERE worker IS NOT NULL LIMIT {_MAX_ROWS}"  # noqa: S608
+            for worker, run_id in connection.execute(query):
                 held.setdefault(worker, []).append(run_id)
-        self.seen = [replace(each, runs=tuple(held.get(each.id, ()))) for each in found]
+        views = filter(None, map(self._living_worker, rows))
+        self.seen = [replace(view, runs=self._readable(held.get(view.id, []), RunId, "A placement")) for view in views]
         return self.seen
+
+    def _living_worker(self, values: Any) -> WorkerView | None:
+        """Return the worker of a row; None for one that is dead, or whose row cannot be read."""
+        here = this_process()
+        try:
+            row = decode_row(_by_name(values), _WorkerRow, "A worker in the database")
+            owner = (row.id, row.pid, row.started, row.host, row.boot, row.space)
+            if not Owner(*owner, here.heartbeat - row.silence, shared=True).alive(here, here.heartbeat):
+                return None
+            view = decode_json(row.view, WorkerView, "The profile of a worker in the database")
+            if view.id != row.id:
+                raise UnreadableValueError("A worker in the database has the profile of another one.")
+        except UnreadableValueError as error:
+            self.causes.report(str(error), f"{error} It is left out.")
+            return None
+        return replace(view, heartbeat=row.silence)
+
+    def _readable(self, values: list[T], kind: Any, where: str) -> tuple[T, ...]:
+        """Return the values of that type. The others are reported."""
+        accepted: list[T] = []
+        for value in values:
+            try:
+                check(value, kind, where)
+            except UnreadableValueError as error:
+                self.causes.report(str(error), f"{error} It is left out.")
+            else:
+                accepted.append(value)
+        return tuple(accepted)
 
     # Placements
 
@@ -166,24 +274,30 @@ class ClusterTables:
 
     def queue_offers(self, enqueue: Callable[[Attempt], str]) -> None:
         """Give each attempt that is in no queue to `enqueue`, which returns the name of its queue, or nothing. Workers
-        share this work: each attempt has a row that one of them locks."""
+        share this work: each attempt has a row that one of them locks. A row that cannot be read waits for
+        `remove_unreadable`."""
         left: list[str] = []
         query = (
-            "SELECT project, run_id, attempt, needs FROM placements WHERE queue='' AND worker IS NULL "
-            "AND NOT (project || '/' || run_id) = ANY(?) ORDER BY offered_at LIMIT 1 FOR UPDATE SKIP LOCKED"
+            f"SELECT {_PLACEMENT}, md5(project) || md5(run_id) AS mark FROM placements "  # noqa: S608
+            "WHERE queue='' AND worker IS NULL AND NOT (md5(project) || md5(run_id)) = ANY(?) "
+            "ORDER BY offered_at LIMIT 1 FOR UPDATE SKIP LOCKED"
         )
-        while True:
+        while len(left) < _MAX_ROWS:
             with self._use() as connection, connection.transaction():
                 row = connection.execute(query, (left,)).fetchone()
                 if row is None:
                     return
-                project, run_id, number, needs = row
-                queue = enqueue(Attempt(project, run_id, number, msgspec.json.decode(needs, type=RunNeeds)))
-                connection.execute(
-                    "UPDATE placements SET queue=? WHERE project=? AND run_id=?", (queue, project, run_id)
-                )
+                queue = ""
+                with contextlib.suppress(UnreadableValueError):
+                    attempt, _ = _attempt_of(row)
+                    queue = enqueue(attempt)
+                if queue:
+                    connection.execute(
+                        "UPDATE placements SET queue=? WHERE project=? AND run_id=?",
+                        (queue, attempt.project, attempt.run_id),
+                    )
             if not queue:
-                left.append(f"{project}/{run_id}")
+                left.append(row["mark"])
 
     def take(self, attempt: Attempt, worker: str) -> bool:
         """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
@@ -212,19 +326,33 @@ class ClusterTables:
         """Return the next attempt of every run whose worker is gone, or that waits in a queue which nobody serves."""
         workers = self.workers()
         alive, queues = {each.id for each in workers}, {each.queue for each in workers if not each.draining}
-        found = []
-        with self._use() as connection:
-            # One that was offered just now is on its way into a queue.
-            query = (
-                "SELECT project, run_id, attempt, needs, queue, worker FROM placements "  # noqa: S608
-                f"WHERE worker IS NOT NULL OR offered_at < {_NOW} - {_QUEUE_SECONDS}"
-            )
-            for project, run_id, number, needs, queue, worker in connection.execute(query):
-                held = worker in alive if worker is not None else queue in queues
+        # One that was offered just now is on its way into a queue.
+        due = f"worker IS NOT NULL OR offered_at < {_NOW} - {_QUEUE_SECONDS}"
+        attempts: list[Attempt] = []
+        for row in self._select_placements(due):
+            with contextlib.suppress(UnreadableValueError):
+                attempt, placement = _attempt_of(row)
+                held = placement.worker in alive if placement.worker is not None else placement.queue in queues
                 if not held:
-                    wants = msgspec.json.decode(needs, type=RunNeeds)
-                    found.append(Attempt(project, run_id, number + 1, wants))
-        return found
+                    attempts.append(replace(attempt, number=attempt.number + 1))
+        return attempts
+
+    def remove_unreadable(self) -> list[UnreadablePlacement]:
+        """Remove the offers that cannot be read, and return them."""
+        removed: list[UnreadablePlacement] = []
+        for row in self._select_placements("TRUE"):
+            try:
+                _attempt_of(row)
+            except UnreadableValueError as error:
+                removed.append(UnreadablePlacement(row["project"] or "", row["run_id"] or "", str(error)))
+                with self._use() as connection:
+                    connection.execute("DELETE FROM placements WHERE ctid=?::tid", (row["place"],))
+        return removed
+
+    def _select_placements(self, condition: str) -> list[Any]:
+        query = f"SELECT {_PLACEMENT}, ctid::text AS place FROM placements WHERE {condition} LIMIT {_MAX_ROWS}"  # noqa: S608
+        with self._use() as connection:
+            return list(connection.execute(query).fetchall())
 
     # Workspaces
 
@@ -237,7 +365,8 @@ class ClusterTables:
         """Return the commits whose whole history is kept."""
         query = "SELECT commit FROM bundle_parts WHERE project=? AND part=0 AND commit LIKE '%:history'"
         with self._use() as connection:
-            return [row[0].removesuffix(":history") for row in connection.execute(query, (project,))]
+            commits = [row[0].removesuffix(":history") for row in connection.execute(query, (project,))]
+        return list(self._readable(commits, Commit, "The name of a history in the database"))
 
     def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
         """Keep a workspace and its bundle; `data` is None for a bundle that is there already. A newer increment takes
@@ -268,21 +397,37 @@ class ClusterTables:
                 )
 
     def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
+        """Return what is stored of a run; None without it. Raise UnreadableValueError."""
+        columns = ", ".join(map(_bounded, ("commit", "head", "branch", "remote", "history")))
         with self._use() as connection:
             row = connection.execute(
-                "SELECT commit, head, branch, turn, remote, history FROM workspaces "
-                "WHERE project=? AND run_id=? AND kind=?",
+                f"SELECT {columns}, turn FROM workspaces WHERE project=? AND run_id=? AND kind=?",  # noqa: S608
                 (project, run_id, kind),
             ).fetchone()
-        return None if row is None else StoredWorkspace(kind, *row)
+        if row is None:
+            return None
+        where = f"The workspace ({kind}) of run {run_id} in the database"
+        if kind in _PACKS:
+            return StoredWorkspace(kind, decode_row(_by_name(row), _PackRow, where).commit)
+        stored = decode_row(_by_name(row), _CommitRow, where)
+        return StoredWorkspace(kind, **msgspec.structs.asdict(stored))
 
-    def bundle(self, project: str, stored: StoredWorkspace) -> bytes | None:
-        parts: list[bytes] = []
+    def bundle(self, project: str, stored: StoredWorkspace, most: int = MAX_BUNDLE_BYTES) -> bytes | None:
+        """Return the bundle of a workspace; None without it. Raise StateError for one of more than `most` bytes."""
+        data = bytearray()
+        query = (
+            f"SELECT octet_length(data), substr(data, 1, {PART_BYTES}) FROM bundle_parts "  # noqa: S608
+            "WHERE project=? AND commit=? AND part=?"
+        )
         with self._use_alone() as connection:
-            query = "SELECT data FROM bundle_parts WHERE project=? AND commit=? AND part=?"
-            while row := connection.execute(query, (project, stored.key, len(parts))).fetchone():
-                parts.append(bytes(row[0]))
-        return b"".join(parts) if parts else None
+            for number in range(most // PART_BYTES + 2):
+                row = connection.execute(query, (project, stored.key, number)).fetchone()
+                if row is None:
+                    return bytes(data) if number else None
+                if row[0] > PART_BYTES or len(data) + row[0] > most:
+                    break
+                data += row[1]
+        raise StateError(f"What the database has of the workspace {stored.commit[:12]} is larger than {most} bytes.")
 
     def mark_home(self, project: str, run_id: str) -> None:
         """Record that an ended run has nothing here any more that its sender's repository does not have."""
@@ -299,7 +444,8 @@ class ClusterTables:
             f"GROUP BY commit HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
         )
         with self._use() as connection:
-            return {row[0] for row in connection.execute(query, (project, keep_seconds))}
+            commits = [row[0] for row in connection.execute(query, (project, keep_seconds))]
+        return set(self._readable(commits, Commit, "The commit of an ended run in the database"))
 
     def finished_on_remotes(self, keep_seconds: float) -> list[tuple[str, str, str]]:
         """Return project, run and git remote of the runs that have commits there and have been home for so long."""
@@ -308,7 +454,9 @@ class ClusterTables:
             f"HAVING max(remote) <> '' AND bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
         )
         with self._use() as connection:
-            return [(project, run_id, url) for project, run_id, url in connection.execute(query, (keep_seconds,))]
+            rows = [tuple(row) for row in connection.execute(query, (keep_seconds,))]
+        kind = tuple[ProjectName, RunId, RemoteUrl]
+        return list(self._readable(rows, kind, "The git remote of an ended run in the database"))
 
     def leave_remote(self, project: str, run_id: str) -> None:
         """Record that a run has no commits on a git remote any more."""
@@ -327,15 +475,23 @@ class ClusterTables:
     def _use(self) -> Iterator[PostgresConnection]:
         with self._lock:
             if self._connection is None:
-                raw = self._backend.open()
-                raw.execute("SELECT pg_advisory_lock(7238)")
-                try:
-                    raw.execute(_SCHEMA)
-                finally:
-                    raw.execute("SELECT pg_advisory_unlock(7238)")
-                    self._backend.keep(raw)
+                self._make_tables()
                 self._connection = PostgresConnection(self._backend, repeats=True)
             yield self._connection
+
+    def _make_tables(self) -> None:
+        """Make the tables where they are missing: a role that only uses them may not."""
+        raw = self._backend.open()
+        try:
+            if raw.execute(_NEWEST_COLUMN).fetchone() is not None:
+                return
+            raw.execute("SELECT pg_advisory_lock(7238)")
+            try:
+                raw.execute(_SCHEMA)
+            finally:
+                raw.execute("SELECT pg_advisory_unlock(7238)")
+        finally:
+            self._backend.keep(raw)
 
     @contextmanager
     def _use_alone(self) -> Iterator[PostgresConnection]:
@@ -348,6 +504,27 @@ class ClusterTables:
             connection.close()
 
 
+def _bounded(column: str) -> str:
+    """Return a column of text for a query: NULL instead of one that is too long."""
+    return f"CASE WHEN octet_length({column}) <= {MAX_TEXT_BYTES} THEN {column} END AS {column}"
+
+
+_PLACEMENT = ", ".join((*map(_bounded, ("project", "run_id", "needs", "queue", "worker")), "attempt"))
+
+
+def _by_name(row: Any) -> dict[str, object]:
+    return dict(zip(row.names, row, strict=True))
+
+
+def _attempt_of(row: Any) -> tuple[Attempt, _PlacementRow]:
+    """Return the attempt of a row of `placements`. Raise UnreadableValueError."""
+    placement = decode_row(_by_name(row), _PlacementRow, "An offer in the database")
+    needs = decode_json(placement.needs, RunNeeds, "The needs of an offer in the database")
+    return Attempt(placement.project, placement.run_id, placement.attempt, needs), placement
+
+
+_MAX_ROWS = 10_000
+"""Of one table that are looked at: more runs are not at work at once."""
 _QUEUE_SECONDS = 3.0
 """An attempt that got into no queue for so long is offered again."""
 _FORGET_SECONDS = 3600.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -23,13 +22,14 @@ from retinue.core.outcome import Failure, Outcome
 from retinue.core.placement import Attempt, WorkerView
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
 from retinue.core.version import __version__
+from retinue.engine.cause_log import CauseLog
 from retinue.engine.cluster import DbosPlacement, queue_of
-from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.cluster_tables import ClusterTables, UnreadablePlacement
 from retinue.engine.git_remote import RemoteAwayError
 from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
 from retinue.engine.travel import TravelCapability
 from retinue.engine.worker_run import WorkerRun
-from retinue.errors import RetinueError, StateError
+from retinue.errors import RetinueError, StateError, UnknownRunError
 from retinue.guard.git import GitError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.commands import annotate
@@ -39,6 +39,7 @@ from retinue.models.limiter import process_limiters
 from retinue.runs.order import Capabilities
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.database import ProjectDatabase, database_folder, use_database
+from retinue.tools.safe_dir import SafeDir, remove_folder
 
 if TYPE_CHECKING:
     from retinue.runs.node import RunNode
@@ -61,7 +62,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One worker process. `allow` is what projects may bring: hooks, servers; `remotes` the git repositories that files
+    """One worker process. `allow` is what senders may bring; `remotes` the git repositories that files
     may travel through."""
 
     def __init__(
@@ -102,7 +103,8 @@ class Worker:
         self._room = concurrency
         self._keep_seconds = keep_seconds
         self._owner = owner
-        self._tables = ClusterTables(url)
+        self._causes = CauseLog(say)
+        self._tables = ClusterTables(url, self._causes)
         self._engine = DbosPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
         self._serving: dict[str, Supervisor] = {}
         self._at_work = 0
@@ -156,25 +158,52 @@ class Worker:
 
     def _beat(self) -> None:
         """In a thread of its own, over a connection of its own: nothing that this worker does may make it seem dead."""
-        tables = ClusterTables(self._url)
+        tables = ClusterTables(self._url, self._causes)
         while not self._over.wait(SHARED_HEARTBEAT_SECONDS):
-            with contextlib.suppress(Exception):
+            try:
                 view = self._engine.view
                 if view is not None:
                     tables.beat(self._owner, view)
+            except Exception as error:  # noqa: BLE001 - it is tried again
+                self._report("beat", "This worker could not say that it lives", error)
         tables.close()
+
+    def _report(self, cause: str, text: str, error: Exception) -> None:
+        self._causes.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
 
     async def _watch(self) -> None:
         """Offer again what dead workers held, as far as this one could serve it."""
         await self._engine.listens.wait()
         while True:
-            with contextlib.suppress(Exception):
+            try:
+                for unreadable in await asyncio.to_thread(self._tables.remove_unreadable):
+                    await asyncio.to_thread(self._refuse, unreadable)
                 for attempt in await self._engine.dead():
                     view = self._engine.view
                     if view is not None and not view.lacks(attempt.needs) and await self._engine.offer(attempt):
                         self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
-            self._share_limits()
+                self._share_limits()
+            except Exception as error:  # noqa: BLE001 - it is tried again
+                self._report("watch", "The other workers could not be watched", error)
             await asyncio.sleep(WATCH_SECONDS)
+
+    def _refuse(self, unreadable: UnreadablePlacement) -> None:
+        """Report an offer that was removed because it cannot be read, and end its run."""
+        self._causes.report(unreadable.reason, f"{unreadable.reason} It was removed.")
+        if unreadable.names_a_run:
+            state = database_folder(self._home, ProjectDatabase(self._url, unreadable.project))
+            self._end(state, unreadable.run_id, unreadable.reason)
+
+    def _end(self, state: Path, run_id: str, reason: str) -> None:
+        """Write into the log that a run has failed, if there is such a run."""
+        failure = Failure("not_found", f"The worker could not go on with it: {reason}", "Correct this and resume it.")
+        try:
+            # Reading makes no log of a project that has none.
+            with LogReader.open(state) as reader:
+                reader.run(run_id)
+            annotate(state, run_id, RunEnded(Outcome("error", failure=failure)))
+        except RetinueError as error:
+            self._report("end", "The end of a run could not be written", error)
 
     def _share_limits(self) -> None:
         """Tell other workers which accounts a provider has told this one to let wait, and wait with them."""
@@ -190,15 +219,16 @@ class Worker:
     async def _remove_leftovers(self) -> None:
         await self._engine.listens.wait()
         while True:
-            tables = ClusterTables(self._url)
+            tables = ClusterTables(self._url, self._causes)
             try:
+                await asyncio.to_thread(tables.forget_workers)
                 done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
                 if done != RemovedLeftovers():
                     self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
                 for sentence in await asyncio.to_thread(self._remove_from_remotes, tables):
                     self._say(sentence)
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
-                self._say(f"What ended runs have left could not be removed: {error}")
+                self._report("leftovers", "What ended runs have left could not be removed", error)
             finally:
                 tables.close()
             await asyncio.sleep(REMOVE_SECONDS)
@@ -219,6 +249,16 @@ class Worker:
         self._at_work += 1
         self._idle.clear()
         try:
+            await self._serve(attempt, state)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the worker
+            self._report("serve", f"{attempt.run_id}: Retinue failed", error)
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
+
+    async def _serve(self, attempt: Attempt, state: Path) -> None:
+        try:
             await self._go_on(attempt, state)
         except (LostDatabaseError, RemoteAwayError) as error:
             # It is not the run's fault: someone tries again.
@@ -232,9 +272,6 @@ class Worker:
             await self._give_up(attempt, state, error)
         finally:
             await self._settle(attempt, state)
-            self._at_work -= 1
-            if not self._at_work:
-                self._idle.set()
 
     async def _patiently(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return what `work` gives, in a thread. What is not said to a server that is away for a while is forgotten:
@@ -285,9 +322,7 @@ class Worker:
         """End a run that cannot go on here, unless others have it or are to have it."""
         if not await asyncio.to_thread(self._tables.holds, attempt, self.id):
             return
-        failure = Failure("not_found", f"The worker could not go on with it: {error}", "Correct this and resume it.")
-        with contextlib.suppress(RetinueError):
-            await asyncio.to_thread(annotate, state, attempt.run_id, RunEnded(Outcome("error", failure=failure)))
+        await asyncio.to_thread(self._end, state, attempt.run_id, str(error))
 
     async def _settle(self, attempt: Attempt, state: Path) -> None:
         """Forget a run that has ended. Offer one that has not to others."""
@@ -296,14 +331,20 @@ class Worker:
             with LogReader.open(state) as reader:
                 return reader.run(attempt.run_id)
 
-        with contextlib.suppress(RetinueError):
+        try:
             run = await self._patiently(look)
             if run.state == "ended":
                 await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
-                shutil.rmtree(state / "brought" / attempt.run_id, ignore_errors=True)
+                remove_folder(SafeDir(state, ("brought",)), attempt.run_id)
                 self._say(f"{attempt.run_id}: {run.ended}.")
             elif run.state in _LEFT and attempt.number < MOST_ATTEMPTS:
                 if await self._engine.offer(replace(attempt, number=attempt.number + 1)):
                     self._say(f"{attempt.run_id}: handed over.")
             elif run.state in _LEFT:
                 await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers have tried."))
+        except UnknownRunError as error:
+            # It was offered and is not in the log: no worker could ever serve it.
+            self._report(f"settle {attempt.project}", f"{attempt.run_id}: an offer without a run was removed", error)
+            await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
+        except RetinueError as error:
+            self._report("settle", f"{attempt.run_id}: what became of it could not be looked up", error)

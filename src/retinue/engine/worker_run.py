@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from retinue.core.events import RunCreated
 from retinue.core.placement import Attempt, WorkerView
+from retinue.core.provenance import OPERATOR_RIGHTS
 from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
 from retinue.engine.file_pack import load_pack
 from retinue.engine.returns import explain_left_out, outputs_folder, put_outputs
@@ -53,14 +54,12 @@ class WorkerRun(Struct, frozen=True):
         journey.began = row.started_at
         project = Project(checkout, environment=self.environment, state=self.state)
         project.session_settings["permissions.headless"] = "wait"
-        if "hooks" not in self.view.allow:
-            project.session_settings["disableAllHooks"] = True
         placed = first.options.get("placement") or {}
         project.moved = (Path(placed.get("root") or first.cwd), checkout)
         project.brought = journey.brought
+        project.allowed = frozenset(right for right in OPERATOR_RIGHTS if right in self.view.allow)
         consents = self._put_files(journey)
-        if "servers" in self.view.allow:
-            project.consents = {checkout / path: digests for path, digests in consents.items()}
+        project.consents = {checkout / path: digests for path, digests in consents.items()}
         return project, journey
 
     def _check_out(self) -> tuple[Path, Journey]:

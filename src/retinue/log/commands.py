@@ -21,7 +21,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import Rewound, RunEnded, Undone, Warned
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.process import this_process
-from retinue.errors import StateError
+from retinue.errors import StateError, UnknownRunError
 from retinue.log.database import connect, log_file, trouble
 from retinue.log.encode import encode
 from retinue.log.query import LogReader
@@ -266,8 +266,8 @@ class Ear:
 def annotate(
     folder: Path, run_id: str, body: Undone | Rewound | Warned | RunEnded, redact: TextRedactor | None = None
 ) -> int:
-    """Append `body` to a run that no process runs; return its number. Raise StateError while
-    one does: then only that process may write."""
+    """Append `body` to a run that no process runs; return its number. Raise UnknownRunError without the
+    run, and StateError while a process runs it: then only that process may write."""
     import sqlite3
 
     body_clean, data = encode(body)
@@ -278,7 +278,10 @@ def annotate(
     connection = connect(folder)
     try:
         connection.execute("BEGIN IMMEDIATE")
-        state, owner = connection.execute("SELECT state, owner FROM runs WHERE id=?", (run_id,)).fetchone()
+        row = connection.execute("SELECT state, owner FROM runs WHERE id=?", (run_id,)).fetchone()
+        if row is None:
+            raise UnknownRunError(f"There is no run {run_id} in this log.", remedy="See: retinue runs list")
+        state, owner = row
         running = connection.owners().get(owner) if state in LIVE else None
         if running is not None and running.alive(this_process()):
             raise StateError(f"Run {run_id} is still running.", remedy=f"Stop it first: retinue runs stop {run_id}")

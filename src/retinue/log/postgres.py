@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from retinue.core.identifiers import ProjectName, is_valid
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
@@ -39,8 +40,9 @@ _CABLE: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 """A connection that was cut without a word is found after half a minute, not after the system's quarter of an hour."""
-_SESSION = """SET search_path TO {schema}; SET lock_timeout TO 10000; SET idle_in_transaction_session_timeout TO {idle};
-SET client_min_messages TO warning; SET TIME ZONE '{zone}'"""
+_SESSION = """SELECT set_config('search_path', %s, false), set_config('lock_timeout', '10000', false),
+set_config('idle_in_transaction_session_timeout', %s, false), set_config('client_min_messages', 'warning', false),
+set_config('timezone', %s, false)"""
 _OWNERS = """SELECT id, pid, started, host, boot, space,
     extract(epoch FROM clock_timestamp())::float8
     - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8) FROM owners"""
@@ -55,6 +57,7 @@ def translate(sql: str) -> str:
 
 
 def schema_of(project: str) -> str:
+    """Return the schema of a project."""
     return f"retinue_{project}"
 
 
@@ -69,6 +72,7 @@ class PostgresConnection:
         self._backend = backend
         self.repeats = repeats
         """Whether its changes, too, can be made again when nobody knows whether they were made."""
+        # A number that is computed here.
         self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number(backend.schema)})"
         self._raw = backend.open()
         self._inside = False
@@ -319,13 +323,16 @@ def project_names(url: str) -> list[str]:
         rows = raw.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'retinue\\_%' ORDER BY 1").fetchall()
     finally:
         raw.close()
-    return [row[0].removeprefix(schema_of("")) for row in rows]
+    names = [row[0].removeprefix(schema_of("")) for row in rows]
+    # Others are not ours, and could lead to another folder.
+    return [name for name in names if is_valid(name, ProjectName)]
 
 
 def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
     """Return a new connection that sees `schema`. Raise MissingExtraError or LostDatabaseError."""
     try:
         import psycopg
+        from psycopg import sql
     except ImportError as error:
         raise MissingExtraError("cluster", "A log in PostgreSQL") from error
 
@@ -333,7 +340,7 @@ def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
         own = {name: value for name, value in _CABLE.items() if f"{name}=" not in url}
         raw = psycopg.connect(url, autocommit=True, row_factory=read_rows, application_name="retinue", **own)
         raw.adapters.register_loader("numeric", number_loader())
-        raw.execute(_SESSION.format(schema=f'"{schema}"', idle=_IDLE_MS, zone=_zone()))
+        raw.execute(_SESSION, (sql.Identifier(schema).as_string(raw), str(_IDLE_MS), _zone()))
     except psycopg.Error as error:
         raise explain(error, place_of(url), broken=True) from error
     return raw

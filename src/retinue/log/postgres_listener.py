@@ -66,8 +66,10 @@ class PostgresListener:
             self._raw = open_server(self._url, self._schema)
         except StateError:
             return
+        from psycopg import sql
+
         with self._raw:
-            self._raw.execute(f'LISTEN "{self._schema}"')
+            self._raw.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
             # What was committed before is not announced any more.
             self._count += 1
             self._hears = True

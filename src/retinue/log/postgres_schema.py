@@ -191,19 +191,24 @@ STEPS: tuple[tuple[str, str], ...] = (("create_log", _CREATE_LOG), ("find_rare_e
 
 def count_steps(raw: Any, schema: str) -> int:
     """Return how many steps the schema has had; 0 when there is no log."""
-    there = raw.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()[0]
+    from psycopg import sql
+
+    table = sql.Identifier(schema, "migrations")
+    there = raw.execute("SELECT to_regclass(%s)", (table.as_string(raw),)).fetchone()[0]
     if there is None:
         return 0
-    return int(raw.execute(f'SELECT coalesce(max(number), 0) FROM "{schema}".migrations').fetchone()[0])  # noqa: S608
+    return int(raw.execute(sql.SQL("SELECT coalesce(max(number), 0) FROM {}").format(table)).fetchone()[0])
 
 
 def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
     """Apply what is missing. Raise StateError when the schema is newer than this program."""
+    from psycopg import sql
+
     done = count_steps(raw, schema)
     while done < len(STEPS):
         raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({lock})")
         try:
-            raw.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            raw.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
             done = count_steps(raw, schema)
             if done < len(STEPS):
                 name, statements = STEPS[done]

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from retinue.core.files import read_file, read_text
 from retinue.errors import StateError, UsageError
 from retinue.settings.places import home_of_projects, repository_root, retinue_home, retinue_state
 
@@ -117,7 +118,7 @@ def project_state(cwd: Path, environment: Mapping[str, str] | None = None) -> Pa
 
 def _from_user_file(environment: Mapping[str, str]) -> str | None:
     try:
-        data = (retinue_home(environment) / "settings.json").read_bytes()
+        data = read_file(retinue_home(environment) / "settings.json")
     except OSError:
         return None
     # Most files have none, and this is asked at every start.
@@ -138,9 +139,9 @@ def _origin(root: Path) -> str | None:
     folder = root / ".git"
     try:
         if folder.is_file():
-            folder = root / folder.read_text().removeprefix("gitdir:").strip()
-            folder = folder / (folder / "commondir").read_text().strip()
-        found = _ORIGIN.search((folder / "config").read_text())
+            folder = root / read_text(folder).removeprefix("gitdir:").strip()
+            folder = folder / read_text(folder / "commondir").strip()
+        found = _ORIGIN.search(read_text(folder / "config"))
     except (OSError, UnicodeDecodeError):
         return None
     if found is None:

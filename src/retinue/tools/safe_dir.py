@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -114,6 +115,8 @@ class SafeDir(Struct, frozen=True):
 @contextmanager
 def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
+    for name in directory.names:
+        _check_name(name, directory.path)
     if not BY_DESCRIPTOR:
         yield from _open_by_name(directory, create)
         return
@@ -135,6 +138,12 @@ def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
+
+
+def _check_name(name: str, path: Path) -> None:
+    """Raise LinkedError for a name that leads to another folder than the one it is looked for in."""
+    if name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
+        raise LinkedError(path, f"has a name that leads elsewhere ({name!r})")
 
 
 def _explain(error: OSError, path: Path) -> OSError:
@@ -160,6 +169,7 @@ def _open_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma:
 def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
     """Return at most `most` bytes of a regular file below the folder. Never wait for a pipe."""
     inside = directory.inside(*names[:-1])
+    _check_name(names[-1], inside.path)
     with open_dir(inside) as folder:
         try:
             if BY_DESCRIPTOR:
@@ -197,6 +207,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
     inside = directory.inside(*names[:-1])
+    _check_name(names[-1], inside.path)
     with open_dir(inside, create=True) as folder, _lock(folder):
         try:
             now: bytes | None = read(directory, *names, most=max(LARGEST, len(over or b"") + 1))
@@ -209,6 +220,16 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
             replace_entry(folder, names[-1], data, mode)
         else:  # pragma: no cover - Windows
             replace_entry(None, str(inside.path / names[-1]), data, mode)
+
+
+def remove_folder(directory: SafeDir, name: str) -> None:
+    """Remove a folder inside another one, with all that is in it. One that is not there, or a link, is passed over."""
+    _check_name(name, directory.path)
+    with suppress(FileNotFoundError), open_dir(directory) as folder:
+        if BY_DESCRIPTOR:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        else:  # pragma: no cover - Windows
+            shutil.rmtree(directory.path / name, ignore_errors=True)
 
 
 @contextmanager

@@ -8,10 +8,9 @@ import signal
 from pathlib import Path
 
 from retinue.core.placement import WorkerView, split_labels
+from retinue.core.provenance import OPERATOR_RIGHTS
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_cwd, folder, locate, positive, say, write_json
-
-_ALLOWED = ("hooks", "servers")
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +44,10 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         help="runs at once of all workers with the same options and keys together (default: no limit)",
     )
     parser.add_argument(
-        "--allow", metavar="WHAT", default="", help="what projects may start here: servers, or hooks,servers"
+        "--allow",
+        metavar="A,B",
+        default="",
+        help=f"what senders may bring: {', '.join(OPERATOR_RIGHTS)} (default: nothing)",
     )
     parser.add_argument(
         "--remote",
@@ -78,8 +80,8 @@ def execute_serve(args: argparse.Namespace) -> int:
 
     url = database_of(args)
     allow = split_labels(args.allow)
-    if not set(allow) <= set(_ALLOWED) or allow == ("hooks",):
-        raise UsageError(f"--allow {args.allow} is not known.", remedy="Use --allow servers, or --allow hooks,servers.")
+    if not set(allow) <= set(OPERATOR_RIGHTS):
+        raise UsageError(f"--allow {args.allow} is not known.", remedy=f"There are: {', '.join(OPERATOR_RIGHTS)}.")
     for remote in args.remote:
         check_url(remote)
     if args.concurrency < 1:

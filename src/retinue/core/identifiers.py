@@ -1,0 +1,76 @@
+"""Checked types for names and numbers that come from a database or another machine.
+
+A value of one of these types is checked where it is decoded (`decode_json`, `decode_row`, `check`), so that code behind
+it can use it in a path, a git ref or an SQL identifier. Constructing a struct checks nothing: values of this process
+are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from retinue.errors import StateError
+
+T = TypeVar("T")
+
+RunId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
+ProjectName = Annotated[str, Meta(pattern=r"\A[a-z0-9_][a-z0-9_-]{0,47}\Z")]
+"""As `settings.database.project_name` makes them."""
+Commit = Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")]
+CommitOrNone = Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{40}|[0-9a-f]{64}|)\Z")]
+PackName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}(?:-[A-Za-z0-9][A-Za-z0-9_-]{0,63})?\Z")]
+"""The SHA-256 of a pack of files, and the run that it belongs to."""
+BranchName = Annotated[str, Meta(pattern=r"\A(?:retinue-agent-[A-Za-z0-9][A-Za-z0-9_-]{0,100})?\Z")]
+WorkerId = Annotated[str, Meta(pattern=r"\A[0-9a-f]{24}\Z")]
+QueueName = Annotated[str, Meta(pattern=r"\A(?:retinue-[0-9a-f]{12})?\Z")]
+RemoteUrl = Annotated[str, Meta(pattern=r"\A(?!-)[^\x00-\x20\x7f-\x9f]{0,2000}\Z")]
+"""A git repository. `engine.git_remote.check_url` decides whether it can be used."""
+Word = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{0,255}\Z")]
+"""A label, a provider, a version, a machine: shown to people and compared, never a path."""
+Words = Annotated[tuple[Word, ...], Meta(max_length=256)]
+AttemptNumber = Annotated[int, Meta(ge=1, le=2**31 - 2)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+
+MAX_JSON_CHARACTERS = 1 << 18
+"""Of one JSON value in a column: the largest, the profile of a worker, has about 600."""
+
+
+class UnreadableValueError(StateError):
+    """A value of a database is not of the type that its column has."""
+
+
+def decode_json(text: object, kind: type[T], where: str) -> T:
+    """Return the JSON value of a column. Raise UnreadableValueError."""
+    if not isinstance(text, str) or len(text) > MAX_JSON_CHARACTERS:
+        raise UnreadableValueError(f"{where} cannot be read: it is no text, or too long.")
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UnreadableValueError(f"{where} cannot be read: {error}.") from None
+
+
+def decode_row(values: Mapping[str, object], kind: type[T], where: str) -> T:
+    """Return a row as a struct whose fields have the names of its columns. Raise UnreadableValueError."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise UnreadableValueError(f"{where} cannot be read: {error}.") from None
+
+
+def check(value: object, kind: Any, where: str) -> None:
+    """Raise UnreadableValueError unless `value` is of that type."""
+    decode_row(value, kind, where)  # type: ignore[arg-type]
+
+
+def is_valid(value: object, kind: Any) -> bool:
+    """Return whether `value` is of that type."""
+    try:
+        check(value, kind, "")
+    except UnreadableValueError:
+        return False
+    return True
