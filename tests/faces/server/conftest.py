@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,8 +21,9 @@ from tests.program.conftest import Project
 class Served:
     """A running server. `get` and `post` return status and document."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], project: Project) -> None:
         self.process = process
+        self.project = project
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -31,6 +35,11 @@ class Served:
     @property
     def base(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def link(self) -> str:
+        """Return a new address that signs one page in."""
+        link: str = self.project.json("open", "--json")["url"]
+        return link
 
     @property
     def headers(self) -> dict[str, str]:
@@ -135,6 +144,47 @@ class EventReader:
         self._connection.close()
 
 
+FILES = 1024
+"""How many files a server may open, as on most machines."""
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4 * FILES:
+        pytest.skip("this process may not open as many connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4 * FILES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def flooded(server: Served) -> Iterator[None]:
+    """Two threads open connections as fast as they can, send half a header, and hold them."""
+    over = threading.Event()
+
+    def flood() -> None:
+        held: list[socket.socket] = []
+        while not over.is_set():
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            held[-1].sendall(b"GET /v1/runs HTTP/1.1\r\n")
+            if len(held) > FILES // 2 + 100:
+                held.pop(0).close()
+        for connection in held:
+            connection.close()
+
+    attackers = [threading.Thread(target=flood) for _ in range(2)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        time.sleep(1.0)
+        yield
+    finally:
+        over.set()
+        for attacker in attackers:
+            attacker.join()
+
+
 @pytest.fixture
 def serving(project: Project) -> Iterator[Callable[..., Served]]:
     """`serving(...)` starts the program with these further options."""
@@ -143,7 +193,7 @@ def serving(project: Project) -> Iterator[Callable[..., Served]]:
     def start(*options: str) -> Served:
         port = () if "--port" in options else ("--port", "0")
         process = project.start("serve", *port, "--json", "--no-browser", *options)
-        started.append(Served(process))
+        started.append(Served(process, project))
         return started[-1]
 
     yield start

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from tests.faces.server.conftest import Served
@@ -25,11 +26,13 @@ def edits(request: Request) -> Reply:
 def test_the_server_says_where_it_is_and_ends_on_ctrl_c(project: Project, serving: Serving) -> None:
     server = serving()
     assert set(server.info) == {"url", "port", "token", "pid"}
-    assert server.info["url"] == f"{server.base}/#token={server.token}"
+    assert server.info["url"].startswith(f"{server.base}/#code=") and server.token not in server.info["url"]
     assert server.info["pid"] == server.process.pid
     (file,) = (project.home / ".retinue" / "projects").glob("*/serve.json")
     assert file.stat().st_mode & 0o777 == 0o600
-    assert project.retinue("open").stdout.strip() == server.info["url"]
+    assert project.json("open", "--json") == {**server.info, "url": ANY}
+    links = {server.info["url"], server.link(), project.retinue("open").stdout.strip()}
+    assert len(links) == 3
     assert server.end() == (0, "")
     assert not file.exists()
     refused = project.retinue("open")
@@ -257,7 +260,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     project.cwd.mkdir()
     project.home.mkdir()
     process: subprocess.Popen[str] = project.start("serve", "--port", "0", "--json", "--no-browser")
-    yield Served(process)
+    yield Served(process, project)
     process.terminate()
     process.communicate(timeout=30)
 

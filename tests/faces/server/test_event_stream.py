@@ -1,8 +1,10 @@
-"""Streams to clients: pings while nothing happens, an end for those who take nothing, and no run that waits."""
+"""Streams to clients: pings while nothing happens, an end with the client or the server, and TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -75,20 +77,6 @@ async def test_a_stream_that_cannot_go_on_says_why_and_ends(error: Exception, sa
     assert source.closed.is_set()
 
 
-async def test_a_client_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "STALLED_SECONDS", 0.02)
-    source, sent = Source([EVENT]), []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-        if message.get("body"):
-            await never()
-
-    async with asyncio.timeout(20):
-        await EventStream(source.events(), asyncio.Event())({"type": "http"}, never, send)
-    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
-
-
 @pytest.mark.parametrize("who", ["client", "server"])
 async def test_a_stream_ends_with_its_client_and_with_the_server(who: str) -> None:
     source, closing, left = Source([EVENT]), asyncio.Event(), asyncio.Event()
@@ -123,7 +111,7 @@ async def test_a_defect_ends_its_stream_alone_and_is_said(capsys: pytest.Capture
     assert "a defect" in capsys.readouterr().err
 
 
-def test_with_a_certificate_the_server_speaks_tls_and_its_cookie_is_secure(
+def test_with_a_certificate_the_server_speaks_tls_and_limits_handshakes(
     project: Project, serving: Any, tmp_path: Path
 ) -> None:
     import http.client
@@ -143,5 +131,10 @@ def test_with_a_certificate_the_server_speaks_tls_and_its_cookie_is_secure(
     connection.request("POST", "/v1/session", "{}", headers)
     response = connection.getresponse()
     assert response.status == 200
-    assert response.headers["set-cookie"].endswith("; Secure")
+    key = json.loads(response.read())["key"]
+    connection.request("GET", "/v1/runs", headers={"Authorization": f"Bearer {key}"})
+    assert connection.getresponse().status == 200
+    plain = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    assert plain.recv(1) == b"", "a handshake that does not begin is given up"
+    plain.close()
     connection.close()

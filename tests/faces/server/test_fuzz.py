@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     project.cwd.mkdir()
     project.home.mkdir()
     process: subprocess.Popen[str] = project.start("serve", "--port", "0", "--json", "--no-browser")
-    yield Served(process)
+    yield Served(process, project)
     process.terminate()
     _, error = process.communicate(timeout=60)
     assert "Traceback" not in error

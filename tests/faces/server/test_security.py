@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.program.conftest import Project
 
 from retinue.errors import UsageError
 from retinue.faces.server import security
+from retinue.faces.server.credentials import Credentials
 from retinue.faces.server.process import ServerOptions, check_host, is_loopback
 from retinue.faces.server.security import MOST_BODY, MOST_FAILURES
 
@@ -38,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     project.home.mkdir()
     (folder / "secret.txt").write_text("the secret of another folder")
     process: subprocess.Popen[str] = project.start("serve", "--port", "0", "--json", "--no-browser")
-    yield Served(process)
+    yield Served(process, project)
     process.terminate()
     process.communicate(timeout=30)
 
@@ -156,7 +158,7 @@ def test_a_preflight_gets_no_permission(server: Served) -> None:
     assert not [name for name in headers if name.startswith("access-control")]
 
 
-# 4: token and cookie
+# 4: token, codes and keys of pages
 
 
 @pytest.mark.parametrize(
@@ -179,32 +181,78 @@ def test_a_token_in_an_address_is_refused(server: Served, path: str) -> None:
         assert (status, code_of(body)) == (400, "TOKEN_IN_ADDRESS")
 
 
-def cookie(server: Served) -> str:
-    status, headers, _ = server.request("POST", "/v1/session", {})
-    assert status == 200
-    assert [part.strip() for part in headers["set-cookie"].split(";")[1:]] == ["HttpOnly", "SameSite=Strict", "Path=/"]
-    return headers["set-cookie"].split(";")[0]
+def sign_in(server: Served, authorization: str, path: str = "/v1/session", **headers: str) -> tuple[int, Any]:
+    common = {"Authorization": authorization, "Content_Type": "application/json", "Content_Length": "2"}
+    status, found, body = send(server, asked(server, path, "POST", **{**common, **headers}), b"{}")
+    assert "set-cookie" not in found
+    return status, json.loads(body)
 
 
-def test_the_token_is_exchanged_for_a_cookie_that_does_not_hold_it(server: Served) -> None:
-    given = cookie(server)
-    assert server.token not in given and str(server.port) in given
-    assert send(server, asked(server, Authorization="", Cookie=given))[0] == 200
-    assert send(server, asked(server, Authorization="", Cookie=given + "x"))[0] in (401, 429)
+def code_in(link: str) -> str:
+    return link.partition("#code=")[2].partition("&")[0]
 
 
-def test_with_a_cookie_a_change_needs_a_header_that_no_form_can_set(server: Served) -> None:
-    given, body = cookie(server), b'{"message":"x"}'
-    common = {
-        "Authorization": "",
-        "Cookie": given,
-        "Content_Type": "application/json",
-        "Content_Length": str(len(body)),
-    }
-    status, _, answer = send(server, asked(server, "/v1/runs/x/steer", "POST", **common), body)
-    assert (status, code_of(answer)) == (403, "HEADER")
-    status, _, answer = send(server, asked(server, "/v1/runs/x/steer", "POST", **common, X_Retinue="1"), body)
-    assert (status, code_of(answer)) == (404, "UNKNOWN_RUN")
+def test_a_code_signs_one_page_in_once(server: Served) -> None:
+    code = code_in(server.link())
+    assert sign_in(server, f"Code {code}", "/v1/runs")[0] in (401, 429), "a code is for signing in alone"
+    status, session = sign_in(server, f"Code {code}")
+    assert status == 200 and server.token not in json.dumps(session)
+    assert send(server, asked(server, Authorization=f"Bearer {session['key']}"))[0] == 200
+    for second in (f"Code {code}", f"Bearer {code}"):
+        status, refused = sign_in(server, second)
+        assert status == 429 or refused["code"] in ("CODE", "TOKEN")
+        assert "key" not in refused
+
+
+def test_of_two_that_use_one_code_at_once_one_gets_in(project: Project, serving: Any) -> None:
+    own = serving()
+    code = code_in(own.info["url"])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: sign_in(own, f"Code {code}")[0], range(8)))
+    assert sorted(found) == [200] + [401] * 7
+
+
+def test_codes_that_are_too_old_or_of_another_start_or_forged_are_refused(project: Project, serving: Any) -> None:
+    own = serving()
+    start = str(send(own, asked(own, Authorization=""))[1]["www-authenticate"]).split('start="')[1].rstrip('"')
+    genuine = Credentials(own.token, start)
+    nonce, expiry, signature = genuine.new_code(60).split(".")
+    refused = [
+        genuine.new_code(-1),
+        Credentials(own.token, "another start").new_code(60),
+        Credentials("another token", start).new_code(60),
+        f"{nonce}.{int(expiry, 16) + 60:x}.{signature}",
+        f"{nonce}.{expiry}.",
+        f"..{signature}",
+        nonce,
+        "",
+    ]
+    for code in refused:
+        assert sign_in(own, f"Code {code}")[0] == 401, code
+    assert sign_in(own, f"Code {nonce}.{expiry}.{signature}")[0] == 200
+
+
+def test_the_key_of_a_page_holds_for_its_host_and_for_this_start_alone(project: Project, serving: Any) -> None:
+    own = serving()
+    names = [f"127.0.0.1:{own.port}", f"localhost:{own.port}"]
+    keys = [sign_in(own, f"Bearer {own.token}", Host=name)[1]["key"] for name in names]
+    found = [[send(own, asked(own, Host=name, Authorization=f"Bearer {key}"))[0] for name in names] for key in keys]
+    assert found == [[200, 401], [401, 200]]
+    own.process.kill()
+    own.process.communicate()
+    again = serving()
+    assert (again.port, again.token) == (own.port, own.token)
+    assert send(again, asked(again, Authorization=f"Bearer {keys[0]}"))[0] == 401
+    assert send(again, asked(again))[0] == 200
+
+
+def test_a_link_of_another_site_opens_the_page_and_reaches_nothing_else(server: Served) -> None:
+    opened = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert send(server, asked(server, "/", Authorization="", **opened))[0] == 200
+    for path in EVERY_ROUTE[1:]:
+        assert send(server, asked(server, path, **opened))[0] == 403
+    for other in ({"Sec_Fetch_Dest": "iframe"}, {"Sec_Fetch_Mode": "no-cors"}, {"Origin": "https://evil.example"}):
+        assert send(server, asked(server, "/", **{**opened, **other}))[0] == 403
 
 
 def test_wrong_tokens_are_counted_and_the_right_one_still_works(project: Project, serving: Any) -> None:

@@ -55,7 +55,7 @@ class Visit:
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._hear)
-        self.page.goto(served.info["url"])
+        self.page.goto(served.link())
         self.page.wait_for_selector(".connection.live")
 
     def _hear(self, said: Any) -> None:

@@ -257,7 +257,7 @@ def test_a_page_without_the_token_asks_for_it_and_keys_lead_through_the_views(
     stranger.fill(".sign-in input", "nonsense")
     stranger.click(".sign-in button")
     stranger.wait_for_selector(".sign-in .problem")
-    stranger.fill(".sign-in input", server.info["url"])
+    stranger.fill(".sign-in input", server.link())
     stranger.click(".sign-in button")
     stranger.wait_for_selector(".entry.answer >> text=Found it.")
     assert server.token not in stranger.url

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import webbrowser
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,8 @@ def execute_serve(args: argparse.Namespace) -> int:
 
     All runs of the project are there, whichever process runs them. At the end, runs that were started
     through the server are stopped, and can be resumed; runs of other processes go on. The address that is
-    printed holds the token of the server: whoever has it can start agents.
+    printed signs one browser in, once, within ten minutes; `retinue open` prints another one. The token that
+    --json prints is for programs: whoever has it can start agents.
     """
     if args.port > _LARGEST_PORT:
         raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_LARGEST_PORT}.")
@@ -66,12 +67,13 @@ def execute_serve(args: argparse.Namespace) -> int:
 
     def ready(info: ServerInfo) -> None:
         if args.json:
-            write_json({"url": info.url, "port": info.port, "token": info.token, "pid": info.pid}, indent=None)
+            _write_info(info, info.link())
         else:
-            print(info.url, flush=True)
+            print(info.link(), flush=True)
             say("Ctrl-C ends the server. Runs of other processes go on.")
         if info.port and not args.no_browser and sys.stdout.isatty():
-            webbrowser.open(info.url)
+            # A thread: some browsers run in the foreground, and the page must be answered meanwhile.
+            threading.Thread(target=info.open_page, args=(options.cwd,), daemon=True).start()
 
     stopped = asyncio.run(run_server(options, ready))
     if stopped:
@@ -82,14 +84,18 @@ def execute_serve(args: argparse.Namespace) -> int:
 def configure_open(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="id of the run to show, or its beginning")
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object: url, port, token, pid")
     add_cwd(parser, "the project whose server is meant (default: here)")
 
 
 def execute_open(args: argparse.Namespace) -> int:
     """Open the page of the server that is running, at a run if one is named.
 
-    retinue open
-    retinue open 3f2a9c1d
+        retinue open
+        retinue open 3f2a9c1d
+        retinue open --json               for programs: with the token of the server
+
+    The address that is printed signs one browser in, once, within ten minutes.
     """
     try:
         from retinue.faces.server.process import running_server
@@ -99,14 +105,21 @@ def execute_open(args: argparse.Namespace) -> int:
     info = running_server(cwd)
     if info is None:
         raise StateError("No server of this project is running.", remedy="Start one with: retinue serve")
-    url = info.url
+    run_id = ""
     if args.run is not None:
         from retinue.log.query import find_run
         from retinue.settings.places import retinue_state, state_folder
 
         _, row = find_run(retinue_state(), args.run, first=state_folder(cwd))
-        url += f"&run={row.id}"
-    print(url, flush=True)
-    if not args.no_browser and sys.stdout.isatty():
-        webbrowser.open(url)
+        run_id = row.id
+    if args.json:
+        _write_info(info, info.link(run_id))
+        return 0
+    print(info.link(run_id), flush=True)
+    if info.port and not args.no_browser and sys.stdout.isatty() and not info.open_page(cwd, run_id):
+        say("No browser has opened the page. Open the address above.")
     return 0
+
+
+def _write_info(info: ServerInfo, link: str) -> None:
+    write_json({"url": link, "port": info.port, "token": info.token, "pid": info.pid}, indent=None)

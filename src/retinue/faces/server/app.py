@@ -112,14 +112,11 @@ def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio
         body = None
         if decoder is not None:
             body = read_body(await request.body(), decoder)
-        call = ApiCall(projects, params, body, _headers(request), closing)
+        call = ApiCall(projects, params, body, _headers(request), closing, access.credentials)
         found = await handle(call)
         if not isinstance(found, msgspec.Struct):
             return found
-        response = Response(dump(found), route.status, media_type="application/json")
-        if route.handler == "open_session":
-            response.headers["set-cookie"] = access.set_cookie
-        return response
+        return Response(dump(found), route.status, media_type="application/json")
 
     return answer
 

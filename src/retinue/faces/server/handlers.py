@@ -19,6 +19,7 @@ from retinue.faces.feed import details, history, views
 from retinue.faces.feed.feed import Feed, ForkOrder, SpawnOrder
 from retinue.faces.feed.projects import Projects
 from retinue.faces.server import ag_ui, chat, params
+from retinue.faces.server.credentials import Credentials
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.sse import ByteStream, EventStream
 from retinue.log import activity
@@ -41,6 +42,7 @@ class ApiCall(Struct, frozen=True):
     headers: Mapping[str, str]
     closing: Any
     """An event that is set when the server ends: streams end then."""
+    credentials: Credentials
 
     @property
     def by(self) -> str:
@@ -52,7 +54,8 @@ class ApiCall(Struct, frozen=True):
 
 async def open_session(call: ApiCall) -> params.SignIn:
     feed = call.projects.current
-    return params.SignIn(str(feed.cwd), feed.folder.name)
+    key = call.credentials.page_key(call.headers["host"].lower())
+    return params.SignIn(str(feed.cwd), feed.folder.name, key, call.credentials.renewal_secret)
 
 
 async def get_projects(call: ApiCall) -> views.ProjectList:

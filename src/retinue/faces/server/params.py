@@ -158,7 +158,10 @@ class AgentPath(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class SignIn(Struct, frozen=True):
-    """The cookie is set. Requests with it that change something need the header `X-Retinue: 1`."""
+    """`key` is sent as `Authorization: Bearer`: it is valid for this host and port until the server ends. With
+    `renewal_secret` a page that is open makes the key for a server that was started again after a crash."""
 
     cwd: str
     project: str
+    key: str
+    renewal_secret: str

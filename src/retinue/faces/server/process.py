@@ -1,8 +1,8 @@
 """The server as a process: its socket, its token, the file that tells other programs where it is, and its end.
 
 The file `serve.json` in the state folder of the project has the address and the token, readable by its owner only.
-It is removed at a clean end. After a crash it is still there: the next server takes over its token, so that pages and
-programs that were connected come back by themselves.
+It is removed at a clean end. After a crash it is still there: the next server takes over its token, so that programs
+and pages that were connected come back by themselves.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,9 @@ from retinue.core.process import start_of
 from retinue.errors import StateError, UsageError
 from retinue.faces.feed.projects import Projects
 from retinue.faces.server.app import make_app
+from retinue.faces.server.connections import ACCEPTED_AT_ONCE, GuardedConnection, UnprovenConnections
+from retinue.faces.server.credentials import LINK_SECONDS, Credentials, new_secret
+from retinue.faces.server.launcher import LAUNCH_SECONDS, open_in_browser, remove_launch_file, remove_launch_files
 from retinue.faces.server.security import Access
 from retinue.settings.places import private_folder, state_folder
 
@@ -35,18 +39,34 @@ _ENDING_SECONDS = 5
 
 
 class ServerInfo(Struct, frozen=True):
-    """Where a server is. `url` signs the page in; on a Unix socket it is `unix:` and the path, and `port` is 0.
-    `started` tells its process from a later one of that number."""
+    """Where a server is. On a Unix socket `url` is `unix:` and the path, and `port` is 0. `started` tells its process
+    from a later one of that number."""
 
     url: str
     port: int
     token: str
     pid: int
     started: str = ""
+    start_id: str = ""
 
     @property
     def alive(self) -> bool:
         return bool(self.started) and start_of(self.pid) == self.started
+
+    def link(self, run_id: str = "") -> str:
+        """Return an address that signs one page in, once, and shows a run if one is named."""
+        return self._link(Credentials(self.token, self.start_id).new_code(LINK_SECONDS), run_id)
+
+    def open_page(self, cwd: Path, run_id: str = "") -> bool:
+        """Open the page in the browser. Return whether it was opened. This may take long: see `open_in_browser`."""
+        code = Credentials(self.token, self.start_id).new_code(LAUNCH_SECONDS)
+        return open_in_browser(self._link(code, run_id), code, state_folder(cwd))
+
+    def _link(self, code: str, run_id: str) -> str:
+        if not self.port:
+            return self.url
+        # A fragment is never sent: the code reaches neither logs nor other sites.
+        return f"{self.url}#code={code}" + (f"&run={run_id}" if run_id else "")
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -77,7 +97,8 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered. Return the number of runs that
     were started here and stopped at the end. Raise UsageError or StateError."""
     check_host(options)
-    file = state_folder(options.cwd) / FILE
+    state = state_folder(options.cwd)
+    file = state / FILE
     before = _read(file)
     if before is not None and before.alive:
         place = f"port {before.port}" if before.port else before.url
@@ -86,12 +107,14 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
             remedy="Open it with: retinue open",
         )
     listener, port = open_listener(options, before.port if before is not None else 0)
-    token = before.token if before is not None else secrets.token_urlsafe(32)
-    access = Access(token, _hosts(options, port), port, tls=options.tls)
+    token = before.token if before is not None else new_secret()
+    credentials = Credentials(token, new_secret())
+    access = Access(credentials, _hosts(options, port), partial(remove_launch_file, state), tls=options.tls)
     projects = Projects(options.cwd)
     closing = asyncio.Event()
     server = _server(options, make_app(projects, access, closing))
-    info = ServerInfo(_url(options, port, token), port, token, os.getpid(), start_of(os.getpid()) or "")
+    started = start_of(os.getpid()) or ""
+    info = ServerInfo(_url(options, port), port, token, os.getpid(), started, credentials.start_id)
     _write(file, info)
     stopped = 0
     try:
@@ -106,6 +129,7 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
             stopped = await projects.close()
     finally:
         file.unlink(missing_ok=True)
+        remove_launch_files(state)
         if options.uds is not None:
             options.uds.unlink(missing_ok=True)
     return stopped
@@ -156,13 +180,12 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _url(options: ServerOptions, port: int, token: str) -> str:
+def _url(options: ServerOptions, port: int) -> str:
     if options.uds is not None:
         return f"unix:{options.uds.absolute()}"
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else _bracketed(options.host)  # noqa: S104
     scheme = "https" if options.tls else "http"
-    # A fragment is never sent: the token reaches neither logs nor other sites.
-    return f"{scheme}://{host}:{port}/#token={token}"
+    return f"{scheme}://{host}:{port}/"
 
 
 def _listen(options: ServerOptions) -> socket.socket:
@@ -232,8 +255,11 @@ class _Server(uvicorn.Server):
 
 
 def _server(options: ServerOptions, app: object) -> _Server:
+    connection = partial(GuardedConnection, UnprovenConnections(), _tls_context(options))
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
+        http=connection,  # type: ignore[arg-type]
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -243,10 +269,22 @@ def _server(options: ServerOptions, app: object) -> _Server:
         server_header=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_ENDING_SECONDS,
-        ssl_certfile=str(options.certificate) if options.certificate is not None else None,
-        ssl_keyfile=str(options.key) if options.key is not None else None,
     )
     return _Server(config)
+
+
+def _tls_context(options: ServerOptions) -> ssl.SSLContext | None:
+    if options.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(options.certificate, options.key)
+    except OSError as error:
+        raise UsageError(
+            f"The certificate {options.certificate} cannot be used ({error.strerror or error}).",
+            remedy="--certificate and --key take files in PEM format that belong together.",
+        ) from error
+    return context
 
 
 def _end(server: uvicorn.Server, closing: asyncio.Event) -> None:

@@ -2,21 +2,22 @@
 
 Every request passes, in this order: the host it is meant for, the page it comes from, its size and type, its token.
 Static files need no token, because they hold nothing; everything else does. Programs send the token as
-`Authorization: Bearer`. The page exchanges it for a cookie that scripts cannot read and other sites cannot send; with
-the cookie, whatever changes something needs a header that no form can set.
+`Authorization: Bearer`, and so does the page with a key of its own (`credentials`). There is no cookie: browsers send
+cookies to every port of a host, also to a server of another user.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import time
 from collections import deque
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from retinue.faces.server.connections import PROVE
+from retinue.faces.server.credentials import Credentials, OneTimeCodes
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.log.encode import dump
 
@@ -27,6 +28,9 @@ FAILURE_SECONDS = 60.0
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"})
 """Headers of which there must not be two: programs on the way might believe the other one."""
 _FRIENDLY_SITES = frozenset({b"", b"same-origin", b"none"})
+SESSION_PATH = "/v1/session"
+
+_NO_CONNECTION = {"prove": lambda: None}
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -44,63 +48,52 @@ RESPONSE_HEADERS = (
 
 
 class Access:
-    """What the server accepts: its token, and the names under which it may be called."""
+    """What the server accepts: its credentials, and the names under which it may be called. `redeemed` is called with
+    every code that signed a page in."""
 
-    def __init__(self, token: str, hosts: frozenset[str], port: int, *, tls: bool = False) -> None:
-        self.token = token
+    def __init__(
+        self, credentials: Credentials, hosts: frozenset[str], redeemed: Callable[[str], None], *, tls: bool = False
+    ) -> None:
+        self.credentials = credentials
+        self._redeemed = redeemed
         self.hosts = hosts
         scheme = "https" if tls else "http"
         self.origins = frozenset(f"{scheme}://{host}" for host in hosts)
-        # Cookies do not tell ports apart: two servers on one machine must not overwrite each other's.
-        self.cookie_name = f"retinue_{port}"
-        self.cookie_value = hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
-        self._secure = "; Secure" if tls else ""
+        self._page_keys = {host.encode(): credentials.page_key(host).encode() for host in hosts}
+        self._codes = OneTimeCodes(credentials)
         self._failures: deque[float] = deque(maxlen=MOST_FAILURES)
 
-    @property
-    def set_cookie(self) -> str:
-        return f"{self.cookie_name}={self.cookie_value}; HttpOnly; SameSite=Strict; Path=/{self._secure}"
-
-    def check(self, headers: dict[bytes, bytes], *, writes: bool) -> None:
-        """Raise RequestError unless the request has the token, or the cookie that was given for it."""
-        given = headers.get(b"authorization", b"")
-        scheme, _, token = given.partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token.encode()):
+    def check(self, headers: dict[bytes, bytes], path: str) -> None:
+        """Raise RequestError unless the request has the token, the key of a page of this host, or a one-time code."""
+        authorization = headers.get(b"authorization", b"")
+        scheme, _, credential = authorization.partition(b" ")
+        scheme, credential = scheme.lower(), credential.strip()
+        if scheme == b"bearer":
+            page_key = self._page_keys[headers[b"host"].lower()]
+            is_token = hmac.compare_digest(credential, self.credentials.token.encode())
+            if is_token or hmac.compare_digest(credential, page_key):
+                return
+        code = credential.decode("latin-1")
+        if scheme == b"code" and path == SESSION_PATH and self._codes.redeem(code):
+            self._redeemed(code)
             return
-        cookie = self._cookie(headers.get(b"cookie", b""))
-        if cookie and hmac.compare_digest(cookie, self.cookie_value.encode()):
-            if writes and headers.get(b"x-retinue") != b"1":
-                raise RequestError(403, "HEADER", "With a cookie, changes need a header.", "Send X-Retinue: 1.")
-            return
-        self._refuse(bool(given or cookie))
+        if authorization:
+            self._count_failure()
+        challenge = f'Bearer realm="retinue", start="{self.credentials.start_id}"'
+        if scheme == b"code":
+            text, remedy = "This link was used already, or it is too old.", "Get a new one with: retinue open"
+            raise RequestError(401, "CODE", text, remedy, {"www-authenticate": challenge})
+        text = "The request has no token of this server, or a wrong one."
+        remedy = "Send Authorization: Bearer TOKEN. `retinue open --json` prints the token."
+        raise RequestError(401, "TOKEN", text, remedy, {"www-authenticate": challenge})
 
-    def _cookie(self, header: bytes) -> bytes:
-        try:
-            found = SimpleCookie(header.decode("latin-1")).get(self.cookie_name)
-        except CookieError:
-            return b""
-        return found.value.encode() if found is not None else b""
-
-    def _refuse(self, tried: bool) -> None:
+    def _count_failure(self) -> None:
         now = time.monotonic()
-        if tried:
-            full = len(self._failures) == MOST_FAILURES and now - self._failures[0] < FAILURE_SECONDS
-            self._failures.append(now)
-            if full:
-                raise RequestError(
-                    429,
-                    "ATTEMPTS",
-                    "Too many wrong tokens.",
-                    "Wait a minute.",
-                    {"retry-after": str(int(FAILURE_SECONDS))},
-                )
-        raise RequestError(
-            401,
-            "TOKEN",
-            "The request has no token of this server, or a wrong one.",
-            "Send Authorization: Bearer TOKEN. The token is in the address that `retinue serve` prints.",
-            {"www-authenticate": 'Bearer realm="retinue"'},
-        )
+        full = len(self._failures) == MOST_FAILURES and now - self._failures[0] < FAILURE_SECONDS
+        self._failures.append(now)
+        if full:
+            wait = {"retry-after": str(int(FAILURE_SECONDS))}
+            raise RequestError(429, "ATTEMPTS", "Too many wrong tokens.", "Wait a minute.", wait)
 
 
 class Guard:
@@ -140,7 +133,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1") not in access.origins:
             raise RequestError(403, "ORIGIN", "The request comes from another site.")
-        if headers.get(b"sec-fetch-site", b"") not in _FRIENDLY_SITES:
+        if headers.get(b"sec-fetch-site", b"") not in _FRIENDLY_SITES and not self._opens_page(path, headers):
             raise RequestError(403, "ORIGIN", "The request comes from another site.")
         if b"token=" in scope["query_string"].lower():
             raise RequestError(
@@ -150,7 +143,8 @@ class Guard:
             raise RequestError(400, "HEADERS", "The request has two lengths.")
         writes = method not in ("GET", "HEAD")
         if not (path in self._public or path.startswith(self._prefix)) or writes:
-            access.check(headers, writes=writes)
+            access.check(headers, path)
+            scope.get("extensions", {}).get(PROVE, _NO_CONNECTION)["prove"]()
         if writes:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if method == "POST" and kind != b"application/json":
@@ -160,6 +154,11 @@ class Guard:
             raise RequestError(400, "HEADERS", "Content-Length is no number.")
         if int(length) > MOST_BODY:
             raise RequestError(413, "TOO_LARGE", f"The body has more than {MOST_BODY} bytes.")
+
+    def _opens_page(self, path: str, headers: dict[bytes, bytes]) -> bool:
+        """Return whether a link leads to the page, in a tab of its own. The page holds nothing without a key."""
+        opens_tab = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == (b"navigate", b"document")
+        return opens_tab and path in self._public and b"origin" not in headers
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
@@ -201,9 +200,11 @@ def _bounded(receive: Receive) -> Receive:
 async def refuse(send: Send, error: RequestError) -> None:
     """Send a problem and close the connection: what is left of the request is not read."""
     body = dump(problem_of(error))
-    headers = [(b"content-type", TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    if error.status in (400, 408, 413, 415):
-        headers.append((b"connection", b"close"))
+    headers = [
+        (b"content-type", TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -11,6 +11,7 @@ from retinue.faces.feed import history, views
 from retinue.faces.server import params
 from retinue.faces.server.ag_ui import AgentInput
 from retinue.faces.server.chat import ChatBody, ChatCompletion
+from retinue.faces.server.security import SESSION_PATH
 
 Method = Literal["GET", "POST"]
 
@@ -46,9 +47,9 @@ _LAST = {"Last-Event-ID": "The number of the last event that the client has."}
 ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
-        path="/v1/session",
+        path=SESSION_PATH,
         handler="open_session",
-        help="Exchange the token for a cookie: for the page.",
+        help="Sign a page in: exchange the token, or the code of a link (`Authorization: Code CODE`), for a key.",
         result=params.SignIn,
         body=params.EmptyBody,
     ),

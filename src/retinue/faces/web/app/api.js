@@ -14,16 +14,60 @@ export class Problem extends Error {
 	}
 }
 
-async function ask(path, options) {
-	let response;
+// The key of this page. Browsers keep it for this host and port alone, and all tabs share it. No cookie: that would go to every port.
+const KEY = "key";
+const storedKey = () => localStorage.getItem(KEY) || "";
+
+// Never stored: it makes the key for a server that was started again after a crash.
+let renewalSecret = "";
+
+export function keepKey(session) {
+	renewalSecret = session.renewal_secret;
+	localStorage.setItem(KEY, session.key);
+}
+
+export const hasKey = () => storedKey() !== "";
+
+// Calls `changed` when another tab has signed in.
+export const onNewKey = (changed) => addEventListener("storage", (event) => event.key === KEY && event.newValue && changed());
+
+async function fetchAs(authorization, path, options) {
 	try {
-		response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
-	} catch {
+		return await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers: { ...options.headers, Authorization: authorization } });
+	} catch (error) {
+		if (error.name === "AbortError") throw error;
 		throw new Problem(0, { detail: "The server does not answer.", remedy: "Is `retinue serve` still running?" });
 	}
+}
+
+// Returns the response. A key that is refused is replaced once, if there is a newer one.
+export async function send(path, options = {}) {
+	const key = storedKey();
+	let response = await fetchAs("Bearer " + key, path, options);
+	const newer = response.status === 401 && (await newerKey(key, response));
+	if (newer) response = await fetchAs("Bearer " + newer, path, options);
+	if (response.status === 401) signedIn.value = false;
+	return response;
+}
+
+// Another tab may have signed in, or the server was started again after a crash. It shows no one our secret: the key that we make from it
+// holds for this host and port and that start alone.
+async function newerKey(refused, response) {
+	if (storedKey() !== refused) return storedKey();
+	const start = /start="([\w-]+)"/.exec(response.headers.get("WWW-Authenticate") || "");
+	if (!renewalSecret || !start || !crypto.subtle) return "";
+	const bytes = (text) => new TextEncoder().encode(text);
+	const secret = await crypto.subtle.importKey("raw", bytes(renewalSecret), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+	const signature = await crypto.subtle.sign("HMAC", secret, bytes(["page", location.host, start[1]].join("\n")));
+	const key = Array.from(new Uint8Array(signature), (byte) => byte.toString(16).padStart(2, "0")).join("");
+	if (key === refused) return "";
+	localStorage.setItem(KEY, key);
+	return key;
+}
+
+async function read(response) {
 	const document = await response.json().catch(() => ({}));
 	if (response.ok) return document;
-	if (response.status === 401) signedIn.value = false;
 	throw new Problem(response.status, document);
 }
 
@@ -32,15 +76,17 @@ function query(params) {
 	return given.length ? "?" + new URLSearchParams(given) : "";
 }
 
-export const get = (path, params = {}) => ask(path + query(params), {});
+export const get = async (path, params = {}) => read(await send(path + query(params)));
 
 // For lists of a project: the one that is shown is asked.
 export const getOfProject = (path, params = {}) => get(path, { ...params, project: project.value });
 
-export function post(path, body, headers = {}) {
-	const sent = { "Content-Type": "application/json", "X-Retinue": "1", ...headers };
-	return ask(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
-}
+const json = (body, headers) => ({ method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
+
+export const post = async (path, body, headers = {}) => read(await send(path, json(body, headers)));
+
+// Asks with the token or a one-time code instead of the key.
+export const postAs = async (authorization, path, body) => read(await fetchAs(authorization, path, json(body)));
 
 // The path of a route with an id in it.
 export const of = (kind, id, part = "") => `/v1/${kind}/${encodeURIComponent(id)}${part && "/" + part}`;

@@ -81,7 +81,7 @@ function App() {
 		n: () => go("start"),
 		...Object.fromEntries(Object.keys(VIEWS).map((name, place) => [place + 1, () => go(name)])),
 	});
-	if (!signedIn.value) return html`<${SignInView} entered=${follow} />`;
+	if (!signedIn.value) return html`<${SignInView} />`;
 	return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Main} /></div>
 		${help && html`<${Help} close=${() => setHelp(false)} />`}<${Notices} />`;
 }
@@ -108,12 +108,10 @@ setInterval(() => connection.value === "resting" && inbox.load().catch(() => {})
 applyTheme();
 listen(runs.hear);
 listen(inbox.hear);
-begin()
-	.then(() =>
-		effect(() => {
-			project.value;
-			follow();
-		}),
-	)
-	.catch((problem) => problem.status === 0 && sayProblem(problem));
+effect(() => {
+	project.value;
+	if (signedIn.value && served.value) follow();
+	else disconnect();
+});
+begin().catch((problem) => problem.status === 0 && sayProblem(problem));
 render(html`<${App} />`, document.body);

@@ -1,28 +1,46 @@
-// Signing in: the token from the address becomes a cookie, and leaves the address at once.
+// Signing in: a link holds a code that works once. The page takes it out of the address, and exchanges it for a key of its own.
 import { signal } from "./html.js";
-import { post, signedIn } from "./api.js";
+import { hasKey, keepKey, onNewKey, post, postAs, signedIn } from "./api.js";
 import { link, replaceAddress } from "./address.js";
 
 export const served = signal(null);
+export const refusal = signal(null); // why the last link did not sign in
 
-export async function signIn(token) {
-	served.value = await post("/v1/session", {}, token ? { Authorization: `Bearer ${token}` } : {});
+async function enter(asking) {
+	const session = await asking;
+	keepKey(session);
+	served.value = session;
+	refusal.value = null;
 	signedIn.value = true;
 }
 
-// The token of an address as `retinue serve` prints it, or of what someone has pasted.
-export function tokenIn(text) {
-	const found = /[#&]token=([\w-]+)/.exec(text);
-	if (found) return found[1];
-	return /^[\w-]{20,}$/.test(text.trim()) ? text.trim() : "";
+// `text` is a link as `retinue open` prints it, or the token of the server.
+export async function signIn(text) {
+	const code = codeIn(text);
+	await enter(postAs(code ? `Code ${code}` : `Bearer ${text.trim()}`, "/v1/session", {}));
 }
 
+function codeIn(text) {
+	const match = /#code=([\w.-]+)/.exec(text);
+	return match ? match[1] : "";
+}
+
+// Sign in with the code of the address, or else with the key of an earlier visit.
 export async function begin() {
 	const hash = location.hash;
-	const token = tokenIn(hash);
-	if (token) {
+	if (codeIn(hash)) {
 		const run = /&run=([\w-]+)/.exec(hash);
 		replaceAddress(run ? link("run", run[1]) : link(""));
+		try {
+			return await signIn(hash);
+		} catch (problem) {
+			refusal.value = problem;
+		}
 	}
-	await signIn(token);
+	if (!hasKey()) signedIn.value = false;
+	else await enter(post("/v1/session", {}));
 }
+
+// A link may be pasted into the address of a page that is open. What happens in another tab helps here too.
+addEventListener("hashchange", () => codeIn(location.hash) && begin().catch(() => {}));
+onNewKey(() => signedIn.value || begin().catch(() => {}));

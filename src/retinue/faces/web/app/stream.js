@@ -1,12 +1,12 @@
 // The events of the project as they happen. The connection comes back by itself after the last event that was heard, so
 // that nothing is missed or comes twice. Events are handed on once for each picture.
 import { batch, signal } from "./html.js";
-import { project, signedIn } from "./api.js";
+import { project, send, signedIn } from "./api.js";
 
 export const connection = signal("connecting"); // connecting, live, lost, resting
 
 const listeners = new Set();
-let source = null;
+let source = null; // the AbortController of the request
 let last = 0;
 let waiting = [];
 let drawing = false;
@@ -25,10 +25,7 @@ function hand() {
 	batch(() => listeners.forEach((hear) => hear(events)));
 }
 
-function take(message) {
-	const number = message.lastEventId === "" || Number(message.lastEventId) <= last ? null : Number(message.lastEventId);
-	const event = JSON.parse(message.data);
-	// A delta repeats the id of the event before it: only a new id is a new event.
+function take(number, event) {
 	if (number !== null) last = number;
 	waiting.push([number, event]);
 	if (drawing) return;
@@ -44,18 +41,47 @@ export function connect(after) {
 	open();
 }
 
-function open() {
+// Not by EventSource, which cannot send the key.
+async function open() {
+	const own = (source = new AbortController());
 	const params = new URLSearchParams({ after: last });
 	if (project.value) params.set("project", project.value);
-	source = new EventSource("/v1/events?" + params);
-	source.onopen = () => (connection.value = "live");
-	source.onmessage = take;
-	source.onerror = again;
+	try {
+		const response = await send("/v1/events?" + params, { signal: own.signal });
+		if (response.ok && source === own) {
+			connection.value = "live";
+			await readEvents(response.body, own);
+		}
+	} catch {
+		// The connection is lost, or nobody wants it any more.
+	}
+	if (source === own && !own.signal.aborted) again();
 }
 
-// The browser retries after a lost connection, but not after a refusal.
+async function readEvents(body, own) {
+	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+	let unfinished = "";
+	for (;;) {
+		const { done, value } = await reader.read();
+		if (done || source !== own) return;
+		const messages = (unfinished + value).split("\n\n");
+		unfinished = messages.pop();
+		messages.forEach(readMessage);
+	}
+}
+
+// Server-sent events as our server writes them: each field is one line. Comments and messages with a name are no events of the log.
+function readMessage(text) {
+	const fields = {};
+	for (const line of text.split("\n")) {
+		const colon = line.indexOf(": ");
+		fields[line.slice(0, colon)] = line.slice(colon + 2);
+	}
+	if (fields.data && !fields.event) take(fields.id ? Number(fields.id) : null, JSON.parse(fields.data));
+}
+
 function again() {
-	source.close();
+	source.abort();
 	connection.value = "lost";
 	clearTimeout(timer);
 	if (signedIn.value) timer = setTimeout(open, 700);
@@ -70,13 +96,13 @@ document.addEventListener("visibilitychange", () => {
 });
 
 function rest() {
-	source.close();
+	source.abort();
 	connection.value = "resting";
 }
 
 export function disconnect() {
 	clearTimeout(timer);
-	if (source) source.close();
+	if (source) source.abort();
 	source = null;
 	connection.value = "connecting";
 }

@@ -1,25 +1,21 @@
-// Without the token of the server there is nothing to see.
+// Without a key there is nothing to see. The page says how to get in.
 import { html, useState } from "../app/html.js";
-import { signIn, tokenIn } from "../app/session.js";
+import { refusal, signIn } from "../app/session.js";
 
-export function SignInView({ entered }) {
+export function SignInView() {
 	const [problem, setProblem] = useState(null);
-	const submit = async (event) => {
+	const submit = (event) => {
 		event.preventDefault();
-		const token = tokenIn(new FormData(event.target).get("address"));
-		if (!token) return setProblem({ message: "This is no address of a server with its token." });
-		try {
-			await signIn(token);
-			entered();
-		} catch (found) {
-			setProblem(found);
-		}
+		signIn(new FormData(event.target).get("link")).catch(setProblem);
 	};
+	const shown = problem || refusal.value;
 	return html`<main class="sign-in"><form class="card" onSubmit=${submit}>
 		<h1>Retinue</h1>
-		<p>Open the address that <code>retinue open</code> prints, or paste it here: it holds the token of this server.</p>
-		<label>Address or token<input name="address" type="password" autocomplete="off" autofocus required /></label>
-		${problem && html`<p class="problem" role="alert"><b>${problem.message}</b> ${problem.remedy || ""}</p>`}
+		<p>This browser is not signed in. In a terminal, in the folder of the project, run:</p>
+		<pre>retinue open</pre>
+		<p>It opens this page and prints a link, which signs in one browser, once, within ten minutes.</p>
+		<label>Or paste the link here<input name="link" type="password" autocomplete="off" autofocus required /></label>
+		${shown && html`<p class="problem" role="alert"><b>${shown.message}</b> ${shown.remedy || ""}</p>`}
 		<button class="primary">Sign in</button>
 	</form></main>`;
 }
