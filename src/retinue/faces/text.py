@@ -1,24 +1,20 @@
 """Text as a terminal may show it, and the small phrases that all faces print alike.
 
-Nothing in the text of an agent may steer a terminal or pose as something else. `visible` is for what people judge
-before they allow it, `harmless` for answers in any script, `clean` for names and descriptions in lists.
+`clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from retinue.core.controls import escape_controls, in_line
 from retinue.core.format import format_wait
 from retinue.log.rows import RunRow
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit.report import CallEffect, TurnEffects
-
-# What a terminal obeys, takes for a new line, or lets turn the text around.
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
@@ -113,28 +109,9 @@ def clean_line(text: str, width: int = 60) -> str:
     return clip(" ".join(clean(text).split()), width)
 
 
-def visible(text: str) -> str:
-    """Return `text` with everything that does not show itself written as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
-
-
-def in_line(text: str) -> str:
-    """Return the same for what must stay on its line: the name of a file can hold a line break."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def harmless(text: str) -> str:
-    """Return `text` with what would move the cursor, change colours or turn it around written as an escape."""
-    if not _HARMFUL.search(text):
-        return text
-    return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
-
-
 def one_line(text: str, width: int) -> str:
     """Return `text` harmless, on one line, in at most `width` characters."""
-    return clip(harmless(" ".join(text.split())), width)
+    return clip(escape_controls(" ".join(text.split())), width)
 
 
 # Effects of tools

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from retinue.core.files import read_text
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, RetinueError
 from retinue.faces.acp.calls import call_facts, change_content
@@ -166,9 +167,7 @@ class Asks:
             return None
         path = Path(call["locations"][0]["path"])
         try:
-            if path.stat().st_size > _MOST_BYTES:
-                return None
-            return self._feed.redact(path.read_text(encoding="utf-8"))
+            return self._feed.redact(read_text(path, _MOST_BYTES))
         except (OSError, ValueError):
             return None
 

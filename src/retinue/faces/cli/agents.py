@@ -17,7 +17,8 @@ from retinue.agents.frontmatter import Parsed
 from retinue.agents.precedence import is_profile, shadows
 from retinue.core.spec import AgentSpec, Fate
 from retinue.errors import UnknownAgentError
-from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
+from retinue.faces.cli.console.output import put
+from retinue.faces.cli.project import add_where, folder, plugins, say, write_json
 from retinue.faces.text import clean, clip, optional, plural
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.core.spec import DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents import LOOK_FROM, parsed_data
-from retinue.faces.cli.console.output import workflow_command
-from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
+from retinue.faces.cli.console.output import put, put_file, workflow_command
+from retinue.faces.cli.project import add_where, folder, plugins, say, write_json
 from retinue.faces.text import optional, plural
 
 _SKILLS = ("skill", "skills")
@@ -245,7 +245,7 @@ def _target(args: argparse.Namespace, made: Conversion) -> Path | None:
 def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argparse.Namespace) -> None:
     for each in done:
         if each["path"] is None:
-            put(each["text"])
+            put_file(each["text"])
         else:
             put(f"{each['path']}\n")
         for loss in each["losses"]:

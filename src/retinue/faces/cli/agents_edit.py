@@ -22,7 +22,8 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import LOOK_FROM
 from retinue.faces.cli.agents_check import describe, json_report, text_report
-from retinue.faces.cli.project import add_where, folder, plugins, put, say, write_json
+from retinue.faces.cli.console.output import put
+from retinue.faces.cli.project import add_where, folder, plugins, say, write_json
 
 _MODELS = ("inherit", "haiku", "sonnet", "opus")
 _LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -85,12 +85,10 @@ def _times(paths: list[str]) -> list[int]:
 
 
 def _short(text: str) -> str:
-    from retinue.faces.text import harmless
-
     line = " ".join(text.split())
     if len(line) > _LONGEST:
         line = line[: _LONGEST - 1] + "…"
-    return harmless(line)
+    return line
 
 
 def _find_agents() -> Found:

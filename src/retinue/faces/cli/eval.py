@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from retinue.core.controls import visible
 from retinue.core.format import format_cost
 from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, AgentTests, find_test_files, read_test_file
@@ -24,7 +25,7 @@ from retinue.evidence.suite import CaseResult, SuiteOptions, choose_cases, quote
 from retinue.faces.cli.console.case_report import result_lines
 from retinue.faces.cli.project import add_where, folder, positive, say, write_json
 from retinue.faces.cli.test import whole
-from retinue.faces.text import plural, visible
+from retinue.faces.text import plural
 from retinue.models.keys import environment as process_environment
 
 _REPEAT = 3

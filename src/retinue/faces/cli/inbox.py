@@ -11,11 +11,12 @@ import asyncio
 import time
 from typing import Any
 
+from retinue.core.controls import visible
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.core.toolnames import TOOLS
 from retinue.faces.cli.project import add_where, count, folder, project, say, write_values
-from retinue.faces.text import INBOX_MARKS, clip, indent, optional, visible
+from retinue.faces.text import INBOX_MARKS, clip, indent, optional
 from retinue.log.inbox import InboxRow, how_closed, items
 from retinue.log.query import LogReader, everywhere
 from retinue.settings.places import retinue_state

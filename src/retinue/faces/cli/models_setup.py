@@ -195,7 +195,9 @@ def _read_key(name: str, url: str, args: argparse.Namespace, settings: Settings,
     page = KEY_PAGES.get(wanted)
     about = f"from {page}; " if page else ""
     ending = "" if needs and not url else ", empty for none"
-    return _checked(getpass.getpass(f"Key of {wanted} ({about}it is not shown{ending}): ", sys.stderr).strip())
+    # `getpass` would write its prompt to the terminal itself.
+    print(f"Key of {wanted} ({about}it is not shown{ending}): ", end="", file=sys.stderr, flush=True)
+    return _checked(getpass.getpass("", sys.stderr).strip())
 
 
 def _checked(key: str) -> str:

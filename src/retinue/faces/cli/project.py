@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from retinue.core.outcome import Outcome
 from retinue.errors import UnknownRunError, UsageError
-from retinue.faces.cli.console.output import escape_json
-from retinue.faces.text import harmless
+from retinue.faces.cli.console.output import print_json
 from retinue.log.query import LogReader, find_run
 from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_state, state_folder
@@ -33,6 +32,9 @@ class Parser(argparse.ArgumentParser):
     """argparse with help texts as they are written, whole option names only, and errors that name the help."""
 
     def __init__(self, **options: Any) -> None:
+        if sys.version_info >= (3, 14):
+            # The writer shows escape sequences of others as text.
+            options.setdefault("color", False)
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -222,27 +224,18 @@ def warn(problems: list[str] | tuple[str, ...]) -> None:
         say(f"warning: {problem}")
 
 
-def put(text: str) -> None:
-    """Print a result on stdout byte for byte: a path may hold bytes that are no characters."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-    sys.stdout.buffer.flush()
-
-
 def write_json(data: Any, indent: int | None = 2) -> None:
     """Print one JSON document and a newline on stdout, in UTF-8 whatever the encoding of the terminal."""
     text = json.dumps(data, ensure_ascii=False, indent=indent)
-    sys.stdout.flush()
     # Half a character, as the name of a file may hold, stays an escape.
-    sys.stdout.buffer.write(escape_json(text.encode("utf-8", "backslashreplace")) + b"\n")
-    sys.stdout.buffer.flush()
+    print_json(text.encode("utf-8", "backslashreplace"))
 
 
 def write_values(document: Any) -> None:
     """Print a document that holds values of the log, such as runs and events, on one line."""
     from retinue.log.encode import dump
 
-    print(dump(document).decode())
+    print_json(dump(document))
 
 
 def printed_answer(outcome: Outcome) -> str:
@@ -254,9 +247,9 @@ def printed_answer(outcome: Outcome) -> str:
 
 
 def for_reader(text: str) -> str:
-    """Return an answer for stdout: harmless where a person reads it, without terminal escapes for a program."""
+    """Return an answer for stdout: as it is for the writer of a terminal, without terminal escapes for a program."""
     if sys.stdout.isatty():
-        return harmless(text)
+        return text
     # An escape in a file would act as soon as somebody prints that file.
     from retinue.tools.capture import clean
 

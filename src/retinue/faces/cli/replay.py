@@ -15,6 +15,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from retinue.core.controls import in_line, visible
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage
 from retinue.errors import UsageError
 from retinue.evidence.cassette import Cassette, read_cassette
@@ -22,7 +23,7 @@ from retinue.evidence.compare import Comparison, compare
 from retinue.evidence.replay import play_again
 from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines, difference_lines
 from retinue.faces.cli.project import add_where, count, folder, say, write_json, write_values
-from retinue.faces.text import in_line, plural, visible
+from retinue.faces.text import plural
 from retinue.log.open_calls import describe_call
 from retinue.log.replay import Conversation, replay
 from retinue.models.keys import environment as process_environment

@@ -14,7 +14,6 @@ from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
 from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, read_schema, read_task, say
 from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
-from retinue.faces.text import harmless
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
@@ -160,7 +159,7 @@ class WaitLines:
         if what == last and at <= seconds < at + 10:
             return
         self._said = (what, seconds)
-        print(harmless(f"  … {what}, {round(seconds)} s"), file=sys.stderr, flush=True)
+        print(f"  … {what}, {round(seconds)} s", file=sys.stderr, flush=True)
 
 
 def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:

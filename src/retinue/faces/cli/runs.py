@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any, get_args
 
 from retinue.capabilities.questions.attach import todo_line
 from retinue.core import events
+from retinue.core.controls import escape_controls, in_line
 from retinue.core.delegation import State
 from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
-from retinue.faces.cli.console.output import escape_json
+from retinue.faces.cli.console.output import print_json
 from retinue.faces.cli.console.progress import Progress, summary
 from retinue.faces.cli.project import add_run, add_where, count, locate, printed_answer, project, say, write_values
 from retinue.faces.cli.worktrees import where_saved
-from retinue.faces.text import MARKS, clip, harmless, in_line, indent, local_time, one_line, optional, plural, status
+from retinue.faces.text import MARKS, clip, indent, local_time, one_line, optional, plural, status
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.inbox import items
@@ -138,7 +138,7 @@ def _line(row: RunRow, word: str, width: int, tag: Tag, *, cut_off: bool) -> str
         who += optional(" ({})", tag.description)
     ago = format_wait(time.time() - row.updated_at)
     told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
-    return clip(f"{mark} {row.id[:8]}  {word:<11} {harmless(who)}  {told}", width)
+    return clip(f"{mark} {row.id[:8]}  {word:<11} {escape_controls(who)}  {told}", width)
 
 
 def _as_trees(rows: list[RunRow]) -> list[RunRow]:
@@ -183,12 +183,12 @@ def execute_show(args: argparse.Namespace) -> int:
             from retinue.log.follow import export_document
 
             for piece in export_document(reader, row.id):
-                sys.stdout.buffer.write(escape_json(piece))
-            sys.stdout.buffer.write(b"\n")
+                print_json(piece, end=b"", flush=False)
+            print_json(b"")
             return 0
         outcome = reader.outcome(row.id)
         ending = [*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]
-        print(harmless("\n".join([*_header(row, _status_word(reader, row)), *_story(reader, row), *ending])))
+        print("\n".join([*_header(row, _status_word(reader, row)), *_story(reader, row), *ending]))
     return 0
 
 
@@ -332,7 +332,6 @@ async def _watch(folder: Path, row: RunRow, args: argparse.Namespace) -> None:
     progress = Progress(row.agent)
     async for event in follow(folder, row.id, args.after):
         if args.json:
-            sys.stdout.buffer.write(escape_json(event_to_json(event)) + b"\n")
-            sys.stdout.buffer.flush()
+            print_json(event_to_json(event))
         else:
             progress.show(event)

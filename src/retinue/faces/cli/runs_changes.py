@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.core.controls import in_line, visible
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.core.format import relative as undo_path
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, write_values
-from retinue.faces.text import (
-    EFFECT_SIGNS,
-    effect_notes,
-    in_line,
-    local_time,
-    optional,
-    reads_text,
-    short_path,
-    visible,
-)
+from retinue.faces.text import EFFECT_SIGNS, effect_notes, local_time, optional, reads_text, short_path
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 import msgspec
 
+from retinue.core.controls import visible
 from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
 from retinue.evidence.compare import compare
 from retinue.evidence.fork import fork_run
 from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines
+from retinue.faces.cli.console.output import print_json
 from retinue.faces.cli.project import add_cwd, add_run, add_where, count, locate, project_of, read_task, say, write_json
 from retinue.faces.cli.run import (
     add_limits,
@@ -27,7 +28,7 @@ from retinue.faces.cli.run import (
     output_of,
 )
 from retinue.faces.feed.snapshot import take_tree
-from retinue.faces.text import optional, visible
+from retinue.faces.text import optional
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
@@ -69,7 +70,7 @@ def execute_export(args: argparse.Namespace) -> int:
             raise StateError(f"Run {row.id} is still at work.", remedy="Export it when it has ended.")
         data = export_cassette(reader, row, home(), Redactor(process_environment()))
     if args.cassette == "-":
-        sys.stdout.buffer.write(data)
+        print_json(data, end=b"")
         return 0
     target = Path(args.cassette).expanduser()
     try:

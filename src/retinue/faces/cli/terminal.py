@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from retinue.core.delegation import LIVE
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
+from retinue.faces.cli.console.output import RESET_TERMINAL, send_control
 from retinue.faces.cli.project import add_cwd, folder, locate, project, project_of, say
 from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
 from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
@@ -32,14 +33,6 @@ from retinue.log.rows import RunRow
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
 
-RESET = (
-    "\x1b[?1049l"  # the ordinary screen
-    "\x1b[?25h"  # the cursor
-    "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # no mouse
-    "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # no focus, paste and size reports
-    "\x1b[<u\x1b[?7h\x1b[0m"  # plain keys, wrapping, plain text
-    "\x1b[23;2t"  # the title that the shell had
-)
 KEEP = b"k"
 
 
@@ -178,7 +171,7 @@ def _terminal() -> Any:
 
 def _restore(before: Any) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, RESET.encode())
+        send_control(sys.stderr, RESET_TERMINAL)
     if before is not None:
         import termios
 

@@ -9,14 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+from retinue.core.controls import visible
 from retinue.core.format import format_cost
 from retinue.errors import RetinueError, UsageError
 from retinue.evidence.case_file import AgentTests, CaseFileError, find_test_files, read_test_file
 from retinue.evidence.case_run import TrialOptions
 from retinue.evidence.suite import CaseResult, Suite, SuiteOptions, choose_cases, quote_suite
 from retinue.faces.cli.console import case_report
-from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, project, put, say, write_json
-from retinue.faces.text import visible
+from retinue.faces.cli.console.output import put
+from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, project, say, write_json
 from retinue.log.query import LogReader
 from retinue.models.keys import environment as process_environment
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 from rich.text import Text
 
+from retinue.core.files import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.faces.modes import mode_words
 from retinue.faces.text import optional, plural
@@ -216,9 +217,9 @@ def branch_of(folder: Path) -> str:
         git = each / ".git"
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if git.is_file():
-                git = (each / git.read_text("utf-8").removeprefix("gitdir:").strip()).resolve()
+                git = (each / read_text(git).removeprefix("gitdir:").strip()).resolve()
             if git.is_dir():
-                head = (git / "HEAD").read_text("utf-8").strip()
+                head = read_text(git / "HEAD").strip()
                 if head.startswith("ref: "):
                     return head.removeprefix("ref: refs/heads/")
                 return head[:8]

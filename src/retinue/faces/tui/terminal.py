@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
+from retinue.faces.cli.console.output import (
+    BELL,
+    KEEP_TITLE,
+    NO_SEQUENCE,
+    RESTORE_TITLE,
+    STRING_TERMINATOR,
+    ControlSequence,
+    operating_system_command,
+    send_control,
+)
 from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.frame import Leaving, leaving_on_signals
@@ -24,8 +35,6 @@ LOOK_SECONDS = 0.5
 # Something shorter has ended before its person looked away.
 LONG_SECONDS = 10.0
 TITLE_WIDTH = 60
-# The title that the shell had is kept by the terminal meanwhile.
-KEEP_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 _WORDS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": "waits for you"}
 # Others would show a progress bar's sequence as a notification.
 _WITH_PROGRESS = frozenset({"ghostty", "WezTerm"})
@@ -49,53 +58,51 @@ class TerminalSignals:
         self._title = ""
         self._began = 0.0
 
-    def update(self, standing: Standing, task: str, now: float, *, seen: bool, notify: bool) -> str:
+    def update(self, standing: Standing, task: str, now: float, *, seen: bool, notify: bool) -> ControlSequence:
         """Return what to write now. `seen`: the person looks at the terminal; `notify`: they want to hear of it."""
         parts = ["retinue"]
         if task:
             parts = [fit(one_line(task), TITLE_WIDTH), _WORDS[standing], "retinue"]
         title = " · ".join(parts)
-        text = ""
+        told = NO_SEQUENCE
         if title != self._title:
             self._title = title
-            text += f"\x1b]2;{title}\x07"
+            told += operating_system_command("2", title)
         before, self._standing = self._standing, standing
         if standing == before:
-            return text
+            return told
         if self._has_progress:
-            text += f"\x1b]9;4;{_PROGRESS[standing]}\x07"
+            told += operating_system_command("9", "4", _PROGRESS[standing])
         if self._shows_status:
-            text += _status(_STATUS[standing])
+            told += _status(_STATUS[standing])
         if before == "idle":
             self._began = now
         if standing == "working" or not notify:
-            return text
+            return told
         if not seen or now - self._began >= LONG_SECONDS:
-            text += self._notification(title)
-        return text
+            told += self._notification(title)
+        return told
 
-    def _notification(self, text: str) -> str:
-        # In OSC 777 a semicolon ends a field.
-        plain = text.replace(";", ",")
+    def _notification(self, text: str) -> ControlSequence:
         if self._takes_777:
-            return f"\x1b]777;notify;Retinue;{plain}\x07\x07"
+            return operating_system_command("777", "notify", "Retinue", text) + BELL
         if self._takes_9:
-            return f"\x1b]9;{plain}\x07\x07"
-        return "\x07"
+            return operating_system_command("9", text) + BELL
+        return BELL
 
-    def close(self) -> str:
+    def close(self) -> ControlSequence:
         """Return what leaves the terminal as it was."""
-        text = ""
+        told = NO_SEQUENCE
         if self._has_progress:
-            text += "\x1b]9;4;0\x07"
+            told += operating_system_command("9", "4", "0")
         if self._shows_status:
-            text += _status("clear")
-        return text + RESTORE_TITLE
+            told += _status("clear")
+        return told + RESTORE_TITLE
 
 
-def _status(state: str) -> str:
+def _status(state: str) -> ControlSequence:
     """Return a report of the program's status. It has no words of the task: other programs read it."""
-    return f"\x1b]7501;state={state}:app=retinue\x1b\\"
+    return operating_system_command("7501", f"state={state}:app=retinue", end=STRING_TERMINATOR)
 
 
 async def _follow(app: RetinueApp, signals: TerminalSignals) -> None:
@@ -131,15 +138,15 @@ async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **optio
     app = RetinueApp(retinue, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))
-    signals = TerminalSignals(os.environ)
-    os.write(1, KEEP_TITLE.encode())
+    signals, terminal = TerminalSignals(os.environ), sys.stdout
+    send_control(terminal, KEEP_TITLE)
     following = asyncio.create_task(_follow(app, signals), name="terminal title")
     try:
         with leaving_on_signals(lambda: app.exit("quit")):
             left = await app.run_async(mouse=retinue.supervisor.settings.mouse)
     finally:
         following.cancel()
-        os.write(1, signals.close().encode())
+        send_control(terminal, signals.close())
     if app.return_code:
         raise StateError(
             "The terminal app failed; what happened is above.",

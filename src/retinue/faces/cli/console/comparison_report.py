@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from retinue.core.controls import in_line, visible
 from retinue.core.format import format_cost, format_count
 from retinue.evidence.compare import CallPair, Comparison, RecordingFacts
-from retinue.faces.text import in_line, visible
 
 _WIDEST = 160
 _MOST_CALLS = 60

@@ -22,10 +22,9 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.faces.cli.console.markdown_stream import can_style, write_markdown
-from retinue.faces.cli.console.output import escape_json
+from retinue.faces.cli.console.output import print_json
 from retinue.faces.cli.console.progress import Progress
 from retinue.faces.cli.project import printed_answer, say
-from retinue.faces.text import harmless
 from retinue.log.encode import dump
 from retinue.models.keys import environment as process_environment
 from retinue.runs.handle import Run, RunHandle, handle_of
@@ -96,19 +95,17 @@ async def _print_events(retinue: Retinue, run: RunHandle) -> Outcome:
     """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
     from retinue.log.encode import event_to_json, outcome_to_json
 
-    out = sys.stdout.buffer
     last: Event | None = None
     async for event in _whole(retinue, run):
-        out.write(escape_json(event_to_json(event)) + b"\n")
         # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
-        if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
-            out.flush()
+        whole = not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress))
+        print_json(event_to_json(event), flush=whole)
         if event.run_id == run.id:
             last = event
     outcome = await _ended(retinue, run)
     if last is not None:
-        out.write(escape_json(outcome_to_json(last, outcome)) + b"\n")
-    out.flush()
+        print_json(outcome_to_json(last, outcome))
+    sys.stdout.flush()
     return outcome
 
 
@@ -151,9 +148,9 @@ def _document(run: RunHandle, outcome: Outcome, output: Output) -> str:
 def _explain(run: RunHandle, outcome: Outcome) -> None:
     """Say on stderr why the run was not a success, and how to go on."""
     if outcome.failure is not None:
-        say(harmless(f"retinue: {outcome.failure.message}"))
+        say(f"retinue: {outcome.failure.message}")
         if outcome.failure.remedy:
-            say(harmless(f"  {outcome.failure.remedy}"))
+            say(f"  {outcome.failure.remedy}")
     if outcome.partial and outcome.text:
         say("retinue: the text above is what the agent had said before it failed")
     say(f"  Go on with: retinue runs resume {run.id}")

@@ -12,8 +12,13 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from retinue.core.controls import escape_controls
+from retinue.faces.cli.console.output import write_span
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.style import Style
+    from rich.text import Text
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _MOST_COLUMNS = 120
@@ -56,7 +61,6 @@ class MarkdownStream:
         self._text, self._drawn = "", False
 
     def _draw(self, text: str) -> None:
-        from retinue.faces.text import harmless
         from retinue.faces.tui.board.markdown import markdown_lines
 
         if not text.strip():
@@ -65,18 +69,32 @@ class MarkdownStream:
             self._stream.write("\n")
         self._drawn = True
         width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
-        for line in markdown_lines(harmless(text).expandtabs(4), width):
+        for line in markdown_lines(escape_controls(text).expandtabs(4), width):
             self._write_line(line)
         self._stream.flush()
 
-    def _write_line(self, line: object) -> None:
+    def _write_line(self, line: Text) -> None:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(
-                file=self._stream, force_terminal=True, highlight=False, no_color=not has_colour(self._stream)
-            )
-        self._console.print(line, soft_wrap=True)
+            # It only looks styles up; nothing is printed with it.
+            self._console = Console(file=self._stream, force_terminal=True, no_color=not has_colour(self._stream))
+        for segment in line.render(self._console):
+            write_span(self._stream, segment.text, self._codes_of(segment.style))
+        self._stream.write("\n")
+
+    def _codes_of(self, style: Style | None) -> str:
+        """Return the SGR codes of a style."""
+        from rich.console import COLOR_SYSTEMS
+
+        assert self._console is not None
+        if style is None or self._console.color_system is None:
+            return ""
+        shown = style.update_link(None)
+        if self._console.no_color:
+            shown = shown.without_color
+        drawn = shown.render("x", color_system=COLOR_SYSTEMS[self._console.color_system])
+        return drawn.partition("x")[0].removeprefix("\x1b[").removesuffix("m")
 
 
 def _end_of_blocks(text: str) -> int:

@@ -1,8 +1,8 @@
-"""What the program prints: nothing in it hides or turns the text around.
+"""The one writer to the terminal: `sys.stdout` and `sys.stderr` of the program.
 
-C1 controls, which some terminals obey, and signs that change the direction of text are written as
-`\\uXXXX`: a reader of JSON gets back what was there, a person sees it. Raw text of a file (`put` of
-the agents' commands) goes to the buffer below, as it is.
+It lets no control character of the text that it is given reach the terminal, a pipe or a file: each one is shown as an
+escape (`core/controls.py`). Only two kinds of calls send escape sequences. `write_span` sends the colours of a text,
+and `send_control` sends a `ControlSequence`, which only this module makes.
 
 Imported at every start, so without `re` and `typing`.
 """
@@ -10,33 +10,34 @@ Imported at every start, so without `re` and `typing`.
 from __future__ import annotations
 
 import io
+import sys
+
+from retinue.core.controls import escape_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
-_HIDING = (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-_ESCAPES = {code: f"\\u{code:04x}" for code in _HIDING}
 
-
-class EscapingOutput(io.TextIOWrapper):
-    """A stream of text in which nothing hides."""
+class TerminalWriter(io.TextIOWrapper):
+    """A stream of text without control characters from outside."""
 
     def write(self, text: str) -> int:
-        shown = text
-        if not text.isascii():
-            shown = text.translate(_ESCAPES)
-        super().write(shown)
+        super().write(escape_controls(text))
         return len(text)
 
+    def write_sequences(self, text: str) -> None:
+        """Write text that this module has put together."""
+        super().write(text)
 
-def escaping(stream: TextIO) -> TextIO:
-    """Return `stream` with everything that is written to it escaped, or itself where it is no plain stream."""
+
+def open_writer(stream: TextIO) -> TextIO:
+    """Return a writer in place of `stream`, or `stream` itself where it is no plain stream."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
-    return EscapingOutput(
+    return TerminalWriter(
         stream.buffer,
         encoding=stream.encoding,
         errors=stream.errors,
@@ -45,11 +46,111 @@ def escaping(stream: TextIO) -> TextIO:
     )
 
 
+# Escape sequences of the program
+
+
+class ControlSequence(str):
+    """An escape sequence that this module has made, or several of them in a row."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> ControlSequence:
+        if not isinstance(other, ControlSequence):
+            raise TypeError("only another ControlSequence can follow")
+        return ControlSequence(f"{self}{other}")
+
+
+NO_SEQUENCE = ControlSequence("")
+KEEP_TITLE = ControlSequence("\x1b[22;2t")
+"""Let the terminal remember the title that the shell has set."""
+RESTORE_TITLE = ControlSequence("\x1b[23;2t")
+RESET_TERMINAL = ControlSequence(
+    "\x1b[?1049l"  # the ordinary screen
+    "\x1b[?25h"  # the cursor
+    "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # no mouse
+    "\x1b[?1004l\x1b[?2004l\x1b[?2048l"  # no focus, paste and size reports
+    "\x1b[<u\x1b[?7h\x1b[0m"  # plain keys, wrapping, plain text
+    f"{RESTORE_TITLE}"
+)
+BELL = ControlSequence("\x07")
+
+
+def operating_system_command(*fields: str, end: ControlSequence = BELL) -> ControlSequence:
+    """Return an OSC sequence, such as a title or a notification. No field can end it or begin another one."""
+    return ControlSequence(f"\x1b]{';'.join(map(_field, fields))}{end}")
+
+
+STRING_TERMINATOR = ControlSequence("\x1b\\")
+
+
+def _field(text: str) -> str:
+    return escape_controls(text).replace("\n", " ").replace("\t", " ").replace(";", ",")
+
+
+def send_control(stream: TextIO, sequence: ControlSequence) -> None:
+    """Send a sequence of the program's own at once."""
+    if not isinstance(sequence, ControlSequence):
+        raise TypeError("only a ControlSequence may be sent")
+    _write_raw(stream, sequence)
+    stream.flush()
+
+
+def write_span(stream: TextIO, text: str, codes: str = "") -> None:
+    """Write `text` in a style. `codes` are the numbers of an SGR sequence, such as `1;31`; empty for plain text."""
+    if not codes:
+        stream.write(text)
+        return
+    if not codes.replace(";", "").isdecimal() or not codes.isascii():
+        raise ValueError("the codes of a style are numbers")
+    _write_raw(stream, f"\x1b[{codes}m{escape_controls(text)}\x1b[0m")
+
+
+def _write_raw(stream: TextIO, text: str) -> None:
+    if isinstance(stream, TerminalWriter):
+        stream.write_sequences(text)
+    else:
+        stream.write(text)
+
+
+# Documents on standard output
+
+
+def print_json(document: bytes, end: bytes = b"\n", *, flush: bool = True) -> None:
+    """Print a JSON document in UTF-8, whatever the encoding of the terminal."""
+    _print_bytes(escape_json(document) + end, flush)
+
+
+def put(text: str) -> None:
+    """Print text in UTF-8. A path may hold bytes that are no characters: a pipe or a file gets them as they are."""
+    if sys.stdout.isatty():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        _print_bytes(escape_controls(text, keep_bytes=True).encode("utf-8", "surrogateescape"))
+
+
+def put_file(text: str) -> None:
+    """Print the text of a file: into a pipe or another file byte for byte, on a terminal like any other text."""
+    if sys.stdout.isatty():
+        put(text)
+    else:
+        _print_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def _print_bytes(data: bytes, flush: bool = True) -> None:
+    """Write below the text stream. What the stream still holds goes first."""
+    if flush:
+        sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    if flush:
+        sys.stdout.buffer.flush()
+
+
 def escape_json(document: bytes) -> bytes:
-    """Return a JSON document in UTF-8 with the same signs escaped: they stand in its strings only."""
-    if document.isascii():
+    """Return a JSON document in UTF-8 with the same characters escaped: they are in its strings only."""
+    if document.isascii() and b"\x7f" not in document:
         return document
-    return document.decode("utf-8", "surrogatepass").translate(_ESCAPES).encode("utf-8", "surrogatepass")
+    return escape_controls(document.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
 
 
 def workflow_command(level: str, values: Mapping[str, object], message: str) -> str:

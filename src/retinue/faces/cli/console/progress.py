@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from retinue.core import events
+from retinue.core.controls import visible
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF, RECORD
 from retinue.faces.cli.console.markdown_stream import MarkdownStream, can_style, has_colour
-from retinue.faces.text import harmless, one_line, optional, plural, visible
+from retinue.faces.cli.console.output import write_span
+from retinue.faces.text import one_line, optional, plural
 
 _COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "▸": "36"}
 """By the mark a line begins with; other lines that are indented are dim."""
@@ -73,17 +75,17 @@ class Progress:
             line = self._line(event.body)
         if line:
             self._close_line()
-            print(self._colour(visible(line)), file=self.stream, flush=True)
+            self._print(visible(line))
 
-    def _colour(self, text: str) -> str:
-        """Return lines in the colours of their marks, where colours are wanted."""
-        if not self._coloured:
-            return text
-        lines = []
+    def _print(self, text: str) -> None:
+        """Print lines in the colours of their marks, where colours are wanted."""
         for line in text.split("\n"):
-            code = _COLOURS.get(line.lstrip()[:1], "2" if line.startswith("  ") else "")
-            lines.append(f"\x1b[{code}m{line}\x1b[0m" if code else line)
-        return "\n".join(lines)
+            codes = ""
+            if self._coloured:
+                codes = _COLOURS.get(line.lstrip()[:1], "2" if line.startswith("  ") else "")
+            write_span(self.stream, line, codes)
+            self.stream.write("\n")
+        self.stream.flush()
 
     def _child_line(self, event: events.Event) -> str | None:
         """Return that a run below this one started, what goes wrong there, or how it ended."""
@@ -185,11 +187,10 @@ class Progress:
             self._markdown.write(text)
             self._open_line = True
             return
-        shown = harmless(text)
-        if not self._answers and self._styled:
-            # Dimmed, for the answer is printed once more on stdout.
-            shown = f"\x1b[2m{shown}\x1b[0m"
-        print(shown, end="", file=self.stream, flush=True)
+        # Dimmed where the answer is printed once more on stdout.
+        is_dim = self._styled and not self._answers
+        write_span(self.stream, text, "2" if is_dim else "")
+        self.stream.flush()
         self._open_line = not text.endswith("\n")
 
     def _close_line(self) -> None:
@@ -199,7 +200,7 @@ class Progress:
         if self._markdown is not None:
             self._markdown.close()
         else:
-            print(file=self.stream)
+            self.stream.write("\n")
 
 
 def _tools(names: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.core.files import MAX_FILE_BYTES, read_head
 from retinue.faces.text import plural
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
@@ -80,7 +81,7 @@ def memory_rows(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, s
     rows = []
     read = instruction_files(cwd, environment)
     for path in read:
-        lines = path.read_text(encoding="utf-8", errors="replace").count("\n")
+        lines = read_head(path, MAX_FILE_BYTES).count(b"\n")
         rows.append((path, f"read · {plural(lines, 'line')} · {path}"))
     for path, words in note_files(cwd, environment):
         if path not in read:
