@@ -86,7 +86,15 @@ async def test_part_of_a_name_that_ollama_lists_is_accepted_everywhere() -> None
         assert (await select(None, environment, file_model="llama3.2")).info.full_name == "ollama/llama3.2:latest"
         assert (await select(None, environment, {"model": "qwen3:8b"})).info.full_name == "ollama/qwen3:8b"
         assert (await select(None, environment)).info.full_name == "ollama/qwen3:8b"
-        assert len(server.seen) == 5
+        # Parts of names use the list that the first question brought.
+        assert len(server.seen) == 2
+
+
+async def test_a_model_that_a_server_lists_later_is_found_at_once() -> None:
+    async with Server(answer("qwen3:8b"), answer("qwen3:8b", "gemma4:4b")) as server:
+        environment = {"OLLAMA_HOST": f"127.0.0.1:{server.port}"}
+        assert (await select("qwen3", environment)).info.full_name == "ollama/qwen3:8b"
+        assert (await select("gemma4", environment)).info.full_name == "ollama/gemma4:4b"
 
 
 async def test_everything_that_is_listed_is_accepted_by_its_name_and_by_its_id() -> None:
@@ -161,3 +169,66 @@ async def test_a_name_that_means_nothing_is_answered_with_what_the_server_lists(
         with pytest.raises(UnknownModelError) as error:
             await select("qewn3", {"OLLAMA_HOST": f"127.0.0.1:{server.port}"})
         assert "Did you mean ollama/qwen3:8b?" in error.value.remedy
+
+
+@pytest.mark.parametrize("name", ["haiku", "anthropic/haiku", "Haiku"])
+async def test_a_family_means_a_model_that_the_server_lists(name: str) -> None:
+    async with Server(*[answer("claude-haiku-4-5", "claude-sonnet-4-5")] * 4) as server:
+        environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+        listed = [info.full_name for info in (await inventory(environment)).models]
+        assert "anthropic/claude-haiku-4-5" in listed
+        for chosen in (await select(name, environment), await select(None, environment, file_model=name)):
+            assert chosen.info.full_name == "anthropic/claude-haiku-4-5"
+
+
+async def test_a_whole_name_asks_no_server_even_behind_another_address() -> None:
+    async with Server() as server:
+        environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+        for name in ("claude-haiku-4-5", "anthropic/claude-haiku-4-5", "anthropic/claude-new-9"):
+            await select(name, environment)
+        assert server.seen == []
+
+
+async def test_the_default_of_a_server_is_a_model_that_it_lists() -> None:
+    async with Server(*[answer("my-model-7b")] * 3) as server:
+        environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+        assert (await select(None, environment)).info.full_name == "anthropic/my-model-7b"
+        with pytest.raises(UnknownModelError) as error:
+            await select("claude-sonet", environment)
+        assert "anthropic/my-model-7b" in error.value.remedy
+
+
+async def test_a_name_that_fits_several_families_is_refused_with_them() -> None:
+    with pytest.raises(UnknownModelError) as error:
+        await select("claude", {"ANTHROPIC_API_KEY": "k"})
+    assert "several families" in error.value.remedy
+    assert "anthropic/claude-sonnet-5-5" in error.value.remedy
+    chosen = await select(None, {"ANTHROPIC_API_KEY": "k"}, file_model="claude")
+    assert "several families" in " ".join(chosen.warnings)
+
+
+async def test_a_gateway_on_this_machine_is_not_free() -> None:
+    providers = {"gw": {"baseUrl": "http://127.0.0.1:9/v1"}}
+    known = await select("gw/claude-sonnet-4-5", {}, {"providers": providers})
+    maker = await select("anthropic/claude-sonnet-4-5", {"ANTHROPIC_API_KEY": "k"})
+    assert known.info.prices == maker.info.prices
+    assert known.info.window == maker.info.window
+    assert (await select("gw/any-model", {}, {"providers": providers})).info.prices is None
+    own = await select("ollama/any-model", {})
+    assert own.info.prices is not None
+    assert own.info.prices.output == 0
+
+
+async def test_a_server_of_another_user_at_a_usual_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Server(*[answer("qwen3:8b")] * 3) as server:
+        monkeypatch.setitem(PRESETS, "lmstudio", PRESETS["lmstudio"]._replace(url=f"{server.url}/v1"))
+        monkeypatch.setattr("retinue.models.inventory.foreign_listener", lambda port: "mallory")
+        chosen = await select(None)
+        assert chosen.source == "offline"
+        assert "mallory" in " ".join(chosen.warnings)
+        assert "retinue models add lmstudio" in " ".join(chosen.warnings)
+        with pytest.raises(UnknownModelError, match="mallory"):
+            await select("qwen3")
+        assert server.seen == []
+        named = {"providers": {"lmstudio": {"baseUrl": f"{server.url}/v1"}}}
+        assert (await select(None, None, named)).info.full_name == "lmstudio/qwen3:8b"

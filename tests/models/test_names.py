@@ -10,7 +10,7 @@ from retinue.errors import UnknownModelError
 from retinue.models.names import (
     find_exact,
     find_model,
-    newest_of,
+    match_models,
     not_found,
     same_model,
     split_thinking,
@@ -129,9 +129,25 @@ def test_a_family_means_its_newest_model_whatever_the_order_or_length() -> None:
     models = tuple(
         info(f"anthropic/claude-sonnet-{v}") for v in ("4-5", "5", "5-5-20260901", "4-6", "5-5", "5-20260630")
     )
-    assert newest_of("sonnet", models) is models[4]
     assert find_model("Sonnet", models) is models[4]
-    assert newest_of("haiku", models) is None
+
+
+@pytest.mark.parametrize("query", ["m", "7", "x/y", "evil/m", "4o", "a b"])
+def test_a_part_of_a_name_needs_three_characters(query: str) -> None:
+    assert find_model(query, REGISTRY) is None
+
+
+def test_a_name_that_fits_several_families_means_none_of_them() -> None:
+    newer = info("anthropic/claude-opus-4-7")
+    assert find_model("claude", (*REGISTRY, newer)) is None
+    assert set(match_models("claude", (*REGISTRY, newer))) == {newer, SONNET, HAIKU}
+
+
+def test_a_variant_of_a_family_does_not_make_its_name_ambiguous() -> None:
+    models = tuple(info(f"openai/{name}") for name in ("gpt-5.5-mini", "gpt-5.4", "gpt-5.5", "gpt-5-nano"))
+    assert find_model("gpt", models) is models[2]
+    assert find_model("gpt-5.4", models) is models[1]
+    assert find_model("mini", models) is models[0]
 
 
 def test_a_provider_that_is_not_configured_leaves_the_bare_id() -> None:

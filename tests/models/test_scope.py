@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.errors import ConfigurationError
 from retinue.models.names import ModelScope, OutOfScopeError, load_scope
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
@@ -29,10 +30,17 @@ def test_E01_without_a_usable_list_everything_is_allowed(tmp_path: Path) -> None
         scope_of(["anthropic/claude-haiku-4-5"], tmp_path, on=False),
         scope_of(None, tmp_path),
         scope_of([], tmp_path),
-        scope_of(["haiku", "*sonnet*", "openai/gpt-4o"], tmp_path),
     ):
         assert scope.allowed == ()
         assert scope.permits(SONNET)
+
+
+@pytest.mark.parametrize("entries", [["haiku"], ["*sonnet*"], ["openai/gpt-4o"], ["claude-haiku-4-5"], ["anthropic/"]])
+def test_a_list_that_names_no_available_model_refuses_the_launch(tmp_path: Path, entries: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        scope_of(entries, tmp_path)
+    assert entries[0] in refused.value.message
+    assert "provider/id" in refused.value.remedy
 
 
 def test_E02_in_scope_is_allowed_whatever_the_capitals(tmp_path: Path) -> None:
@@ -51,7 +59,8 @@ def test_E02_the_refusal_lists_what_is_allowed_sorted(tmp_path: Path) -> None:
 
 def test_E03_a_colon_is_part_of_the_id_and_bare_ids_do_not_count(tmp_path: Path) -> None:
     assert scope_of(["ollama/gpt-oss:20b-cloud"], tmp_path).allowed == ("ollama/gpt-oss:20b-cloud",)
-    assert scope_of(["anthropic/claude-haiku-4-5:high", "claude-haiku-4-5"], tmp_path).allowed == ()
+    entries = ["anthropic/claude-haiku-4-5:high", "claude-haiku-4-5", "anthropic/claude-sonnet-4-6"]
+    assert scope_of(entries, tmp_path).allowed == ("anthropic/claude-sonnet-4-6",)
 
 
 def write(path: Path, text: str) -> None:
@@ -122,3 +131,14 @@ async def test_E02_in_scope_or_switched_off_nothing_is_said(project: Path) -> No
         assert chosen.warnings == ()
     off = settings.replace(scope_models=False)
     assert (await select_model("sonnet", settings=off, environment=environment)).warnings == ()
+
+
+async def test_a_family_means_the_newest_model_that_is_allowed(tmp_path: Path) -> None:
+    entries = ["anthropic/claude-haiku-4-5", "anthropic/claude-sonnet-4-5"]
+    write(tmp_path / ".retinue/settings.json", json.dumps({"scopeModels": True, "enabledModels": entries}))
+    environment = environment_of(tmp_path)
+    settings = load_settings(tmp_path, environment=environment).settings
+    for family, model in (("haiku", entries[0]), ("sonnet", entries[1])):
+        assert (await select_model(family, settings=settings, environment=environment)).info.full_name == model
+        chosen = await select_model(None, file_model=family, settings=settings, environment=environment)
+        assert (chosen.info.full_name, chosen.warnings) == (model, ())

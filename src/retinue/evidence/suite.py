@@ -119,7 +119,7 @@ async def quote_suite(
     folder = chosen[0][0].path.parent
     settings = load_settings(folder, environment=environment).settings
     selection = await select_model(options.trial.live, settings=settings, environment=environment)
-    if selection.info.prices is None and not selection.provider.local:
+    if selection.info.prices is None:
         raise UsageError(
             f"The price of {selection.info.full_name} is not known, so --max-usd could not stop it.",
             remedy="Describe its price under `models` in the settings.",

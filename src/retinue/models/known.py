@@ -92,7 +92,7 @@ def describe_model(provider: str, model: str) -> ModelInfo:
     found = known_model(provider, model)
     if found is not None:
         return found
-    elsewhere = _elsewhere(model)
+    elsewhere = known_elsewhere(model)
     if elsewhere is not None:
         return replace(elsewhere, provider=provider, id=model, prices=None)
     return _from_siblings(provider, model)
@@ -114,7 +114,7 @@ def makers_id(model: str) -> str:
 def describe_bridged(provider: str, name: str) -> ModelInfo:
     """Return what is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
     abilities of the same model at its maker, without a price."""
-    found = _elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
+    found = known_elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
     if found is None:
         return ModelInfo(provider, name)
     reads = found.images and name.partition(":")[0] in _READING_BRIDGES
@@ -186,8 +186,8 @@ def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
     return (model, rows[key])
 
 
-def _elsewhere(model: str) -> ModelInfo | None:
-    """Return the row of the same model at its maker: by the last part of a path, without an Ollama tag."""
+def known_elsewhere(model: str) -> ModelInfo | None:
+    """Return what is known of the same model at its maker, by the last part of a path, without an Ollama tag."""
     bare = model.rpartition("/")[2].partition(":")[0]
     for provider in _table()["providers"]:
         found = known_model(provider, bare) or known_model(provider, model)

@@ -7,6 +7,7 @@ without notice. So the server is asked, in its own way:
     Ollama      /api/ps       context_length of the loaded model; /api/generate loads it first
                 /api/show     num_ctx of the model's own parameters, where an older version does not say it there
     vLLM        /v1/models    max_model_len
+    LiteLLM     /v1/models    max_input_tokens
     llama.cpp   /props        default_generation_settings.n_ctx
     LM Studio   /api/v0/models    loaded_context_length
 
@@ -24,6 +25,7 @@ from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
+from retinue.models.known import known_elsewhere
 from retinue.models.protocol import ModelInfo
 from retinue.models.provider import Provider
 
@@ -168,6 +170,9 @@ async def with_local_window(
     if not at or time.monotonic() - at > KEEP_SECONDS:
         window = await _ask(provider, info.id, transport, tell, load=load)
         _known[key] = (time.monotonic(), window)
+    if window is None and not provider.computes_answers and known_elsewhere(info.id) is not None:
+        # A gateway to the model's maker.
+        return info, None
     if window is None:
         before = ""
         if provider.id == "ollama" and not load:
@@ -201,8 +206,9 @@ async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell,
             found = _find_parameter(shown, "num_ctx")
         return found
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
-    if window := _whole(listed.get("max_model_len")):
-        return window
+    for key in ("max_model_len", "max_input_tokens"):
+        if window := _whole(listed.get(key)):
+            return window
     props = await _get(f"{root}/props", provider, transport)
     settings = props.get("default_generation_settings")
     if isinstance(settings, Mapping) and (window := _whole(settings.get("n_ctx"))):

@@ -1,12 +1,13 @@
 """Which model a name means, among those that are available and in scope.
 
 A name may be `provider/id`, an id, a family (`haiku`), a display name (`Opus 4.6`) or parts of
-these in any order. The rules are pi-subagents', so that its agent files mean the same here;
-two are ours: an empty name matches nothing, and a family's bare name means its newest model.
+these in any order. The order of preference is pi-subagents', so that its agent files mean the same
+here, with three rules of our own: a part of a name needs three characters, of one family the newest
+model is meant, and a name that fits models of several families is refused with these models.
 
 The scope (`scopeModels`) is `enabledModels` of the settings, of which pi's files are a layer. Only
-exact `provider/id` entries that are available count. A list without such an entry limits nothing, so
-that a typo cannot lock everything out.
+exact `provider/id` entries of available models limit the choice. A list without any such entry refuses
+the launch, because it was written to limit and cannot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from retinue.errors import UnknownModelError, UsageError
+from retinue.errors import ConfigurationError, UnknownModelError, UsageError
 from retinue.models.known import makers_id, same_name
 from retinue.models.protocol import ModelInfo
 from retinue.settings.table import Settings
@@ -25,12 +26,12 @@ from retinue.settings.table import Settings
 INHERIT: Final = "inherit"
 INHERITING: Final = frozenset({INHERIT, "default"})
 """Words that leave the choice to the caller; the second is Claude Code's."""
-FAMILIES: Final = frozenset({"sonnet", "opus", "haiku", "fable"})
 THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh", "max"})
 
 _CLAUDE_CODE: Final = {"opusplan": "opus", "best": "opus"}
 """Its aliases for a model that is chosen per task (code.claude.com model-config)."""
-_ACCEPTED = 20.0
+MIN_PART_CHARACTERS: Final = 3
+"""Fewer characters only mean a whole id, such as `o3`."""
 _SHOWN = 100
 """Names in an error; a gateway has hundreds."""
 _SPLIT = re.compile(r"[\s/-]+")
@@ -38,21 +39,23 @@ _DATE = re.compile(r"\d{8}")
 
 
 def find_model(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
-    """Return the model that `query` means, or None. Of equal matches the first one given wins."""
+    """Return the model that `query` means; None if it fits no model, or models of several families."""
+    matches = match_models(query, available)
+    if len(matches) == 1:
+        return matches[0]
+    return None
+
+
+def match_models(query: str, available: Sequence[ModelInfo]) -> list[ModelInfo]:
+    """Return the one model that `query` means, or the newest model of each family that it fits."""
     query = query.strip()
-    if not any(character.isalnum() for character in query):
-        return None
     exact = find_exact(query, available)
     if exact is not None:
-        return exact
-    if query.lower() in FAMILIES:
-        newest = newest_of(query.lower(), available)
-        if newest is not None:
-            return newest
-    found = _best(query, available)
-    if found is None and "/" in query:
-        found = find_model(query.partition("/")[2], available)
-    return found
+        return [exact]
+    matches = _of_one_version(query, _best_matches(query, available))
+    if not matches and "/" in query:
+        return match_models(query.partition("/")[2], available)
+    return _newest_of_families(matches)
 
 
 def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
@@ -62,12 +65,6 @@ def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
         if info.full_name.lower() == wanted:
             return info
     return None
-
-
-def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
-    """Return the highest version whose id has `family` as a word; the plainest id of that version."""
-    members = [info for info in available if family in _SPLIT.split(same_name(info.id))]
-    return max(members, key=lambda info: (version(info.id), -len(info.id)), default=None)
 
 
 def version(model: str) -> tuple[int, ...]:
@@ -165,33 +162,69 @@ def _words(name: str) -> set[str]:
     return found
 
 
-def _best(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
-    wanted = same_name(query)
-    words = _words(query)
-    best, top = None, 0.0
-    for info in available:
-        score = _score(wanted, words, info)
-        if score > top:
-            best, top = info, score
-    if top >= _ACCEPTED:
-        return best
-    return None
+def _best_matches(query: str, available: Sequence[ModelInfo]) -> list[ModelInfo]:
+    """Return the models that fit a name in the best of five ways: the whole id, words of the id, a part of the id,
+    a part of the display name, parts of all of these in any order."""
+    wanted, words = same_name(query), _words(query)
+    for fits in (_is_id, _has_words, _is_part_of_id, _is_part_of_name, _has_parts):
+        matches = [info for info in available if fits(wanted, words, info)]
+        if matches and fits is _is_id:
+            return matches[:1]
+        if matches:
+            return matches
+        if len(wanted) < MIN_PART_CHARACTERS:
+            return []
+    return []
 
 
-def _score(wanted: str, words: set[str], info: ModelInfo) -> float:
-    model, name = same_name(info.id), same_name(info.name)
-    full = f"{same_name(info.provider)}/{model}"
-    if wanted in (model, full):
-        return 100.0
-    if wanted in model or wanted in full:
-        return min(60.0 + 30.0 * len(wanted) / len(model), 99.0)
-    if wanted in name:
-        return 40.0 + 20.0 * len(wanted) / len(name)
-    provider = same_name(info.provider)
-    for word in words:
-        if word not in model and word not in name and word not in provider:
-            return 0.0
-    return 20.0 if words else 0.0
+def _is_id(wanted: str, words: set[str], info: ModelInfo) -> bool:
+    return wanted in (same_name(info.id), same_name(info.full_name))
+
+
+def _has_words(wanted: str, words: set[str], info: ModelInfo) -> bool:
+    return bool(words) and words <= _words(info.id)
+
+
+def _is_part_of_id(wanted: str, words: set[str], info: ModelInfo) -> bool:
+    return wanted in same_name(info.full_name)
+
+
+def _is_part_of_name(wanted: str, words: set[str], info: ModelInfo) -> bool:
+    return wanted in same_name(info.name)
+
+
+def _has_parts(wanted: str, words: set[str], info: ModelInfo) -> bool:
+    if not any(len(word) >= MIN_PART_CHARACTERS for word in words):
+        return False
+    texts = [same_name(text) for text in (info.id, info.name, info.provider)]
+    return all(any(word in text for text in texts) for word in words)
+
+
+def _of_one_version(query: str, matches: list[ModelInfo]) -> list[ModelInfo]:
+    """Return the matches of the version that a name has, if there are any."""
+    wanted = version(query)
+    same = [info for info in matches if version(info.id)[: len(wanted)] == wanted]
+    return same or matches
+
+
+def _newest_of_families(matches: list[ModelInfo]) -> list[ModelInfo]:
+    """Return the newest model of each family. `claude-sonnet-4-6-fast` is a variant of the family `claude-sonnet`, so
+    it is left out where that family is there too. Of equal versions the plainest id is taken, then the first one."""
+    families: dict[frozenset[str], list[ModelInfo]] = {}
+    for info in matches:
+        families.setdefault(_family(info.id), []).append(info)
+    plainest = min(families, key=len, default=frozenset())
+    if all(plainest <= family for family in families):
+        families = {family: members for family, members in families.items() if family == plainest}
+    newest = []
+    for members in families.values():
+        newest.append(max(members, key=lambda info: (version(info.id), -len(info.id))))
+    return newest
+
+
+def _family(model: str) -> frozenset[str]:
+    """Return the words of an id without version and date."""
+    return frozenset(word for word in _words(model) if not word.isdecimal())
 
 
 class OutOfScopeError(UsageError):
@@ -217,12 +250,20 @@ class ModelScope(Struct, frozen=True):
 
 
 def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> ModelScope:
-    """Return the scope that the settings ask for."""
-    if not settings.scope_models:
+    """Return the scope that the settings ask for. Raise ConfigurationError for a list that no available model is
+    in."""
+    if not settings.scope_models or not settings.enabled_models:
         return ModelScope()
-    wanted = {entry.lower() for entry in settings.enabled_models or ()}
+    wanted = {entry.lower() for entry in settings.enabled_models}
     allowed = set()
     for info in available:
         if info.full_name.lower() in wanted:
             allowed.add(info.full_name)
+    if not allowed:
+        raise ConfigurationError(
+            f"scopeModels is on, but enabledModels ({settings.origin('enabled_models')}) has no available model: "
+            f"{', '.join(settings.enabled_models)}.",
+            remedy="Write each model as provider/id, without patterns (see: retinue models list), "
+            "or set scopeModels to false.",
+        )
     return ModelScope(tuple(sorted(allowed)))

@@ -70,8 +70,13 @@ class Provider(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """True when it runs on this machine, and tokens therefore cost nothing."""
+        """True when its address is on this machine."""
         return self.api != "embedded" and is_loopback(self.base_url)
+
+    @property
+    def computes_answers(self) -> bool:
+        """Return whether it is a program that computes on this machine, so that its tokens cost nothing."""
+        return self.local and self.id in PRESETS and not PRESETS[self.id].needs_key
 
     @property
     def runs_models(self) -> bool:

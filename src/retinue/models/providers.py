@@ -14,6 +14,7 @@ from retinue.models.known import (
     FREE,
     UNKNOWN_WINDOW_ELSEWHERE,
     describe_model,
+    known_elsewhere,
     known_models,
     routed_models,
     wants_responses,
@@ -39,7 +40,11 @@ class Providers:
         self._made: dict[str, Provider | None] = {}
         self._served: dict[str, tuple[str, ...]] = {}
         self.asked = False
-        """True once servers were asked for their models (`inventory.py`)."""
+        """True once all servers were asked for their models (`inventory.py`)."""
+        self.asked_named = False
+        """True once the servers that the user set up were asked."""
+        self.foreign_servers: dict[str, str] = {}
+        """Servers at a usual port of this machine that are not asked, with the user to whom each belongs."""
 
     def get(self, name: str) -> Provider | None:
         """Return the provider of that id, in any spelling, or None for an unknown one."""
@@ -79,6 +84,16 @@ class Providers:
             if provider is not None and not preset.needs_key and not self._is_set_up(name, provider):
                 found.append(provider)
         return found
+
+    def describe_foreign_servers(self) -> list[str]:
+        """Return a sentence for each server of another user at a usual port of this machine."""
+        sentences = []
+        for name, owner in self.foreign_servers.items():
+            sentences.append(
+                f"A server answers at the usual port of {name}, but it belongs to another user ({owner}), so it is not "
+                f"used. If you trust it: retinue models add {name}"
+            )
+        return sentences
 
     def learn(self, provider: Provider, models: tuple[str, ...]) -> None:
         """Remember what a server says that it has."""
@@ -149,12 +164,22 @@ class Providers:
             if listed.id.lower() == model.lower():
                 return listed
         info = describe_model(provider.id, model)
-        if provider.local and info.prices is None and not model.endswith("cloud"):
-            # The maker's window says nothing about this machine's: the server is asked at the launch.
-            info = replace(info, prices=FREE, window=min(info.window, UNKNOWN_WINDOW_ELSEWHERE))
+        if provider.local and info.prices is None:
+            info = self._describe_local(provider, model, info)
         if info.images and _takes_documents(provider, model):
             info = replace(info, documents=True)
         return self.overridden(info)
+
+    def _describe_local(self, provider: Provider, model: str, info: ModelInfo) -> ModelInfo:
+        """Return what a model of a server on this machine costs and holds. A server that computes its answers itself
+        is free; any other one may be a gateway, so the model has its maker's price or none that is known."""
+        if not provider.computes_answers:
+            maker = known_elsewhere(model)
+            return info if maker is None else replace(info, prices=maker.prices)
+        if model.endswith("cloud"):
+            return info
+        # The maker's window says nothing about this machine's: the server is asked at the launch.
+        return replace(info, prices=FREE, window=min(info.window, UNKNOWN_WINDOW_ELSEWHERE))
 
     def has_window(self, provider: Provider, model: str) -> bool:
         """Return whether the user's settings say how large the window of a model is."""

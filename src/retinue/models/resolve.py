@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +12,12 @@ from msgspec.structs import replace
 from retinue.errors import UnknownModelError
 from retinue.models.known import FREE, describe_bridged, known_model, makers_id, same_name, table_date
 from retinue.models.names import (
+    ModelScope,
     find_exact,
     find_model,
     has_version,
+    load_scope,
+    match_models,
     not_found,
     same_model,
     split_thinking,
@@ -89,7 +93,7 @@ class Resolver:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
             info = self._same_id(name.partition("/")[2])
             if info is None and not self._names_wrong_maker(name):
-                info = find_model(name, self.providers.models)
+                info = self._find_in_scope(name)
             if info is not None:
                 return self._loose(query, info)
         return self._find_weights(query.strip())
@@ -98,10 +102,37 @@ class Resolver:
         hints = [f"It is asked for by {why}."] if why else []
         if problem := self.problem(query):
             hints.append(f"{problem[0].upper()}{problem[1:]}.")
+        hints += self.providers.describe_foreign_servers()
         return not_found(query, (*self.providers.models, *self.providers.local_models, OFFLINE), " ".join(hints))
 
+    @cached_property
+    def scope(self) -> ModelScope:
+        """The models that the settings allow. Raise ConfigurationError for a list that cannot limit."""
+        available = list(self.providers.models)
+        for entry in self.providers.settings.enabled_models or ():
+            exact = self._of_provider(entry) if "/" in entry else None
+            if exact is not None:
+                available.append(exact.info)
+        return load_scope(self.providers.settings, available)
+
+    def is_whole(self, query: str) -> bool:
+        """Return whether a name needs no list of a server: a model's whole id, or `provider/model` where the model has
+        a version or is none that is known."""
+        for name in variants(split_thinking(query)[0]):
+            head, slash, model = name.partition("/")
+            if head.lower() in EMBEDDED or self._program_models.get(name) is not None:
+                return True
+            provider = self.providers.get(head) if slash else None
+            if provider is not None and (
+                has_version(model) or not match_models(model, self.providers.models_of(provider))
+            ):
+                return True
+            if self._same_id(name) is not None:
+                return True
+        return False
+
     def problem(self, query: str) -> str | None:
-        """Return what is wrong with the provider a name asks for, if that is known."""
+        """Return why a name means no model, if there is more to say than that none has it."""
         if query.strip().lower().startswith("local/") and "local" not in self.providers.described:
             return f"set localModel, or {LOCAL_VARIABLE}, to the path of a GGUF file"
         for name in variants(query):
@@ -111,7 +142,33 @@ class Resolver:
                     return provider.problem
                 if provider is not None and self._is_of_others(provider, name.partition("/")[2].strip()):
                     return f"{provider.id} has no such model; if it is new, describe it under `models` in the settings"
+        matches = self._match(query)
+        if len(matches) > 1:
+            listed = ", ".join(sorted(info.full_name for info in matches))
+            return f"it fits models of several families ({listed}): write more of the name"
         return None
+
+    def _match(self, query: str) -> list[ModelInfo]:
+        for name in variants(split_thinking(query)[0]):
+            head, slash, model = name.partition("/")
+            provider = self.providers.get(head) if slash else None
+            if provider is not None and provider.problem is None:
+                matches = match_models(model, self.providers.models_of(provider))
+            else:
+                matches = match_models(name, self.providers.models)
+            if matches:
+                return matches
+        return []
+
+    def _find_in_scope(self, name: str) -> ModelInfo | None:
+        """Return the model that a name means among those that are allowed, or else among all: the caller is told
+        that it is not allowed."""
+        if self.providers.settings.scope_models:
+            allowed = [info for info in self.providers.models if self.scope.permits(info)]
+            info = find_model(name, allowed)
+            if info is not None:
+                return info
+        return find_model(name, self.providers.models)
 
     def _of_provider(self, name: str) -> ResolvedName | None:
         """`provider/model` with a usable provider: exact, the same in other words, or as it is."""
@@ -135,8 +192,12 @@ class Resolver:
             same = [info for info in offered if same_model(model, info.id)]
             if len(same) == 1:
                 return self._loose(name, same[0])
-        elif (info := find_model(model, offered)) is not None:
-            return self._loose(name, info)
+        else:
+            matches = match_models(model, offered)
+            if len(matches) > 1:
+                return None
+            if matches:
+                return self._loose(name, matches[0])
         if self._is_of_others(provider, model):
             return None
         return self._as_it_is(provider, model)

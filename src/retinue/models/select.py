@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from retinue.http.address import display_url
 from retinue.models.build import build_model
 from retinue.models.efforts import level_of, takes_level
-from retinue.models.inventory import ask_servers, default_of, first_that_talks
+from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_that_talks
 from retinue.models.known import known_models
 from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS, Quirks
@@ -112,7 +112,10 @@ class _Chooser:
         """Models of the file behind the one that was chosen: they take over while the run works."""
 
     async def find(self, name: str) -> ResolvedName | None:
-        """Return what a name means. Servers are asked for their models where it means nothing yet."""
+        """Return what a name means. Servers that list their models are asked before a part of a name is looked up,
+        because only models that are there can be meant; all others where it means nothing yet."""
+        if not self.resolver.is_whole(name):
+            await ask_named_servers(self.providers, self.transport)
         found = self.resolver.find(name)
         if found is None and not self.providers.asked:
             await ask_servers(self.providers, self.transport)
@@ -224,6 +227,8 @@ class _Chooser:
     async def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
         warnings = list(self.warnings)
+        if selection.source == "offline":
+            warnings += self.providers.describe_foreign_servers()
         if self.unmet:
             warnings.append(
                 f"the agent's model {' or '.join(self.unmet)} is not available here; "
@@ -264,15 +269,7 @@ class _Chooser:
         return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
     def _check_scope(self, selection: ModelSelection, query: str | None) -> list[str]:
-        from retinue.models.names import load_scope
-
-        entries = self.settings.enabled_models or ()
-        available = list(self.providers.models)
-        for entry in entries:
-            exact = self.resolver.find(entry) if "/" in entry else None
-            if exact is not None:
-                available.append(exact.info)
-        scope = load_scope(self.settings, available)
+        scope = self.resolver.scope
         if scope.permits(selection.info):
             return []
         if selection.source == "call":
