@@ -26,12 +26,13 @@ from retinue.agents.dialects.tools import NO_VALUE, SPACED_TOOLS
 from retinue.agents.dialects.translate import SpecDraft, build, missed_limits, translate
 from retinue.agents.folders import by_place, refine
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
-from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
+from retinue.agents.scan import too_large
 from retinue.agents.yaml_items import Item
+from retinue.core.files import MAX_FILE_BYTES
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
-_ASIDE = frozenset({"source", "path", "fates", "problems", "hash"})
+_ASIDE = frozenset({"source", "path", "fates", "problems", "hash", "foreign"})
 _PLAIN = AgentSpec(name="")
 _DEFAULTS: Mapping[str, Any] = {
     name: getattr(_PLAIN, name) for name in AgentSpec.__struct_fields__ if name not in (*_ASIDE, "name", "dialect")
@@ -123,7 +124,7 @@ def _parse(
     data: bytes, path: str, table: Dialect, source: Source, home: DialectName | None, shared: bool = False
 ) -> Parsed:
     # In a folder that dialects share, the keys settle the dialect once they are known.
-    if len(data) > MAX_FILE:
+    if len(data) > MAX_FILE_BYTES:
         return unusable(path, too_large(len(data)), table.name)
     if table.nested_under is not None:
         return _parse_whole(data, path, table, source)
@@ -289,7 +290,7 @@ def is_skill(path: str) -> bool:
 
 def parse_skill(data: bytes, *, path: str) -> Parsed:
     """Pure, and never raises. A skill without a name is called after its folder."""
-    if len(data) > MAX_FILE:
+    if len(data) > MAX_FILE_BYTES:
         return unusable(path, too_large(len(data)), "generic")
     parts = split(data)
     matter = _NO_FRONTMATTER

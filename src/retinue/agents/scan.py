@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from operator import itemgetter
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from retinue.agents.folders import MAX_DEPTH, Folder
+from retinue.core.files import MAX_FILE_BYTES, FileRefusedError, read_with_status
 from retinue.core.spec import Problem
 
 Signature = tuple[int, int, int, int]
@@ -122,10 +122,6 @@ def _no_file(entry: os.DirEntry[str]) -> Problem:
     return Problem("not-a-file", "error", text, "Remove it from the agents folder.")
 
 
-MAX_FILE = 10 * 1024 * 1024
-_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
 def read_bytes(path: str) -> bytes | Problem:
     """Return the content of a regular file, or why not."""
     found = read_signed(path)
@@ -137,31 +133,16 @@ def read_bytes(path: str) -> bytes | Problem:
 def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
     """Return the content of a regular file with its signature from before it was read."""
     try:
-        descriptor = os.open(path, _READING)
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        return _unreadable(error)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return Problem("not-a-file", "error", "This is not a regular file.", "Name a Markdown file.")
-        size = status.st_size
-        if size > MAX_FILE:
-            return too_large(size)
-        data = os.read(descriptor, size + 1)
-        while len(data) < size and (more := os.read(descriptor, size)):
-            data += more
-        return data, signature_of(status)
+        data, status = read_with_status(path)
+    except FileRefusedError as error:
+        remedy = "An agent is a prompt: keep it short." if error.reason == "too-large" else "Name a Markdown file."
+        return Problem(error.reason, "error", f"The file is not read: {error.strerror}.", remedy)
     except OSError as error:
-        return _unreadable(error)
-    finally:
-        os.close(descriptor)
+        text = f"The file cannot be read: {error.strerror}."
+        return Problem("unreadable", "error", text, "Check its path and permissions.")
+    return data, signature_of(status)
 
 
 def too_large(size: int) -> Problem:
-    text = f"The file has {size:,} bytes; at most {MAX_FILE:,} are read."
+    text = f"The file has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read."
     return Problem("too-large", "error", text, "An agent is a prompt: keep it short.")
-
-
-def _unreadable(error: OSError | ValueError) -> Problem:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return Problem("unreadable", "error", f"The file cannot be read: {reason}.", "Check its path and permissions.")

@@ -31,6 +31,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from retinue.core.files import read_file, read_head
+
 Kind = Literal["read", "checkout", "transport", "promisor", "elsewhere"]
 
 _HARMLESS_FILTER = re.compile(r"git-lfs (?:clean|smudge|filter-process)\b[\w %.-]*")
@@ -108,7 +110,6 @@ _MOST_INDEX_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 400
 _DEEPEST_INCLUDE = 10
 _DEEPEST_REPOSITORY = 4
-_SHOWN = 200
 _SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*))?$")
 _INCLUDE = re.compile(r"include\.path|includeif\..+\.path", re.DOTALL)
@@ -200,10 +201,7 @@ class _Look:
                 rows.append((name, value, row.kind))
         fetches = any(kind == "promisor" for _, _, kind in rows)
         for name, value, kind in rows:
-            shown = value
-            if len(value) > _SHOWN:
-                shown = value[: _SHOWN - 1] + "…"
-            line = f"git setting {name}: {shown}"
+            line = f"git setting {name}: {value}"
             filters = kind == "checkout" and name.startswith(("filter.", "lfs."))
             # Reading fetches what is missing.
             fetched_by = kind == "transport" and fetches
@@ -285,8 +283,7 @@ def _path(value: str, base: Path) -> Path:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
+        return read_head(path, MOST_BYTES + 1)
     except OSError:
         return b""
 
@@ -307,7 +304,7 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
     # What is too much to look at counts as a program.
     if size > _MOST_INDEX_BYTES:
         raise ValueError(path)
-    data = Path(path).read_bytes()
+    data = read_file(path, _MOST_INDEX_BYTES)
     # Almost every index needs no more.
     if _GITLINK_BYTES not in data:
         return ()

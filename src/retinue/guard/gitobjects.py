@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from retinue.core.files import read_text
 from retinue.guard.git import Git, GitError
 from retinue.settings.places import repository_root
 
@@ -90,7 +91,7 @@ def _with_borrowed(objects: Path) -> list[Path]:
 
 def _lenders(objects: Path) -> Iterator[Path]:
     try:
-        lines = (objects / "info/alternates").read_text(errors="surrogateescape").splitlines()
+        lines = read_text(objects / "info/alternates", errors="surrogateescape").splitlines()
     except (OSError, ValueError):
         return
     for line in lines:

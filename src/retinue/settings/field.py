@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
 
+from retinue.core.provenance import Provenance
 from retinue.settings.kinds import Kind
 
 T = TypeVar("T")
@@ -50,6 +51,10 @@ class Origin(NamedTuple):
     def personal(self) -> bool:
         """True when only the user can have put it there, and not a repository they cloned."""
         return self.layer not in _SHARED
+
+    @property
+    def provenance(self) -> Provenance:
+        return "person" if self.personal else "project"
 
     @property
     def believed(self) -> bool:

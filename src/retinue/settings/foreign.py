@@ -8,11 +8,11 @@ JSON object that a person may have damaged; it never raises and never creates an
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retinue.core.files import read_file
 from retinue.settings.field import Layer
 from retinue.settings.places import home, pi_home, project_levels
 
@@ -22,42 +22,36 @@ MAX_BYTES = 4 * 1024 * 1024
 
 class JsonObject(NamedTuple):
     """`data` is {} when there is no usable file; `problem` says why, and is None when the file
-    is simply not there. `signature` changes whenever the file does. `repeated` are names that stand
-    twice in one object, of which the last counts; only an exact reading knows them."""
+    is simply not there. `repeated` are names that stand twice in one object, of which the last
+    counts; only an exact reading knows them. `refused` says why the content of a file that exists is unknown."""
 
     data: dict[str, Any]
     problem: str | None = None
-    signature: tuple[int, int, int] | None = None
     repeated: tuple[str, ...] = ()
+    refused: str = ""
 
 
 def read_object(path: Path, *, exact: bool = False) -> JsonObject:
     """`exact` keeps numbers of any size as they are and notices repeated names: for files that people write."""
+    text = _read(path)
+    if isinstance(text, JsonObject):
+        return text
+    data, problem = parse_object(text, exact=exact)
+    repeated: tuple[str, ...] = ()
+    if exact and problem is None:
+        repeated = _repeated_names(text)
+    return JsonObject(data, problem, repeated)
+
+
+def _read(path: Path) -> bytes | JsonObject:
+    """Return the content of a file, or the object that stands for a file without content."""
     try:
-        # Non-blocking, so that a FIFO in the file's place cannot hang the program.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        return read_file(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return JsonObject({})
-    except (OSError, ValueError) as error:
-        return JsonObject({}, f"cannot be read: {getattr(error, 'strerror', None) or error}")
-    try:
-        status = os.fstat(handle)
-        signature = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if not stat.S_ISREG(status.st_mode):
-            return JsonObject({}, "is not a regular file", signature)
-        if status.st_size > MAX_BYTES:
-            return JsonObject({}, f"is larger than {MAX_BYTES // 1024 // 1024} MiB", signature)
-        with os.fdopen(os.dup(handle), "rb") as stream:
-            text = stream.read(MAX_BYTES)
-        data, problem = parse_object(text, exact=exact)
-        repeated: tuple[str, ...] = ()
-        if exact and problem is None:
-            repeated = _repeated_names(text)
-        return JsonObject(data, problem, signature, repeated)
     except OSError as error:
-        return JsonObject({}, f"cannot be read: {error.strerror or error}")
-    finally:
-        os.close(handle)
+        problem = f"cannot be read: {error.strerror or error}"
+        return JsonObject({}, problem, refused=problem)
 
 
 def parse_object(text: bytes, *, exact: bool = False) -> tuple[dict[str, Any], str | None]:
@@ -207,12 +201,9 @@ def _nearest(levels: list[str], name: str) -> str:
 
 
 def _read_yaml(path: Path) -> JsonObject:
-    try:
-        text = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return JsonObject({})
-    except OSError as error:
-        return JsonObject({}, f"cannot be read: {error.strerror or error}")
+    text = _read(path)
+    if isinstance(text, JsonObject):
+        return text
     import yaml
 
     try:

@@ -73,6 +73,10 @@ class SettingsProblem(NamedTuple):
     where: str
     field: str
     message: str
+    refused: str = ""
+    """Why the content of a file that exists is unknown. Such a file may hold limits."""
+    withheld: bool = False
+    """It would take effect if someone consented, or the operator of this worker allowed it."""
 
     def __str__(self) -> str:
         if self.field:
@@ -162,7 +166,7 @@ def load_settings(
         file = read_object(path, exact=True)
         problems += (SettingsProblem(str(path), name, explain_repeated(name)) for name in file.repeated)
         if file.problem is not None:
-            problems.append(SettingsProblem(str(path), "", f"{file.problem}; it is ignored"))
+            problems.append(SettingsProblem(str(path), "", f"{file.problem}; it is ignored", file.refused))
         elif file.data:
             layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
     layers += _read_environment(env, problems)
@@ -218,7 +222,7 @@ def _read_foreign(
     for is on only when both say so."""
     file, where = foreign.read(), foreign.path
     if file.problem is not None:
-        problems.append(SettingsProblem(where, "", f"{file.problem}; it is ignored"))
+        problems.append(SettingsProblem(where, "", f"{file.problem}; it is ignored", file.refused))
         return
     read = Read(Origin(foreign.layer, where))
     others: dict[str, None] = {}

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.files import read_head
 from retinue.tools.base import Arguments, Properties, ToolError
 
 SNIFFED = 8192
@@ -59,8 +60,7 @@ def content_hash(data: bytes) -> str:
 def is_image_file(path: Path) -> bool:
     """Return whether a file that can be read holds an image: its content counts, not its name."""
     try:
-        with path.expanduser().open("rb") as file:
-            return image_type(file.read(16)) is not None
+        return image_type(read_head(path.expanduser(), 16)) is not None
     except (OSError, ValueError, RuntimeError):
         return False
 

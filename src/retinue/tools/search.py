@@ -22,6 +22,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.globs import component_regex
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
@@ -110,8 +111,7 @@ def _unfold(pattern: str) -> list[str]:
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """Everything before the last `**` or `*` is matched leftmost and never reconsidered (the
-    atomic groups), which is right for globs and keeps any pattern linear."""
+    """Return an expression that takes linear time, as `core.globs` explains."""
     parts = pattern.strip("/").split("/")
     if "/" not in pattern.rstrip("/"):
         parts = ["**", *parts]
@@ -120,7 +120,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
         if part == "**":
             chunks.append("")
         else:
-            chunks[-1] += _part(part) + "/"
+            chunks[-1] += component_regex(part) + "/"
     first, middle, last = chunks[0], chunks[1:-1], chunks[-1]
     text = first + "".join(f"(?>(?:[^/]+/)*?{chunk})" for chunk in middle if chunk)
     if len(chunks) == 1:
@@ -133,49 +133,6 @@ def _regex(pattern: str) -> re.Pattern[str]:
     if not any(map(str.isupper, pattern)):
         flags |= re.IGNORECASE
     return re.compile(text, flags)
-
-
-def _part(part: str) -> str:
-    """One component. `chunks` are its pieces between stars, each of fixed length."""
-    chunks, index = [""], 0
-    while index < len(part):
-        character = part[index]
-        index += 1
-        if character == "*":
-            chunks.append("")
-        elif character == "?":
-            chunks[-1] += "[^/]"
-        elif character == "[" and (end := _class_end(part, index)) > 0:
-            chunks[-1] += _class(part[index:end])
-            index = end + 1
-        elif character == "\\" and index < len(part):
-            chunks[-1] += re.escape(part[index])
-            index += 1
-        else:
-            chunks[-1] += re.escape(character)
-    if len(chunks) == 1:
-        return chunks[0]
-    middle = "".join(f"(?>[^/]*?{chunk})" for chunk in chunks[1:-1] if chunk)
-    return f"{chunks[0]}{middle}[^/]*{chunks[-1]}"
-
-
-def _class_end(part: str, index: int) -> int:
-    """Return where the class that starts at `index` closes; a `]` that comes first is a member."""
-    skip = 1 + (part[index : index + 1] in ("!", "^"))
-    return part.find("]", index + skip)
-
-
-def _class(body: str) -> str:
-    negated = body[:1] in ("!", "^")
-    members = body[negated:]
-    safe = re.sub(r"([\\\]\[^&~|])", r"\\\1", members)
-    # At an end it is no range, whatever stands beside it.
-    safe = re.sub(r"^-|-$", r"\\-", safe)
-    try:
-        re.compile(f"[{safe}]")
-    except re.error:  # a range that runs backwards: its characters one by one
-        safe = re.escape(members)
-    return f"[^/{safe}]" if negated else f"[{safe}]"
 
 
 class Start(Struct, frozen=True):

@@ -202,6 +202,14 @@ def test_a_settings_file_whose_rules_cannot_be_read_denies_every_call(scene: tup
         assert policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict == "deny"
 
 
+@pytest.mark.parametrize(("kind", "left"), [("deny", ["deny *"]), ("ask", ["ask *"]), ("allow", [])])
+def test_more_rules_than_can_be_compared_become_the_strictest_one(kind: str, left: list[str]) -> None:
+    many = [f"Bash(x{number})" for number in range(5_001)]
+    found = gather([FileBlock("f", "/", {kind: many})], lambda path: True)
+    assert [str(rule) for rule in found.rules] == left
+    assert "more than 5,000 rules" in found.notes[0]
+
+
 def test_a_broken_settings_file_without_rules_denies_nothing(scene: tuple[Path, Path]) -> None:
     ws, home = scene
     (ws / ".claude").mkdir()

@@ -22,6 +22,7 @@ from retinue.agents.lint.fix import judge_finding, repair_file
 from retinue.agents.lint.subject import CODES, AppliedRepair, CheckResult, Finding, LintSubject
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.precedence import is_profile
+from retinue.core.files import read_head
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
 
@@ -183,8 +184,7 @@ def _looks_like_agent(path: Path) -> bool:
 def _starts_with(path: Path, beginnings: tuple[bytes, ...]) -> bool:
     # A file that cannot be opened is looked at all the same, so that lint reports why.
     try:
-        with path.open("rb") as stream:
-            return stream.read(16).startswith(beginnings)
+        return read_head(path, 16).startswith(beginnings)
     except OSError:
         return True
 

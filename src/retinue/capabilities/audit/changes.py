@@ -17,6 +17,7 @@ from msgspec import Struct
 from retinue.capabilities.audit.ledger_store import Changed
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.capabilities.audit.undo import Undo
+from retinue.core.files import NO_LIMIT, read_file
 
 MOST_BYTES = 1_000_000
 """Files above this size are named without a diff."""
@@ -85,7 +86,7 @@ def _content(state: PathState | None, path: str, blobs: Blobs) -> bytes:
     with suppress(CheckpointError):
         return blobs.get(state.oid)
     with suppress(OSError):
-        found = Path(path).read_bytes()
+        found = read_file(path, NO_LIMIT)
         if blob_id(found) == state.oid:
             return found
     raise CheckpointError("It was changed since, and what the run had written is not kept")

@@ -25,6 +25,7 @@ from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, CommandWindow, LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, Difference, PathState, RootSnapshot, Shadow
+from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.permission import TouchedPath
 from retinue.settings.places import private_folder
 
@@ -279,6 +280,6 @@ def _hash(path: str, entry: PathState | None) -> str | None:
             return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()  # noqa: PTH115  (Path would tidy the target)
         if os.lstat(path).st_size > _LARGEST_HASHED:
             return None
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path, NO_LIMIT)).hexdigest()
     except OSError:
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, Shadow, blob_id
+from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.process import lock_file
 from retinue.settings.places import private_folder
 
@@ -101,7 +102,7 @@ class RunLedger:
         if row.after_hash is not None:
             return row.after_hash == current
         try:
-            return blob_id(path.read_bytes()) == row.after.oid
+            return blob_id(read_file(path, NO_LIMIT)) == row.after.oid
         except OSError:
             return False
 

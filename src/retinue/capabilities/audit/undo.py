@@ -28,6 +28,7 @@ from retinue.capabilities.audit.checkpoint import changes_so_far
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
+from retinue.core.files import NO_LIMIT, read_file
 
 
 def current(path: str) -> PathState | None:
@@ -41,7 +42,7 @@ def current(path: str) -> PathState | None:
             return PathState(blob_id(os.fsencode(target)), found.st_mode)
         if not stat.S_ISREG(found.st_mode):
             return PathState("?", found.st_mode)
-        return PathState(blob_id(Path(path).read_bytes()), found.st_mode)
+        return PathState(blob_id(read_file(path, NO_LIMIT)), found.st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -241,7 +242,7 @@ class Undo:
             with ledger.lease(Path(path)):
                 now = current(path)
                 if now is not None and not now.is_folder and not now.is_link:
-                    self._shadow.keep(Path(path).read_bytes())
+                    self._shadow.keep(read_file(path, NO_LIMIT))
                 put_back(path, target, blobs)
                 self._store.add([_undo_row(path, now, target, chain[-1])])
         except (OSError, CheckpointError) as error:
@@ -269,5 +270,5 @@ def _is_folder(chain: list[Changed]) -> bool:
 def _undo_row(path: str, now: PathState | None, target: PathState | None, last: Changed) -> Changed:
     digest = None
     if target is not None and not target.is_folder and not target.is_link:
-        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_file(path, NO_LIMIT)).hexdigest()
     return replace(last, id=0, at=0.0, kind="undo", before=now, after=target, after_hash=digest, shared=())

@@ -214,12 +214,12 @@ def compile_pattern(pattern: str) -> Pattern[str]:
     return _compile(pattern, False)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16_384)
 def _compile(pattern: str, allow: bool) -> Pattern[str]:
     """Compile a pattern. Deny and ask rules ignore case, as some file systems do."""
     import re
 
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+    from retinue.core.globs import gitignore_regex
 
     head, _, tail = pattern.rpartition("/")
     # A single `dir/**`: any depth, but not to allow.
@@ -227,11 +227,8 @@ def _compile(pattern: str, allow: bool) -> Pattern[str]:
         pattern = f"/{pattern}" if allow else f"**/{pattern}"
     if pattern in ("**", "*", "/**", "/*", "."):
         return re.compile(r".*", re.DOTALL)
-    # In a gitignore file these would be an exception and a comment.
-    if pattern[:1] in "!#":
-        pattern = "\\" + pattern
-    source, include = GitIgnoreSpecPattern.pattern_to_regex(pattern)
-    if source is None or not include:
+    source = gitignore_regex(pattern)
+    if source is None:
         # A pattern that means nothing matches nothing.
         return re.compile(r"(?!)")
     return re.compile(source, re.DOTALL if allow else re.DOTALL | re.IGNORECASE)

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from retinue.core.files import read_file
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
@@ -38,6 +39,13 @@ _MODES: Mapping[str, PermissionMode] = {
 _KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
 _RULE_NAMES = ("permissions", *(f"permissions.{kind}" for kind in _KINDS))
 _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.json"}
+MAX_RULES = 5_000
+"""Of one kind in one file. Every call is compared with each rule."""
+_TOO_MANY: Mapping[Kind, str] = {
+    "deny": "every call is denied",
+    "ask": "every call is asked about",
+    "allow": "none of them has an effect",
+}
 POLICY_FILE = "/etc/retinue/settings.json"
 
 
@@ -49,6 +57,8 @@ class Block(Struct, frozen=True):
     base: str
     content: Mapping[str, Any]
     shared: bool = False
+    refused: str = ""
+    """Why the content of the file is unknown. `content` stands for the strictest rules it may hold."""
 
 
 class Sources(Struct):
@@ -59,12 +69,16 @@ class Sources(Struct):
     directories: list[str] = field(default_factory=list)
     bypass_disabled: bool = False
     notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """The files that may hold rules and whose content is unknown, each with the reason."""
 
 
 def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
     """`blocks` from the weakest to the strongest: the last one that names a mode decides."""
     found = Sources()
     for block in blocks:
+        if block.refused:
+            found.refused.append(f"{block.where} {block.refused}")
         believed = not block.shared or trusted(Path(block.where))
         widening = [key for key in ("allow", "defaultMode", "additionalDirectories") if block.content.get(key)]
         if widening and not believed:
@@ -90,6 +104,9 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
     if not isinstance(listed, list | tuple):
         # One rule without the list around it can be read.
         listed = [listed]
+    if len(listed) > MAX_RULES:
+        listed = () if kind == "allow" else ("*",)
+        found.notes.append(f"{block.where}: permissions.{kind} has more than {MAX_RULES:,} rules; {_TOO_MANY[kind]}")
     for text in listed:
         rule = parse_rule(text, kind, source=block.where, base=block.base)
         if isinstance(rule, Rule):
@@ -114,10 +131,13 @@ DENY_EVERYTHING: Mapping[str, Any] = {"deny": ["*"]}
 DENIED = "until it is corrected, every call is denied, because it may hold deny rules"
 
 
+REFUSED = "until it can be read or is removed, no run is started, because it may hold deny rules"
+
+
 def may_hold_rules(path: Path) -> bool:
     """Return whether a settings file that cannot be understood may hold rules."""
     try:
-        return b"permissions" in path.read_bytes()
+        return b"permissions" in read_file(path)
     except OSError:
         return True
 
@@ -162,8 +182,8 @@ def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[B
         if file.problem == EMPTY:
             return
         if may_hold_rules(path):
-            notes.append(f"{path} {file.problem}: {DENIED}")
-            yield Block(str(path), str(base), DENY_EVERYTHING, shared)
+            notes.append(f"{path} {file.problem}: {REFUSED if file.refused else DENIED}")
+            yield Block(str(path), str(base), DENY_EVERYTHING, shared, file.refused)
         else:
             notes.append(f"{path} {file.problem}; it is ignored")
         return

@@ -18,6 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from retinue.core.files import read_head
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
 from retinue.settings.places import pi_home, repository_root, retinue_home
@@ -287,8 +288,7 @@ def _places(cwd: Path, environment: Mapping[str, str] | None) -> Iterator[Path]:
 
 def _read(path: Path, warnings: list[str]) -> str | None:
     try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST).decode("utf-8-sig", "replace")
+        text = read_head(path, _LARGEST).decode("utf-8-sig", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
