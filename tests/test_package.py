@@ -73,11 +73,11 @@ def test_importing_the_package_imports_nothing_else_of_it():
     assert done.stdout.strip() == "[]"
 
 
-def test_no_file_is_longer_than_400_lines():
+def test_no_file_is_longer_than_600_lines():
     long = {
         str(path.relative_to(SOURCE)): count
         for path in SOURCE.rglob("*.py")
-        if (count := len(path.read_text("utf-8").splitlines())) > 400
+        if (count := len(path.read_text("utf-8").splitlines())) > 600
     }
     assert long == {}
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
 
 def main() -> int:
     _complete_surroundings()
@@ -16,14 +20,22 @@ def main() -> int:
         from retinue.models.keys import take_keys
 
         take_keys()
-    from retinue.faces.cli.console.output import escaping
+    from retinue.faces.cli.console.output import open_writer
     from retinue.faces.cli.main import run
 
-    sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
+    sys.stdout, sys.stderr = open_writer(sys.stdout), open_writer(sys.stderr)
+    sys.excepthook = _print_exception
     try:
         return run(sys.argv[1:])
     finally:
         leave()
+
+
+def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback without the colours that newer Pythons add: the writer would show them as text."""
+    import traceback
+
+    traceback.print_exception(kind, error, trace)
 
 
 _first_streams: list[object] = []

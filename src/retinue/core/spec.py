@@ -7,10 +7,11 @@ out the caller. A value the file got wrong is None here and a problem in the rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from msgspec import Struct, field
 
+from retinue.core.provenance import Provenance
 from retinue.core.usage import Budget
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
@@ -22,6 +23,17 @@ MemoryScope = Literal["user", "project", "local"]
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 FateKind = Literal["honoured", "translated", "ignored"]
 Severity = Literal["error", "warning", "info"]
+
+
+def provenance_of(source: Source) -> Provenance:
+    """Return whose files a source holds."""
+    match source:
+        case "policy" | "flag" | "user" | "builtin":
+            return "person"
+        case "project" | "plugin":
+            return source
+        case _:
+            assert_never(source)
 
 
 class Fate(Struct, frozen=True):
@@ -154,6 +166,14 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     """What reading its file found wrong; said at every run."""
     hash: str = ""
+    foreign: bool = False
+    """It was read from a record that other machines write, whatever `source` says of the file there."""
+
+    @property
+    def provenance(self) -> Provenance:
+        if self.foreign:
+            return "machine"
+        return provenance_of(self.source)
 
     @property
     def refusal(self) -> Problem | None:

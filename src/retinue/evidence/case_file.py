@@ -21,6 +21,7 @@ from msgspec import Struct, field
 
 from retinue.agents.lint.keys import nearest
 from retinue.agents.yaml_items import MAX_DEPTH, plain
+from retinue.core.files import read_text
 from retinue.core.outcome import Ended
 from retinue.core.spec import PermissionMode
 from retinue.errors import ConfigurationError
@@ -215,11 +216,10 @@ def find_test_files(paths: list[Path]) -> list[Path]:
 def read_test_file(path: Path) -> AgentTests:
     """Return the tests of a file. Raise CaseFileError with file, line, reason and remedy."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise CaseFileError(f"{path}: The file has more than {_MAX_BYTES:,} bytes.")
-        text = path.read_text("utf-8")
+        text = read_text(path, _MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise CaseFileError(f"{path}: The file cannot be read: {error}.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise CaseFileError(f"{path}: The file cannot be read: {reason}.") from error
     value, lines = _load(path, text)
     try:
         file = msgspec.convert(value, CaseFile)

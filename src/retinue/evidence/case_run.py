@@ -40,6 +40,7 @@ from retinue.evidence.record import RunRecord, read_record
 from retinue.evidence.recorded_model import RecordedModels, answers_for, recorded_answers
 from retinue.evidence.workspace import FixtureError, copy_fixture, take_snapshot
 from retinue.guard.trust import Trust
+from retinue.guard.trust_subjects import brings
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.select import build_model, select_model
 from retinue.runs.project import Project
@@ -213,7 +214,7 @@ class RunCase:
         spec = find_agent(self.tests, self._user, self.options.agent_file)
         trust = Trust(retinue_home(self._user), everything=self.options.trust)
         # Consent is to a file in its place; in the copy of the project nobody has given any.
-        return replace(spec, path=None) if trust.trusts(spec) else spec
+        return replace(spec, path=None) if all(trust.trusts(spec, right) for right in brings(spec)) else spec
 
     def _answer(self, project: Project, cassette: Cassette | None) -> None:
         answers = self.case.answers or self.tests.file.answers
@@ -258,7 +259,7 @@ class RunCase:
 
     async def _check(self, command: str, work: Path, environment: Mapping[str, str]) -> list[Unmet]:
         trust = Trust(retinue_home(self._user), everything=self.options.trust)
-        if not trust.is_trusted(self.tests.path, self.tests.path.read_bytes()):
+        if not trust.permits("commands", "recording", self.tests.path):
             reason = f"`{command}` was not run: a project's commands run only with --trust"
             return [Unmet("check", reason)]
         found = await asyncio.to_thread(run_check, command, work, environment)

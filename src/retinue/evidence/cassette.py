@@ -32,6 +32,7 @@ from retinue.core.events import (
     ToolStarted,
     TurnStarted,
 )
+from retinue.core.files import read_file
 from retinue.core.messages import Document, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult
 from retinue.core.version import __version__
 from retinue.errors import ConfigurationError, StateError
@@ -296,9 +297,7 @@ class _Line(Struct):
 def read_cassette(path: Path) -> Cassette:
     """Return the recording in a file. Raise CassetteError with the file, the line, the reason and the remedy."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise CassetteError(f"{path}: The file has more than {_MAX_BYTES:,} bytes.", remedy=_RECORD_AGAIN)
-        data = path.read_bytes()
+        data = read_file(path, _MAX_BYTES)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CassetteError(f"{path}: The cassette cannot be read: {reason}.", remedy=_RECORD_AGAIN) from error

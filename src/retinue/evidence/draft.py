@@ -8,6 +8,7 @@ from typing import Any
 
 from retinue.agents.catalog import Catalog
 from retinue.core.events import RunCreated
+from retinue.core.files import read_text
 from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, read_test_file
 from retinue.evidence.cassette import SUFFIX as CASSETTE_SUFFIX
@@ -91,7 +92,7 @@ def _add_case(path: Path, agent: str, case: Mapping[str, Any]) -> None:
     text = yaml.safe_dump([case], sort_keys=False, allow_unicode=True, width=110)
     indented = "".join(f"  {line}" if line.strip() else line for line in text.splitlines(keepends=True))
     if path.is_file():
-        before = path.read_text("utf-8")
+        before = read_text(path)
         path.write_text(f"{before.rstrip()}\n{indented}", "utf-8")
         return
     path.parent.mkdir(parents=True, exist_ok=True)

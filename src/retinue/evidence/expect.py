@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.files import read_file, read_text
 from retinue.core.toolnames import canonical
 from retinue.evidence.case_file import (
     CaseFileError,
@@ -78,7 +79,7 @@ def _schema(expect: Expectations, record: RunRecord, base: Path) -> Iterator[Unm
 
     path = base / expect.schema
     try:
-        schema = json.loads(path.read_text("utf-8"))
+        schema = json.loads(read_file(path))
         validator = jsonschema_rs.validator_for(schema)
     except (OSError, ValueError) as broken:
         raise CaseFileError(f"{path}: The schema cannot be used: {broken}.", remedy="Correct it.") from broken
@@ -197,7 +198,7 @@ def _diff(expect: Expectations, record: RunRecord, base: Path) -> Iterator[Unmet
         return
     path = base / expect.diff
     try:
-        golden = path.read_text("utf-8")
+        golden = read_text(path)
     except OSError:
         yield Unmet("diff", f"{expect.diff} is not there; write it with: retinue test --update")
         return

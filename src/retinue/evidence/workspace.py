@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.files import read_file
 from retinue.errors import ConfigurationError
 from retinue.guard.git import Git, GitError
 from retinue.settings.places import repository_root
@@ -142,7 +143,7 @@ def _state(path: str, content: bool) -> FileState:
             return FileState(f"link {Path(path).readlink()}")
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
             return FileState(f"{found.st_mode} {found.st_size} {found.st_mtime_ns}")
-        data = Path(path).read_bytes()
+        data = read_file(path, _LARGEST)
     except OSError as error:
         return FileState(f"unreadable {error.errno}")
     mode = stat.S_IMODE(found.st_mode) & 0o111

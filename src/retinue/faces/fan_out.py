@@ -107,7 +107,7 @@ def _listener(progress: Callable[[MapProgress], object] | bool) -> Callable[[Map
 
 
 def _print_line(progress: MapProgress, stream: TextIO) -> None:
-    from retinue.faces.text import harmless
+    from retinue.core.controls import escape_controls
 
-    stream.write(f"{harmless(str(progress))}\n")
+    stream.write(f"{escape_controls(str(progress))}\n")
     stream.flush()

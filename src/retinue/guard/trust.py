@@ -3,7 +3,10 @@
 Consent is for exactly this content of exactly this file: another folder, a copy or a changed
 file needs a new one. It is kept in `RETINUE_HOME/trust.json`, which only its owner can read,
 and never in the project. What nobody has consented to has no effect; what forbids or asks
-always has.
+always has. `core/provenance.py` decides what needs consent.
+
+On a worker the files of a project are those of a sender: they need the permission of the worker's
+operator, and the consent of the sender, which comes with the run.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from msgspec import Struct
 
+from retinue.core.files import read_file
+from retinue.core.provenance import Provenance, Right, requirement
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.foreign import read_object
@@ -48,40 +53,84 @@ def digest(content: bytes | str) -> str:
 
 
 class Trust:
-    """`everything` trusts whatever it is asked about, for this process only (`--trust`). `consents` are hashes of
-    contents that count as trusted in this process, by file: a run brings them from another machine."""
+    """`everything` trusts whatever it is asked about, for this process only (`--trust`). On a worker, `allowed` are
+    the rights that its operator lets senders bring, and `consents` hashes of contents that the sender of a run has
+    consented to, by file; elsewhere `allowed` is None."""
 
     def __init__(
-        self, home: Path, *, everything: bool = False, consents: Mapping[Path, Collection[str]] | None = None
+        self,
+        home: Path,
+        *,
+        everything: bool = False,
+        allowed: Collection[Right] | None = None,
+        consents: Mapping[Path, Collection[str]] | None = None,
     ) -> None:
         self.file = home / FILE
         self.everything = everything
+        self.allowed = allowed
         self._known: Mapping[str, Mapping[str, Consent]] = {}
         self._signature: tuple[int, int, int] | None = None
         self._brought = {_key(path): frozenset(digests) for path, digests in (consents or {}).items()}
 
-    def is_trusted(self, path: Path, content: bytes | str) -> bool:
-        """Return whether someone has consented to this content in this place."""
-        return self.everything or self.answer(path, content) == "trusted"
-
-    def trusts(self, spec: AgentSpec) -> bool:
-        """Return whether what an agent's file brings may take effect. Only files of a project need
-        consent: the user's own, `--agents`, the built-in ones and specs made by a program
-        do not. A plugin's agents may bring nothing at all, even with consent."""
-        if spec.source == "plugin":
+    def permits(
+        self, right: Right, provenance: Provenance, path: Path, content: Callable[[], bytes | str] | None = None
+    ) -> bool:
+        """Return whether a file of this provenance may give `right`. `content` returns what consent is about, if that
+        is not what the file holds, and may raise OSError; it is only called where consent decides."""
+        needed = requirement(provenance, right)
+        on_worker = self.allowed is not None
+        # The files of a project are those of whoever sent the run.
+        if needed == "consent" and on_worker and not self.permits(right, "machine", path, content):
             return False
-        if spec.source != "project" or spec.path is None:
+        match needed:
+            case "none":
+                return True
+            case "never":
+                return False
+            case "operator":
+                return self.everything or right in (self.allowed or ())
+            case "consent":
+                try:
+                    return self.everything or self.has_consent(path, content() if content else read_file(path))
+                except OSError:
+                    return False
+            case _:
+                assert_never(needed)
+
+    def has_consent(self, path: Path, content: bytes | str) -> bool:
+        """Return whether someone has consented to this content in this place; on a worker, the sender of the run."""
+        return self.answer(path, content) == "trusted"
+
+    def trusts(self, spec: AgentSpec, right: Right) -> bool:
+        """Return whether an agent's definition may give `right`. One of a project that has no file was made by a
+        program that uses the library: it needs no consent. A plugin's agents may bring nothing at all, even with
+        consent."""
+        if spec.provenance == "project" and spec.path is None:
             return True
-        return self.is_trusted(Path(spec.path), content_of(spec))
+        if not self.permits(right, spec.provenance, Path(spec.path or ""), lambda: content_of(spec)):
+            return False
+        # The operator lets senders bring it. Its sender must have consented to what a project's file brings.
+        return not (spec.foreign and spec.source == "project") or self.everything or self._was_sent(content_of(spec))
+
+    def _was_sent(self, content: str) -> bool:
+        return any(digest(content) in digests for digests in self._brought.values())
 
     def answer(self, path: Path, content: bytes | str) -> Answer | None:
         """Return what was answered for this content, None if nobody was asked."""
+        if self.allowed is not None:
+            return "trusted" if digest(content) in self._brought.get(_key(path), ()) else None
         found = self._read().get(_key(path), {}).get(digest(content))
-        if found is not None:
-            return found.answer
-        if digest(content) in self._brought.get(_key(path), ()):
-            return "trusted"
-        return None
+        return None if found is None else found.answer
+
+    def remedy(self, right: Right, path: Path | str) -> str:
+        """Return what would let a file give `right`, as a sentence."""
+        if self.allowed is None:
+            return f"Consent with: retinue trust add {path}"
+        if requirement("machine", right) == "operator" and right not in self.allowed:
+            return f"The operator of the worker can allow it: retinue worker --allow {right}"
+        if requirement("machine", right) == "operator":
+            return f"Consent on the machine that sends the run: retinue trust add {path}"
+        return "On a worker only its operator's own settings can give this."
 
     def consents(self) -> list[Consent]:
         """Return every remembered answer, by file."""

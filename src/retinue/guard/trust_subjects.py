@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from retinue.core.format import replace_unprintable
+from retinue.core.controls import in_line
+from retinue.core.files import read_file
+from retinue.core.hook_events import events_of
+from retinue.core.provenance import Right
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
 from retinue.http.address import is_loopback, origin_of
 from retinue.models.keys import named_variables
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
-from retinue.settings.field import Origin
 from retinue.settings.load import Loaded, Read, SettingsProblem
 from retinue.settings.table import fields
 
@@ -33,55 +36,79 @@ _GIVES = frozenset(
     "hooks mcpServers lsp.servers extraRoots localModel permissions.autoModel integrate.check web.allowHosts"
     " web.searxngUrl".split()
 )
+_RIGHTS: Mapping[str, Right] = {
+    "hooks": "hooks",
+    "mcpServers": "servers",
+    "lsp.servers": "servers",
+    "extraRoots": "folders",
+}
+"""What settings give that is more than a wider setting."""
+_SANDBOX = "sandbox."
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "allowWrite", "subagents.allowWrite")
 _WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""
 _BUDGETS = "budget."
-_SHOWN = 2_000
+_TARGETS = ("command", "url", "python", "script", "handler")
+"""Keys of a hook or server that can name what it runs."""
+_LABELS = frozenset({"type", "name", "description", "statusMessage", "timeout", "matcher", "event", "point", "hook"})
+"""Keys of a hook that change nothing of what it runs, or are shown before it."""
 
 
 class TrustSubject(Struct, frozen=True):
-    """One file of a project and what it would bring. `contents` are what consent is bound to."""
+    """One file of a project and what it would bring: `what` has a line for each thing, unabridged, in which every
+    character shows itself. `contents` are what consent is bound to."""
 
     path: Path
     contents: tuple[bytes | str, ...]
     what: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        # A control character could hide on a terminal what someone is about to consent to, a line break forge a line.
+        force_setattr(self, "what", tuple(map(in_line, self.what)))
+
     def answer(self, trust: Trust) -> str:
         """`trusted`, `refused`, or `unknown` when nobody was asked about this content."""
-        if all(trust.is_trusted(self.path, content) for content in self.contents):
+        if trust.everything or all(trust.has_consent(self.path, content) for content in self.contents):
             return "trusted"
         return trust.answer(self.path, self.contents[0]) or "unknown"
 
 
-def brings(spec: AgentSpec) -> tuple[str, ...]:
-    """Return what of an agent's file needs consent, one line each."""
-    found = [f"hook {hook.event}: {shown_handler(hook.handler)}" for hook in spec.hooks]
-    found += [f"MCP server {server.name}: {_brief(server.config)}" for server in spec.servers or () if server.config]
-    if spec.permission_mode in WIDE_MODES:
-        found.append(f"permission mode {spec.permission_mode}")
-    return tuple(found)
+def brings(spec: AgentSpec) -> dict[Right, tuple[str, ...]]:
+    """Return what of an agent's definition needs a right, one line each."""
+    hooks = [f"{describe_event(hook.event, hook.matcher)}: {describe_program(hook.handler)}" for hook in spec.hooks]
+    servers = [
+        f"MCP server {server.name}: {describe_program(server.config)}" for server in spec.servers or () if server.config
+    ]
+    modes = [f"permission mode {spec.permission_mode}"] if spec.permission_mode in WIDE_MODES else []
+    found: dict[Right, list[str]] = {"hooks": hooks, "servers": servers, "permissions": modes}
+    return {right: tuple(lines) for right, lines in found.items() if lines}
 
 
-def without_rights(spec: AgentSpec) -> AgentSpec:
-    """Return the agent as it runs without consent. It keeps its hash: it is still the same file."""
-    servers = spec.servers
-    if servers is not None:
-        servers = tuple(server for server in servers if server.config is None)
-    mode = None if spec.permission_mode in WIDE_MODES else spec.permission_mode
-    return replace(spec, hooks=(), servers=servers, permission_mode=mode)
+def without_rights(spec: AgentSpec, rights: Iterable[Right]) -> AgentSpec:
+    """Return the agent as it runs without `rights`. It keeps its hash: it is still the same file."""
+    for right in rights:
+        match right:
+            case "hooks":
+                spec = replace(spec, hooks=())
+            case "servers" if spec.servers is not None:
+                spec = replace(spec, servers=tuple(server for server in spec.servers if server.config is None))
+            case "permissions" if spec.permission_mode in WIDE_MODES:
+                spec = replace(spec, permission_mode=None)
+            case _:
+                pass
+    return spec
 
 
 def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
     """Return the agents of a project that bring something."""
     found = []
     for spec in specs:
-        what = brings(spec)
-        if what and spec.source == "project" and spec.path is not None:
+        what = [line for lines in brings(spec).values() for line in lines]
+        if what and spec.provenance == "project" and spec.path is not None:
             path = Path(spec.path)
             with suppress(OSError):
-                found.append(TrustSubject(path, (content_of(spec), path.read_bytes()), what))
+                found.append(TrustSubject(path, (content_of(spec), read_file(path)), tuple(what)))
     return found
 
 
@@ -92,11 +119,16 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
     if isinstance(hooks, Mapping):
         for event, entries in hooks.items():
             if event != "failOpen":
-                what += _handlers(event, entries)
+                what += _handlers(str(event), entries)
+    elif isinstance(hooks, list):
+        for entry in hooks:
+            what += _handlers(named_event(entry), entry)
+    elif hooks:
+        what.append(f"hooks: {_text(hooks)}")
     for name, value in _list_values(data):
         gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
         if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
-            what.append(f"{name}: {_brief(value)}")
+            what.append(f"{name}: {_text(value)}")
     if what:
         return TrustSubject(path, (content,), tuple(what))
     return None
@@ -105,62 +137,96 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
     """Return the settings without what a project's files bring unconsented. Each thing taken out
     becomes a problem of its file, with the remedy."""
-    if not any(map(_gives, loaded.layers)):
+    on_worker = trust.allowed is not None
+    if not any(_gives(layer, on_worker) for layer in loaded.layers):
         return loaded
     layers: list[Read] = []
     problems = list(loaded.problems)
     below: dict[str, Any] = {}
     for layer in loaded.layers:
-        gone: tuple[str, ...] = ()
-        if not layer.origin.personal and (trust.everything or _is_trusted(layer.origin, trust)):
-            layer = _without(layer, (), consented=True)
-        elif not layer.origin.personal:
-            gone = _list_widening(layer, below)
-        if gone:
-            layer = _without(layer, gone)
-            names = ", ".join(map(fields_by_attribute().__getitem__, gone))
-            problems.append(SettingsProblem(layer.origin.where, names, f"has no effect: it is not trusted. {REMEDY}"))
+        if not layer.origin.personal:
+            layer, withheld = _withhold_from(layer, below, trust)
+            problems += withheld
         layers.append(layer)
         below |= layer.values
     return Loaded(tuple(layers), tuple(problems), loaded.unknown, loaded.unused)
 
 
+def _withhold_from(layer: Read, below: Mapping[str, Any], trust: Trust) -> tuple[Read, list[SettingsProblem]]:
+    """Return a layer of a project without what it may not give, and what to tell of that."""
+    path, provenance = Path(layer.origin.where), layer.origin.provenance
+    content = cache(lambda: read_file(path))
+    if trust.permits("settings", provenance, path, content):
+        return _without(layer, (), consented=True), []
+    names, gone = fields_by_attribute(), dict[Right, list[str]]()
+    for attribute in _list_widening(layer, below, on_worker=trust.allowed is not None):
+        right = _RIGHTS.get(names[attribute], "settings")
+        if not trust.permits(right, provenance, path, content):
+            gone.setdefault(right, []).append(attribute)
+    problems = []
+    for remedy, attributes in _by_remedy(gone, trust, path).items():
+        texts = ", ".join(map(names.__getitem__, attributes))
+        problems.append(SettingsProblem(str(path), texts, f"has no effect: {remedy}", withheld=True))
+    return _without(layer, tuple(attribute for each in gone.values() for attribute in each)), problems
+
+
+def _by_remedy(gone: Mapping[Right, list[str]], trust: Trust, path: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for right, attributes in gone.items():
+        remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy(right, path)
+        found.setdefault(remedy, []).extend(attributes)
+    return found
+
+
 def untrusted(loaded: Loaded) -> tuple[str, ...]:
     """Return what `withhold` has taken out, for the notes of a run."""
-    return tuple(str(problem) for problem in loaded.problems if problem.message.endswith(REMEDY))
+    return tuple(str(problem) for problem in loaded.problems if problem.withheld)
 
 
 def fields_by_attribute() -> dict[str, str]:
     return {field.attribute: name for name, field in fields().items()}
 
 
-def shown_handler(handler: Mapping[str, Any]) -> str:
-    """Return what a hook would run, in one line."""
-    words = ["?"]
-    for key in ("command", "url", "python", "script", "handler"):
-        if key in handler:
-            words = [str(handler[key])]
-            break
-    arguments = handler.get("args")
-    if isinstance(arguments, (list, tuple)):
-        words += map(str, arguments)
-    return _brief(" ".join(words))
+def named_event(entry: Any) -> str:
+    """Return the event that an entry of a list of hooks names."""
+    if isinstance(entry, Mapping):
+        for key in ("event", "point", "hook"):
+            if entry.get(key):
+                return str(entry[key])
+    return "?"
+
+
+def describe_event(name: str, matcher: object = None) -> str:
+    """Return the event of a hook and its matcher. A name that is no event is quoted, so that it passes for no other."""
+    shown = f"hook {name}" if events_of(name) else f"hook of the unknown event '{name}', which has no effect"
+    return f"{shown} ({matcher})" if matcher else shown
+
+
+def describe_program(handler: Mapping[str, Any]) -> str:
+    """Return what a hook or a server would run and how: the command or address, and all else that it sets."""
+    rest = {key: value for key, value in handler.items() if key not in _LABELS}
+    targets = [key for key in _TARGETS if key in rest]
+    if len(targets) != 1:
+        return _text(rest)
+    words = [_text(rest.pop(targets[0]))]
+    if isinstance(rest.get("args"), (list, tuple)):
+        words += map(_text, rest.pop("args"))
+    if rest:
+        words.append(_text(rest))
+    return " ".join(words)
 
 
 def _handlers(event: str, entries: Any) -> list[str]:
     """Return one line for each thing that would run, in either of the two shapes."""
     found: list[str] = []
     for entry in _as_list(entries):
-        head, handlers = f"hook {event}", [entry]
+        head, handlers = describe_event(event), [entry]
         if isinstance(entry, Mapping):
+            head = describe_event(event, entry.get("matcher"))
             handlers = _as_list(entry.get("hooks", [entry]))
-            if entry.get("matcher"):
-                head += f" ({entry['matcher']})"
         for handler in handlers:
-            if isinstance(handler, Mapping):
-                found.append(f"{head}: {shown_handler(handler)}")
-            else:
-                found.append(f"{head}: {_brief(handler)}")
+            shown = describe_program(handler) if isinstance(handler, Mapping) else _text(handler)
+            found.append(f"{head}: {shown}")
     return found
 
 
@@ -170,15 +236,19 @@ def _as_list(value: Any) -> list[Any]:
     return [value]
 
 
-def _gives(layer: Read) -> bool:
-    return not layer.origin.personal and bool(_list_widening(layer, {}) or layer.values.get("providers"))
+def _gives(layer: Read, on_worker: bool) -> bool:
+    if layer.origin.personal:
+        return False
+    return bool(_list_widening(layer, {}, on_worker=on_worker) or layer.values.get("providers"))
 
 
-def _list_widening(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_widening(layer: Read, below: Mapping[str, Any], *, on_worker: bool) -> tuple[str, ...]:
+    """Return the attributes of settings that widen rights. On a worker a project changes nothing of the sandbox."""
     names = fields_by_attribute()
     found: list[str] = []
     for attribute, value in layer.values.items():
-        if attribute in names and _needs_consent(names[attribute], value, below.get(attribute)):
+        name = names.get(attribute, "")
+        if (on_worker and name.startswith(_SANDBOX)) or (name and _needs_consent(name, value, below.get(attribute))):
             found.append(attribute)
     return tuple(found)
 
@@ -228,14 +298,6 @@ def _wants_keys(providers: Any) -> bool:
     return any(isinstance(each, Mapping) and (each.get("baseUrl") or named_variables(each)) for each in entries)
 
 
-def _is_trusted(origin: Origin, trust: Trust) -> bool:
-    path = Path(origin.where)
-    try:
-        return trust.is_trusted(path, path.read_bytes())
-    except OSError:
-        return False
-
-
 def _without(layer: Read, gone: tuple[str, ...], *, consented: bool = False) -> Read:
     kept = Read(layer.origin._replace(consented=consented))
     kept.values, kept.names = dict(layer.values), dict(layer.names)
@@ -255,14 +317,9 @@ def _list_values(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, A
     return found
 
 
-def _brief(value: Any) -> str:
+def _text(value: Any) -> str:
     import json
 
-    text = value
-    if not isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    # Control characters could hide on a terminal what someone is about to consent to.
-    text = replace_unprintable(text)
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[: _SHOWN - 1]}…"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.core.files import read_file
+
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
     from retinue.runs.project import Project
@@ -27,13 +29,13 @@ def consent_stays(project: Project, path: Path) -> Iterator[None]:
 
     def content() -> bytes:
         try:
-            return path.read_bytes()
+            return read_file(path)
         except OSError:
             return b""
 
     before = content()
     subject = settings_subject(path, parse_object(before)[0], before)
-    agreed = subject is None or project.trust.is_trusted(path, before)
+    agreed = subject is None or project.trust.permits("settings", "project", path, lambda: before)
     yield
     after = content()
     brought = settings_subject(path, parse_object(after)[0], after) if agreed and after != before else None
@@ -58,7 +60,7 @@ def has_git_consent(project: Project, folder: Path) -> bool:
     if project.trust.everything:
         return True
     found = git_programs(folder, checkout=True)
-    return found is not None and project.trust.is_trusted(found.path, found.content)
+    return found is not None and project.trust.permits("git", "project", found.path, lambda: found.content)
 
 
 def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.permission import Decision
 from retinue.core.tool import Tool
-from retinue.errors import UsageError
+from retinue.errors import StateError, UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
 from retinue.models.program_models import ProgramModels
@@ -32,6 +32,7 @@ from retinue.settings.places import own_folders, retinue_home, state_folder
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
     from retinue.core.permission import ToolUse
+    from retinue.core.provenance import Right
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.redact import Redactor
@@ -160,6 +161,8 @@ class Project:
         """The project's folder on the machine that offered a run, and the same one here."""
         self.brought: Path | None = None
         """What a run that another machine offered has from the sender's home: skills, memories."""
+        self.allowed: Collection[Right] | None = None
+        """What the operator of this worker lets senders bring; None where no worker runs."""
         self.consents: Mapping[Path, Collection[str]] = {}
         """Hashes of contents that the sender of such a run has consented to, by files here."""
         self.model_source: ModelSource | None = None
@@ -194,7 +197,7 @@ class Project:
     def trust(self) -> Trust:
         from retinue.guard.trust import Trust
 
-        return Trust(self.home, everything=self._trust_everything, consents=self.consents)
+        return Trust(self.home, everything=self._trust_everything, allowed=self.allowed, consents=self.consents)
 
     def part(self, kind: type[T]) -> T:
         """Return what a capability shares among all runs of the project; made from the project when it is first
@@ -240,10 +243,17 @@ class Project:
         return f"{first.render()}\n\n{task}"
 
     def place_of(self, path: Path) -> Path:
-        """Where a folder of the machine that offered a run is here."""
-        if self.moved is None or not path.is_relative_to(self.moved[0]):
+        """Return where a folder of the machine that offered a run is here. Raise StateError for one that is not in
+        its project."""
+        if self.moved is None:
             return path
-        return self.moved[1] / path.relative_to(self.moved[0])
+        there, here = self.moved
+        # A run that another one has started here works in its worktree.
+        if ".." not in path.parts and path.is_relative_to(self.state):
+            return path
+        if ".." in path.parts or not path.is_relative_to(there):
+            raise StateError(f"The run would work in {path}, which is not in its project ({there}).")
+        return here / path.relative_to(there)
 
     def real_path(self, path: Path) -> Path:
         """The same as a path, of which `~` may be a part."""

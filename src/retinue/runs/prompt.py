@@ -22,6 +22,7 @@ from shutil import which
 
 from msgspec import Struct
 
+from retinue.core.files import read_text
 from retinue.core.spec import AgentSpec
 from retinue.settings.places import repository_root
 
@@ -64,7 +65,7 @@ def _today() -> str:
 def _branch(git: Path) -> str | None:
     """The current branch, "" when HEAD is detached, None when this is no usable repository."""
     try:
-        head = (_git_folder(git) / "HEAD").read_text("utf-8").strip()
+        head = read_text(_git_folder(git) / "HEAD").strip()
     except (OSError, UnicodeDecodeError):
         return None
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
@@ -75,7 +76,7 @@ def _git_folder(git: Path) -> Path:
     none."""
     if not git.is_file():
         return git
-    pointer = git.read_text("utf-8").strip()
+    pointer = read_text(git).strip()
     if not pointer.startswith("gitdir:"):
         raise FileNotFoundError(2, "no git folder is named", str(git))
     return (git.parent / pointer.removeprefix("gitdir:").strip()).resolve()
@@ -91,7 +92,7 @@ def current_commit(folder: Path) -> str | None:
         return None
     try:
         git = _git_folder(root / ".git")
-        head = (git / "HEAD").read_text("utf-8").strip()
+        head = read_text(git / "HEAD").strip()
         if head.startswith("ref: "):
             head = _resolve_reference(git, head.removeprefix("ref: "))
     except (OSError, UnicodeDecodeError):
@@ -103,13 +104,13 @@ def _resolve_reference(git: Path, name: str) -> str:
     """Return the commit of a reference, or an empty text. A worktree shares its references with the repository."""
     common = git
     if (git / "commondir").is_file():
-        common = (git / (git / "commondir").read_text("utf-8").strip()).resolve()
+        common = (git / read_text(git / "commondir").strip()).resolve()
     for folder in (git, common):
         if (folder / name).is_file():
-            return (folder / name).read_text("utf-8").strip()
+            return read_text(folder / name).strip()
     packed = common / "packed-refs"
     if packed.is_file():
-        for line in packed.read_text("utf-8").splitlines():
+        for line in read_text(packed).splitlines():
             commit, _, found = line.partition(" ")
             if found == name:
                 return commit

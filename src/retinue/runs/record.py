@@ -29,6 +29,7 @@ from retinue.runs.bounds import bounds_to_record
 from retinue.runs.launch import Launch
 from retinue.runs.prompt import current_commit
 from retinue.runs.system_prompt import kept
+from retinue.settings.database import database_of
 from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def transcript_for(request: RunRequest, project: Project, run_id: str, notes: li
     if said == "~" or said.startswith("~/"):
         said = str(home(project.environment)) + said[1:]
     folder = (request.cwd / said).resolve()
-    if request.spec.source in ("project", "plugin") and not folder.is_relative_to(project.cwd):
+    if request.spec.provenance != "person" and not folder.is_relative_to(project.cwd):
         notes.append(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
         return transcript_path(project.state, run_id)
     return str(folder / f"{run_id}.jsonl")
@@ -200,6 +201,31 @@ def request_of(
         observes=options.get("observes"),
         ceiling=_recorded_ceiling(row, past, options),
     )
+
+
+def as_received(request: RunRequest, project: Project) -> RunRequest:
+    """Return a request from the log as it may run here. In a shared database other machines write the log: a
+    definition from it is foreign, unless a file of this machine says the same. On a worker a run works in a worktree of
+    its project and nowhere else. Raise StateError for one that names another folder."""
+    if project.moved is not None:
+        spec = replace(request.spec, foreign=True, path=None)
+        return replace(request, spec=spec, cwd=project.place_of(request.cwd), isolation="worktree")
+    if database_of(project.state) is None:
+        return request
+    return replace(request, spec=_own_definition(request.spec, project) or replace(request.spec, foreign=True))
+
+
+def _own_definition(spec: AgentSpec, project: Project) -> AgentSpec | None:
+    """Return the definition if a file of this machine brings the same rights; None where none does."""
+    for entry in project.catalog().entries:
+        own = entry.spec
+        if (own.name, own.source, own.path) == (spec.name, spec.source, spec.path):
+            return spec if _rights(own) == _rights(spec) else None
+    return None
+
+
+def _rights(spec: AgentSpec) -> bytes:
+    return msgspec.json.encode((spec.hooks, spec.servers, spec.tools, spec.session), order="deterministic")
 
 
 _MODE_CHANGES = (APPROVED, MODE_CHANGED)

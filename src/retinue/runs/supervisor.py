@@ -33,7 +33,7 @@ from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
-from retinue.runs.record import Names, Tag, created, request_of, tag_of, transcript_for, with_approved_mode
+from retinue.runs.record import Names, Tag, as_received, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands, Sweeper
 from retinue.runs.resolution import RetryCalls
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
@@ -175,7 +175,7 @@ class Supervisor(Members):
         if begins and past.created is not None:
             prompt = past.created.task
         as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
-        as_asked = replace(as_asked, cwd=self.project.place_of(as_asked.cwd), images=tuple(images))
+        as_asked = replace(as_received(as_asked, self.project), images=tuple(images))
         request = with_approved_mode(as_asked, log.reader, row.id, mode)
         # Before the run is ours: of a live run nothing is ended.
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.core.events import RunCreated
+from retinue.core.files import read_head
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
@@ -142,8 +143,7 @@ def _text(reading: _Reading, path: Path, within: Path, depth: int) -> str:
         reading.notes.append(f"{path} is not read: instruction files are longer than {LARGEST // 1024} KB together")
         return ""
     try:
-        with open(real, "rb") as file:  # noqa: PTH123 - a regular file, by its resolved name
-            data = file.read(reading.left + 1)
+        data = read_head(real, reading.left + 1)
     except OSError as error:
         reading.notes.append(f"{path} is not read: {error.strerror}")
         return ""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from retinue.agents.folders import by_place
+from retinue.core.files import read_head
 from retinue.errors import ConfigurationError
 from retinue.evidence.case_file import SUFFIX, AgentTests, read_test_file
 from retinue.evidence.case_run import RunCase, Trial, TrialOptions
@@ -23,7 +24,7 @@ def is_test_file(path: Path) -> bool:
     if path.with_name(f"{stem}.md").is_file() or by_place(str(path.with_name(f"{stem}.md").absolute())) is not None:
         return True
     try:
-        return path.read_bytes()[:4096].startswith(b"agent:")
+        return read_head(path, 4096).startswith(b"agent:")
     except OSError:
         return False
 

@@ -38,7 +38,7 @@ class Scene:
         path = str(HERE / f"{program}_server.py")
         env = {"STARTS": str(self.starts), **more.pop("env", {})}
         raw = {"command": sys.executable, "args": [path, *arguments], "env": env, **more}
-        found = read_server(name or program, raw, os.environ, origin="test")
+        found = read_server(name or program, raw, os.environ, origin="test", provenance="person")
         assert found is not None
         return found
 

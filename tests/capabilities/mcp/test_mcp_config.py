@@ -24,7 +24,7 @@ KEYS = st.sampled_from(["command", "args", "env", "cwd", "url", "headers", "type
 
 
 def read(raw: Any, **environment: str) -> ServerConfig:
-    found = read_server("s", raw, environment, origin="test")
+    found = read_server("s", raw, environment, origin="test", provenance="person")
     assert found is not None
     return found
 
@@ -32,7 +32,7 @@ def read(raw: Any, **environment: str) -> ServerConfig:
 @given(st.text(max_size=80), JSON | st.dictionaries(KEYS, JSON, max_size=6))
 @example("s", {"command": ["npx", "x"], "args": 5})
 def test_no_configuration_raises(name: str, raw: Any) -> None:
-    found = read_server(name, raw, {"A": "b"}, origin="test")
+    found = read_server(name, raw, {"A": "b"}, origin="test", provenance="person")
     if found is not None and found.problem is None:
         assert found.command or found.url.startswith("http")
         assert found.digest
@@ -63,7 +63,7 @@ def test_forms_of_others() -> None:
     assert read({"type": "sse", "url": "https://h/sse"}).transport == "sse"
     assert read({"command": "x", "timeout": 30000}).call_seconds == 30
     assert read({"command": "x", "timeout": 30}).call_seconds == 30
-    assert read_server("s", {"command": "x", "disabled": True}, {}, origin="") is None
+    assert read_server("s", {"command": "x", "disabled": True}, {}, origin="", provenance="person") is None
 
 
 def test_variables() -> None:
@@ -97,8 +97,8 @@ def test_reasons(raw: Any, word: str) -> None:
 
 def test_annotations_are_believed_only_where_the_user_says_so() -> None:
     raw = {"command": "x", "trustAnnotations": True}
-    mine = read_server("s", raw, {}, origin="", personal=True)
-    theirs = read_server("s", raw, {}, origin="", personal=False)
+    mine = read_server("s", raw, {}, origin="", provenance="person")
+    theirs = read_server("s", raw, {}, origin="", provenance="project")
     assert mine is not None and mine.trust_annotations
     assert theirs is not None and not theirs.trust_annotations
 
@@ -127,7 +127,9 @@ def test_sources_and_their_order(tmp_path: Path) -> None:
         settings={"outer": {"command": "settings"}, "off": {"command": "x", "disabled": True}},
         origin=lambda name: Origin("project", str(cwd / ".retinue" / "settings.json")),
     )
-    told = {name: (server.command or server.url, server.personal) for name, server in found.servers.items()}
+    told = {
+        name: (server.command or server.url, server.provenance == "person") for name, server in found.servers.items()
+    }
     assert told == {
         "a": ("inner", False),
         "mine": ("local", True),

@@ -145,7 +145,7 @@ async def test_noise_beside_the_protocol_is_kept_apart(scene: Scene) -> None:
 async def test_a_flood_on_standard_error_is_bounded(scene: Scene) -> None:
     flood = "import os,sys\nfor _ in range(300): os.write(2, b'y' * 100000 + b'\\n')\nexec(open(sys.argv[1]).read())"
     raw = {"command": sys.executable, "args": ["-c", flood, str(HERE / "raw_server.py")]}
-    config = read_server("flood", raw, os.environ, origin="test")
+    config = read_server("flood", raw, os.environ, origin="test", provenance="person")
     assert config is not None
     assert await call(scene.server(config), "echo", x=1) == '{"x": 1}'
     sizes = [path.stat().st_size for path in (scene.folder / "logs").iterdir()]
@@ -200,7 +200,7 @@ async def test_servers_see_little_of_the_environment(scene: Scene) -> None:
         "args": [str(HERE / "sdk_server.py"), "stdio"],
         "env": {"GIVEN": "${MY_TOKEN}", "OTHER": "${NOT_SET:-fallback}"},
     }
-    config = read_server("sdk", raw, environment, origin="test")
+    config = read_server("sdk", raw, environment, origin="test", provenance="person")
     assert config is not None
     server = scene.server(config, environment=environment)
     seen = [
@@ -268,7 +268,9 @@ async def test_over_http(scene: Scene, transport: str) -> None:
 
     process = await start()
     url = f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
-    config = read_server("web", {"url": url, "type": transport, "headers": {"X-Key": "k"}}, {}, origin="test")
+    config = read_server(
+        "web", {"url": url, "type": transport, "headers": {"X-Key": "k"}}, {}, origin="test", provenance="person"
+    )
     assert config is not None
     try:
         server = scene.server(config)
@@ -315,7 +317,9 @@ async def test_web_servers_that_speak_something_else(
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
         threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
-        config = read_server("web", {"url": f"http://127.0.0.1:{web.server_port}/"}, {}, origin="test")
+        config = read_server(
+            "web", {"url": f"http://127.0.0.1:{web.server_port}/"}, {}, origin="test", provenance="person"
+        )
         assert config is not None
         with pytest.raises(CannotStartError, match=words):
             await scene.server(config).ready()

@@ -30,7 +30,7 @@ def test_claude_codes_layout_is_read_as_it_is(project):
     assert plugin.server_names == {"db"}
     assert plugin.code == ("tools.weather",)
     assert plugin.origin == "project"
-    assert not plugin.personal
+    assert plugin.provenance == "project"
 
 
 def test_a_manifest_may_name_further_places_and_hold_tables_itself(project):
@@ -142,7 +142,7 @@ def test_settings_list_further_plugins_and_switch_some_off(project):
     said = {"plugins": ["lib/one.py"], "disabledPlugins": ["NOISE", "guard", "two"]}
     (project.cwd / ".retinue" / "settings.json").write_text(json.dumps(said))
     found = project.plugins
-    assert [(plugin.name, plugin.personal) for plugin in found.found] == [
+    assert [(plugin.name, plugin.provenance == "person") for plugin in found.found] == [
         ("guard", True),
         ("two", True),
         ("one", False),
@@ -179,7 +179,7 @@ def test_no_manifest_raises_and_nothing_leads_out_of_the_folder(tmp_path, manife
     root = tmp_path / "kit"
     root.mkdir(exist_ok=True)
     (root / "plugin.json").write_text(json.dumps(manifest))
-    made = read_folder(root, "project", personal=False)
+    made = read_folder(root, "project", provenance="project")
     assert isinstance(made, (Plugin, FailedPlugin))
     if isinstance(made, Plugin):
         for path in (*made.agents, *made.skills):

@@ -39,7 +39,7 @@ def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     assert opened.part(PluginExtensions).hooks() == []
     assert project_servers(opened).servers == {}
     (subject,) = opened.part(PluginExtensions).subjects([])
-    assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", "MCP server db: db")
+    assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", 'MCP server db: db {"trustAnnotations": true}')
     opened.trust.grant(subject.path, *subject.contents, what=subject.what)
     again = project.project()
     assert len(again.part(PluginExtensions).hooks()) == 1
@@ -86,7 +86,10 @@ def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
         Plugin,
         Plugin,
     ]
-    assert [loader.read_own(AgentSpec(name="a", source=s, tools=tools))[0].personal for s in ("user", "project")] == [
+    assert [
+        loader.read_own(AgentSpec(name="a", source=s, tools=tools))[0].provenance == "person"
+        for s in ("user", "project")
+    ] == [
         True,
         False,
     ]

@@ -139,7 +139,7 @@ names = [entry.qualified_name for entry in opened.catalog().entries if entry.sou
 before = "acme_weather" in sys.modules
 loaded = [load_tools(plugin, 20) for plugin in found.found if plugin.name in ("weather", "broken")]
 print(json.dumps({{
-    "plugins": [[p.name, p.version, p.personal, sorted(p.names)] for p in found.found if "acme" in p.where],
+    "plugins": [[p.name, p.version, p.provenance, sorted(p.names)] for p in found.found if "acme" in p.where],
     "failed": [f.reason for f in found.failed], "agents": names, "before": before,
     "tools": [sorted(each.tools) for each in loaded], "problems": [list(each.problems) for each in loaded],
 }}))
@@ -148,8 +148,8 @@ print(json.dumps({{
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["plugins"] == [
-        ["weather", "2.5", True, ["acme-weather", "plugin", "weather"]],
-        ["broken", "2.5", True, ["acme-weather", "broken"]],
+        ["weather", "2.5", "person", ["acme-weather", "plugin", "weather"]],
+        ["broken", "2.5", "person", ["acme-weather", "broken"]],
     ]
     assert "is no module" in said["failed"][0]
     assert said["agents"] == ["weather:a"]

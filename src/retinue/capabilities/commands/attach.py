@@ -32,6 +32,7 @@ from retinue.agents.frontmatter import read, split
 from retinue.agents.scan import read_bytes
 from retinue.core.format import replace_unprintable
 from retinue.core.permission import ToolUse
+from retinue.core.spec import provenance_of
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import PromptBlockedError
 from retinue.runs.person_prompt import PromptCommand
@@ -279,11 +280,11 @@ def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list
     """Return what the file allows, as rules with the names of our tools."""
     if not command.allowed_tools:
         return []
-    trusted = command.source != "project" or project.trust.is_trusted(command.path, command.content)
-    if not trusted:
+    provenance = provenance_of(command.source)
+    if not project.trust.permits("permissions", provenance, command.path, lambda: command.content):
         prompt.notes.append(
             f"The allowed-tools of /{command.name} do not count: {command.path} is not trusted. "
-            f"Consent with: retinue trust add {command.path}"
+            f"{project.trust.remedy('permissions', command.path)}"
         )
         return []
     rules = []

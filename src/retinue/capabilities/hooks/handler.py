@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from retinue.core.hook_events import POINTS, events_of
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
-
-EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
 
 GUARDS: frozenset[HookEvent] = frozenset(
     {"PreToolUse", "PermissionRequest", "SubagentSpawn", "UserPromptSubmit", "PreModelSwitch"}
@@ -53,42 +52,12 @@ ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop"})
 BLOCKABLE: frozenset[HookEvent] = GUARDS | ENDS | {"PostToolUse", "PreCompact", "WorktreeCreate"}
 """Events where exit code 2 and `block` mean something."""
 
-POINTS: Mapping[str, tuple[HookEvent, ...]] = {
-    "tool.execute.before": ("PreToolUse",),
-    "tool.execute.after": ("PostToolUse",),
-    "tool.execute.error": ("PostToolUseFailure",),
-    "tool.execute.denied": ("PermissionDenied",),
-    "tool.approval.pre": ("PreToolUse",),
-    "tool.approval.post": ("PostToolUse", "PostToolUseFailure", "PermissionDenied"),
-    "llm.request.before": ("ModelRequest",),
-    "llm.response.after": ("ModelResponse",),
-    "llm.response.error": ("StopFailure",),
-    "session.save.before": ("TurnEnd",),
-    "session.save.after": ("TurnEnd",),
-    "agent.turn.start": ("TurnStart",),
-    "agent.step.before": ("ModelRequest",),
-    "agent.turn.stop": ("Stop", "SubagentStop"),
-    "agent.turn.end": ("TurnEnd",),
-    "agent.subagent.spawn.before": ("SubagentSpawn",),
-    "agent.subagent.spawn.after": ("SubagentStart",),
-    "agent.subagent.complete": ("SubagentStop",),
-    "plan.ready": (),
-}
-"""CodingCode's points. There is no plan here to be ready, so nobody hears of that."""
-
 DECISIONS = frozenset({"tool.approval.pre", "agent.turn.stop", "agent.subagent.spawn.before"})
 """Points whose handlers decide unless they say that they only observe."""
 
 _SECONDS = 600.0
 _POINT_SECONDS = 30.0
 _BY_EVENT: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
-
-
-def events_of(name: str) -> tuple[HookEvent, ...] | None:
-    """Return the events that a name in a file means; None for an unknown name."""
-    if name in EVENTS:
-        return (name,)  # type: ignore[return-value]  # the line above is the check
-    return POINTS.get(name)
 
 
 def default_seconds(event: HookEvent, *, point: bool) -> float:

@@ -16,10 +16,20 @@ from msgspec.structs import replace
 
 from retinue.agents.dialects.structures import HOOKS
 from retinue.agents.dialects.table import BadValueError
-from retinue.capabilities.hooks.handler import Dialect, Handler, events_of, from_spec
+from retinue.capabilities.hooks.handler import Dialect, Handler, from_spec
+from retinue.core.files import read_file
+from retinue.core.hook_events import events_of
+from retinue.core.provenance import Provenance
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust
-from retinue.guard.trust_subjects import REMEDY, TrustSubject, settings_subject, shown_handler
+from retinue.guard.trust_subjects import (
+    REMEDY,
+    TrustSubject,
+    describe_event,
+    describe_program,
+    named_event,
+    settings_subject,
+)
 from retinue.settings.field import Origin
 from retinue.settings.foreign import parse_object
 from retinue.settings.load import Loaded
@@ -35,10 +45,10 @@ FILES: Mapping[str, tuple[str, ...]] = {
 
 
 class HookFile(NamedTuple):
-    """`personal`: it is the user's own, and not a project's."""
+    """A file of another program that may hold hooks."""
 
     path: Path
-    personal: bool
+    provenance: Provenance
     folder: str
 
 
@@ -50,13 +60,13 @@ def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
     for folder, names in FILES.items():
         own = home(environment) / folder
         for path in _existing(own, names):
-            found.append(HookFile(path, True, folder))
+            found.append(HookFile(path, "person", folder))
         for level in (cwd, *cwd.parents):
             here = _existing(level / folder, names)
             # In the user's home folder both are one, and personal.
             if here and (level / folder).resolve() != own.resolve():
                 for path in here:
-                    found.append(HookFile(path, False, folder))
+                    found.append(HookFile(path, "project", folder))
             if here or level == root:
                 break
     return found
@@ -146,7 +156,7 @@ def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSub
     """Return what the settings files of other programs in this project would bring."""
     found: list[TrustSubject] = []
     for file in hook_files(cwd, environment):
-        if file.personal:
+        if file.provenance == "person":
             continue
         content = _content(file.path)
         if content is None:
@@ -203,11 +213,12 @@ def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[s
         value = _yaml_hooks(path, content, problems)
     if not value:
         return []
-    if not file.personal and not trust.is_trusted(path, content):
-        withheld.append(f"{path}: hooks has no effect: it is not trusted. {REMEDY}")
+    if not trust.permits("hooks", file.provenance, path, lambda: content):
+        remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy("hooks", path)
+        withheld.append(f"{path}: hooks has no effect: {remedy}")
         return []
     dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
-    project = None if file.personal else path.parent.parent
+    project = None if file.provenance == "person" else path.parent.parent
     return read_hooks(value, str(path), dialect, problems, project)
 
 
@@ -216,7 +227,7 @@ def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
     what = []
     for entry in entries:
         if isinstance(entry, Mapping):
-            what.append(f"hook {entry.get('point', entry.get('event', '?'))}: {shown_handler(entry)}")
+            what.append(f"{describe_event(named_event(entry))}: {describe_program(entry)}")
     return TrustSubject(path, (content,), tuple(what)) if what else None
 
 
@@ -241,9 +252,7 @@ def _project(origin: Origin) -> Path | None:
 
 def _content(path: Path) -> bytes | None:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return None
-        return path.read_bytes()
+        return read_file(path, MOST_BYTES)
     except OSError:
         return None
 

@@ -19,6 +19,7 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.provenance import Provenance
 from retinue.settings.places import home, pi_home, repository_root
 
 CODINGCODE = ("mcp.yaml", "mcp.yml")
@@ -78,11 +79,11 @@ CONCURRENCY = 8
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """`personal` is True when only the user can have configured it; others need consent before
-    they start. `trust_annotations` (personal servers only) believes a server that says a tool
-    only reads. `origin` names the file or setting, for messages."""
+    """`provenance` decides what it takes before the server starts. `trust_annotations` (a person's servers only)
+    believes a server that says a tool only reads. `origin` names the file or setting, for messages."""
 
     name: str
+    provenance: Provenance
     transport: Transport = "stdio"
     command: str = ""
     args: tuple[str, ...] = ()
@@ -95,7 +96,6 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     call_seconds: float | None = None
     restart: bool = True
     trust_annotations: bool = False
-    personal: bool = True
     inline: bool = False
     origin: str = ""
     problem: str | None = None
@@ -115,11 +115,17 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 
 
 def read_server(
-    name: str, raw: Any, environment: Mapping[str, str], *, origin: str, personal: bool = True, inline: bool = False
+    name: str,
+    raw: Any,
+    environment: Mapping[str, str],
+    *,
+    origin: str,
+    provenance: Provenance,
+    inline: bool = False,
 ) -> ServerConfig | None:
     """Return the server of one entry; None when its file switches it off, or when it is Retinue itself: that entry is
     for other programs, and an agent that used it would start runs without the limits of its own tree."""
-    base = ServerConfig(name=name, origin=origin, personal=personal, inline=inline)
+    base = ServerConfig(name=name, provenance=provenance, origin=origin, inline=inline)
     if not isinstance(raw, Mapping):
         return replace(base, problem="its configuration is not an object")
     if raw.get("disabled") is True or raw.get("enabled") is False:
@@ -168,7 +174,7 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
         start_seconds=_seconds(raw, "startTimeout", "start_timeout"),
         call_seconds=_seconds(raw, "timeout", "callTimeout"),
         restart=raw.get("autoReconnect") is not False,
-        trust_annotations=base.personal and raw.get("trustAnnotations") is True,
+        trust_annotations=base.provenance == "person" and raw.get("trustAnnotations") is True,
     )
 
 

@@ -24,6 +24,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.capabilities.mcp.config import ServerConfig, claude_file, project_files, read_server, upwards, user_files
+from retinue.core.files import read_file
+from retinue.core.provenance import Provenance
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical, served_alias, served_name
@@ -40,11 +42,10 @@ class Configured(Struct, frozen=True):
 
 
 class ServerSource(Struct, frozen=True):
-    """One table of servers. `origin` tells of a single entry where it is from, and whether only
-    the user can have put it there."""
+    """One table of servers. `origin` returns the file of a single entry, and its provenance."""
 
     table: Mapping[str, Any]
-    origin: Callable[[str], tuple[str, bool]]
+    origin: Callable[[str], tuple[str, Provenance]]
 
 
 def configured_servers(
@@ -55,21 +56,26 @@ def configured_servers(
     origin: Callable[[str], Origin] | None = None,
     claude: bool = True,
     extra: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    foreign_environment: Mapping[str, str] | None = None,
 ) -> Configured:
     """Return every configured server. `settings` is the table of the settings files, `origin` returns the layer of
-    a name; `extra` are tables of plugins, each with what brought it."""
+    a name; `extra` are tables of plugins, each with what brought it. Variables in servers that no person of this
+    machine has configured are filled from `foreign_environment`, if there is one."""
     problems: list[str] = []
     found: dict[str, ServerConfig] = {}
     sources = [
         *_foreign(cwd, environment, claude, problems),
-        *(_plain(table, brought, personal=True) for brought, table in extra),
+        *(_plain(table, brought, provenance="person") for brought, table in extra),
         *_project(cwd, problems),
         _settings(settings or {}, origin),
     ]
     for source in sources:
         for name, raw in source.table.items():
-            where, personal = source.origin(name)
-            server = read_server(str(name), raw, environment, origin=where, personal=personal)
+            where, provenance = source.origin(name)
+            variables = environment
+            if provenance != "person" and foreign_environment is not None:
+                variables = foreign_environment
+            server = read_server(str(name), raw, variables, origin=where, provenance=provenance)
             # A nearer file may also switch a server off.
             found.pop(str(name), None)
             if server is not None:
@@ -77,14 +83,14 @@ def configured_servers(
     return Configured(found, tuple(problems))
 
 
-def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> ServerSource:
-    return ServerSource(table, lambda _: (where, personal))
+def _plain(table: Mapping[str, Any], where: str, *, provenance: Provenance) -> ServerSource:
+    return ServerSource(table, lambda _: (where, provenance))
 
 
 def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> ServerSource:
-    def origin_of(name: str) -> tuple[str, bool]:
+    def origin_of(name: str) -> tuple[str, Provenance]:
         found = Origin("user", "settings") if origin is None else origin(name)
-        return found.where, found.personal
+        return found.where, found.provenance
 
     return ServerSource(table, origin_of)
 
@@ -94,17 +100,17 @@ def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: 
     if claude:
         path = claude_file(environment)
         data = _json(path, problems)
-        yield _plain(_table(data, "mcpServers"), str(path), personal=True)
+        yield _plain(_table(data, "mcpServers"), str(path), provenance="person")
         projects = _table(data, "projects")
         for folder in reversed(list(upwards(cwd))):
-            yield _plain(_table(projects.get(str(folder)), "mcpServers"), str(path), personal=True)
+            yield _plain(_table(projects.get(str(folder)), "mcpServers"), str(path), provenance="person")
     for path in user_files(environment):
-        yield _plain(_read(path, problems), str(path), personal=True)
+        yield _plain(_read(path, problems), str(path), provenance="person")
 
 
 def _project(cwd: Path, problems: list[str]) -> Iterator[ServerSource]:
     for path in project_files(cwd):
-        yield _plain(_read(path, problems), str(path), personal=False)
+        yield _plain(_read(path, problems), str(path), provenance="project")
 
 
 def _read(path: Path, problems: list[str]) -> Mapping[str, Any]:
@@ -145,7 +151,7 @@ def _yaml(path: Path, problems: list[str]) -> Any:
     import yaml
 
     try:
-        return yaml.load(path.read_bytes()[:1_000_000], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        return yaml.load(read_file(path, 1_000_000), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         problems.append(f"{path} cannot be read: {str(error).splitlines()[0]}")
         return {}

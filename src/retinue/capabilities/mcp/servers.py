@@ -6,18 +6,20 @@ starts nothing and calls nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.pool import PoolOptions
 from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
+from retinue.core.files import read_file
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
+from retinue.settings.foreign import parse_object
 from retinue.settings.places import retinue_state
 from retinue.tools.processes import CannotStartError
 
@@ -45,9 +47,15 @@ def project_servers(project: Project) -> Configured:
             origin=lambda name: settings.origin(f"mcp_servers.{name}"),
             claude=settings.mcp_claude_servers,
             extra=project.extensions.servers(),
+            foreign_environment=_foreign_environment(project),
         )
         project.round.keep("servers", found)
     return found
+
+
+def _foreign_environment(project: Project) -> Mapping[str, str] | None:
+    """Return the variables that servers of a sender may name on a worker: none that is secret."""
+    return None if project.allowed is None else project.tool_environment
 
 
 def choose_servers(
@@ -66,8 +74,17 @@ def choose_servers(
     for server in spec.servers or ():
         if server.config is not None:
             where = spec.path or f"agent {spec.name}"
-            inline = read_server(server.name, server.config, project.environment, origin=where, inline=True)
-            if inline is not None:
+            foreign = None if spec.provenance == "person" else _foreign_environment(project)
+            inline = read_server(
+                server.name,
+                server.config,
+                project.environment if foreign is None else foreign,
+                origin=where,
+                provenance=spec.provenance,
+                inline=True,
+            )
+            # What the definition of an agent may not bring was taken out before.
+            if inline is not None and project.trust.trusts(spec, "servers"):
                 chosen[server.name] = inline
         elif server.name not in configured.servers:
             notes.append(f"MCP server '{server.name}' is not configured: it is left out.")
@@ -85,29 +102,43 @@ def choose_servers(
 
 
 def is_trusted(config: ServerConfig, project: Project) -> bool:
-    """Return whether a server may start: the user's own may, a project's after consent to its file."""
-    if config.personal:
-        return True
-    try:
-        return project.trust.is_trusted(Path(config.origin), Path(config.origin).read_bytes())
-    except OSError:
-        return False
+    """Return whether a configured server may start; one that an agent brings is judged with the agent."""
+    return config.inline or project.trust.permits("servers", config.provenance, Path(config.origin))
 
 
 def server_subjects(project: Project) -> list[TrustSubject]:
     """Return the files of the project that bring servers, for `retinue trust`."""
     from retinue.guard.trust_subjects import TrustSubject
 
-    brought: dict[str, list[str]] = {}
+    brought: dict[str, list[ServerConfig]] = {}
     for config in project_servers(project).servers.values():
         # Consent to a settings file is asked for elsewhere, for all that it brings.
-        if not config.personal and Path(config.origin).name not in _SETTINGS_FILES:
-            brought.setdefault(config.origin, []).append(f"MCP server {config.name}: {config.target[:160]}")
+        if config.provenance == "project" and Path(config.origin).name not in _SETTINGS_FILES:
+            brought.setdefault(config.origin, []).append(config)
     found = []
-    for origin, lines in brought.items():
+    for origin, servers in brought.items():
         with suppress(OSError):
-            found.append(TrustSubject(Path(origin), (Path(origin).read_bytes(),), tuple(lines)))
+            content = read_file(origin)
+            lines = _describe(servers, parse_object(content)[0])
+            found.append(TrustSubject(Path(origin), (content,), lines))
     return found
+
+
+def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line for each server of a file with all that the file has on it, also for one that another file
+    shadows now. The file only names values of the environment, so none of them is shown."""
+    from retinue.guard.trust_subjects import describe_program
+
+    shown = {}
+    for key in ("mcpServers", "servers"):
+        table = data.get(key)
+        for name, entry in table.items() if isinstance(table, Mapping) else ():
+            if isinstance(entry, Mapping):
+                shown[str(name), key] = describe_program(entry)
+    names = {name for name, _ in shown}
+    lines = [f"MCP server {name}: {text}" for (name, _), text in shown.items()]
+    lines += [f"MCP server {config.name}: {config.target}" for config in servers if config.name not in names]
+    return tuple(lines)
 
 
 def pool_options(project: Project) -> PoolOptions:
@@ -125,7 +156,7 @@ def pool_options(project: Project) -> PoolOptions:
 def _may_start(config: ServerConfig, project: Project, scope: ServerScope, agent: str, notes: list[str]) -> bool:
     why = config.problem
     if why is None and not is_trusted(config, project):
-        why = f"{config.origin} is not trusted. Consent with: retinue trust add {config.origin}"
+        why = f"{config.origin} is not trusted. {project.trust.remedy('servers', config.origin)}"
     if why is None:
         return True
     if scope.requires(config.name):
@@ -172,7 +203,14 @@ class ServerLint:
         key = _key(subject, "servers")
         if server.config is not None:
             where = subject.parsed.file
-            config = read_server(server.name, server.config, project.environment, origin=where, inline=True)
+            config = read_server(
+                server.name,
+                server.config,
+                project.environment,
+                origin=where,
+                provenance="project",
+                inline=True,
+            )
         else:
             config = configured.servers.get(server.name)
         if config is None:
@@ -193,7 +231,7 @@ class ServerLint:
         if why is not None:
             reason = f"The MCP server '{server.name}' ({config.origin}) cannot be used: {why}."
             yield subject.report("server-unusable", reason, key=key, word=server.name)
-        elif not config.inline and not is_trusted(config, project):
+        elif not is_trusted(config, project):
             reason = f"The MCP server '{server.name}' does not start: {config.origin} is not trusted."
             remedy = f"Consent with: retinue trust add {config.origin}"
             yield subject.report("server-unusable", reason, remedy, key=key, word=server.name, severity="info")

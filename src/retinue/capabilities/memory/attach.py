@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.capabilities.memory.store import INDEX
+from retinue.core.files import read_head
 from retinue.core.format import replace_unprintable
 from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.spec import MemoryScope, PermissionMode, ToolPolicy
@@ -239,8 +240,7 @@ def _advice(path: Path) -> str:
     if path.name != INDEX:
         return ""
     try:
-        with path.open("rb") as file:
-            return advice(file.read(BYTES * 40))
+        return advice(read_head(path, BYTES * 40))
     except OSError:
         return ""
 

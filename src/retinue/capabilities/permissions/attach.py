@@ -19,6 +19,7 @@ from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import (
     DENIED,
     DENY_EVERYTHING,
+    REFUSED,
     Block,
     PermissionPolicy,
     Sources,
@@ -147,12 +148,22 @@ def permissions_for(
     roots, programs = [str(project.cwd / each) for each in extra], project.environment.get("PATH", "")
 
     def consented(path: Path, content: bytes) -> bool:
-        return project.trust.is_trusted(path, content)
+        return project.trust.permits("git", "project", path, lambda: content)
 
     folders = RunFolders.of(where, roots, home, copied, programs, consented, project.real)
     every = (*sources.rules, *rules)
     walls, masks = _walls(project, every, notes)
     return PermissionPolicy(mode, folders, every, limits=limits, presets=presets, walls=walls, masks=masks)
+
+
+def _require_readable(sources: Sources) -> None:
+    """Raise LaunchError for a settings file whose content is unknown: it may hold rules."""
+    if not sources.refused:
+        return
+    raise LaunchError(
+        f"{sources.refused[0]}. It may hold deny rules, so nothing is started.",
+        remedy="Replace it with a regular file that can be read, or remove it.",
+    )
 
 
 def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
@@ -178,14 +189,15 @@ def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[b
 def mode_for(request: RunRequest, project: Project, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
     """Return the mode that the run's policy will have, for those who decide before there is one.
     `above` is the parent's mode; None for a run without a parent, which then also notes what is
-    wrong with the rules."""
+    wrong with the rules. Raise LaunchError where a file of rules cannot be read at all."""
     sources, spec = _sources(project), request.spec
     if above is None:
+        _require_readable(sources)
         notes += sources.notes
     mode = effective_mode(
         above or request.permission_mode or sources.mode or "default",
         spec,
-        trusted=spec.permission_mode is None or project.trust.trusts(spec),
+        trusted=spec.permission_mode is None or project.trust.trusts(spec, "permissions"),
         bypass_disabled=sources.bypass_disabled,
         notes=notes,
     )
@@ -253,13 +265,6 @@ def rule_notes(project: Project) -> tuple[str, ...]:
     return tuple(_sources(project).notes)
 
 
-def _is_trusted(project: Project, path: Path) -> bool:
-    try:
-        return project.trust.is_trusted(path, path.read_bytes())
-    except OSError:
-        return False
-
-
 def _of_file(
     source: str, patterns: Patterns, base: str, notes: list[str]
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
@@ -303,7 +308,7 @@ def _sources(project: Project) -> Sources:
             *_own_blocks(project, notes),
             *policy_blocks(notes),
         ]
-        found = gather(blocks, lambda path: _is_trusted(project, path))
+        found = gather(blocks, lambda path: project.trust.permits("permissions", "project", path))
         found.notes[:0] = [*notes, *_unknown_tools(found.rules, project)]
         project.round.keep("permissions", found)
     return found
@@ -361,8 +366,8 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
         if not problem.field and not may_hold_rules(Path(problem.where)):
             notes.append(str(problem))
         elif not problem.field or problem.field == "permissions" or problem.field.startswith("permissions.deny"):
-            notes.append(f"{problem}: {DENIED}")
-            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING))
+            notes.append(f"{problem.where} {problem.refused}: {REFUSED}" if problem.refused else f"{problem}: {DENIED}")
+            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING, refused=problem.refused))
         elif problem.field.startswith("permissions.ask"):
             notes.append(f"{problem}: until it is corrected, every call is asked about")
             blocks.append(Block(problem.where, os.fspath(project.cwd), {"ask": ["*"]}))

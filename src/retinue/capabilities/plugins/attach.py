@@ -8,6 +8,7 @@ exactly its present content.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ class PluginExtensions(Extensions):
 
     def why_not(self, plugin: Plugin) -> str | None:
         """Return why what a plugin runs has no effect; None if it has."""
-        if plugin.personal or not plugin.acts or self._project.trust.everything:
+        if plugin.provenance == "person" or not plugin.acts or self._project.trust.everything:
             return None
         round_, key = self._project.round, ("plugin", plugin.path)
         known: str | None = round_.get(key)
@@ -122,12 +123,15 @@ class PluginExtensions(Extensions):
     def _find_objection(self, plugin: Plugin) -> str:
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
 
+        trust, path = self._project.trust, plugin.path
+        content = cache(lambda: content_digest(path))
         try:
-            if self._project.trust.is_trusted(plugin.path, content_digest(plugin.path)):
-                return ""
+            for right in plugin.rights:
+                if not trust.permits(right, plugin.provenance, path, content):
+                    return f"it is not trusted. {trust.remedy(right, path)}"
         except UnboundError as error:
             return f"nobody can consent to it: {error}"
-        return f"it is not trusted. Consent with: retinue trust add {plugin.path}"
+        return ""
 
     def notes(self) -> list[str]:
         """Return what a run that a person starts should say: plugins that are broken, or without effect."""
@@ -157,7 +161,7 @@ class PluginExtensions(Extensions):
             if not plugin.hooks or self.why_not(plugin) is not None:
                 continue
             roots = self._roots(plugin)
-            folder = None if plugin.personal else self._project.cwd
+            folder = None if plugin.provenance == "person" else self._project.cwd
             source = f"plugin '{plugin.name}'"
             for table in plugin.hooks:
                 found.append(ExtensionHooks(table.value, source, folder, roots))
@@ -178,7 +182,7 @@ class PluginExtensions(Extensions):
             roots = self._roots(plugin)
             for each in plugin.servers:
                 table = _add_variables(_fill_in(each.value, roots), roots)
-                if not plugin.personal:
+                if plugin.provenance != "person":
                     table = _drop_annotations(table)
                 found.append((f"plugin {plugin.where}", table))
         return found
@@ -235,7 +239,7 @@ class PluginExtensions(Extensions):
                 if isinstance(made, Plugin):
                     by_path[made.path] = made
         for plugin in by_path.values():
-            if plugin.personal or not plugin.acts:
+            if plugin.provenance == "person" or not plugin.acts:
                 continue
             try:
                 digest = content_digest(plugin.path)
@@ -247,7 +251,7 @@ class PluginExtensions(Extensions):
 
 def what_runs(plugin: Plugin) -> list[str]:
     """Return what of a plugin needs consent, one line each."""
-    from retinue.guard.trust_subjects import settings_subject
+    from retinue.guard.trust_subjects import describe_program, settings_subject
 
     lines = [f"Python code: {code}" for code in plugin.code]
     for table in plugin.hooks:
@@ -255,17 +259,9 @@ def what_runs(plugin: Plugin) -> list[str]:
         if subject is not None:
             lines += subject.what
     for table in plugin.servers:
-        lines += [f"MCP server {name}: {_brief(raw)}" for name, raw in table.value.items()]
+        for name, raw in table.value.items():
+            lines.append(f"MCP server {name}: {describe_program(raw) if isinstance(raw, Mapping) else raw}")
     return lines
-
-
-def _brief(raw: Any) -> str:
-    if not isinstance(raw, Mapping):
-        return "?"
-    words = [raw.get("command") or raw.get("url") or "?"]
-    if isinstance(raw.get("args"), list):
-        words += raw["args"]
-    return " ".join(map(str, words))[:160]
 
 
 def _drop_annotations(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from retinue.capabilities.plugins.plugin import (
     PluginTable,
     entry_points,
 )
+from retinue.core.provenance import Provenance
 from retinue.settings.foreign import read_object
 from retinue.settings.places import repository_root, retinue_home
 
@@ -42,7 +43,13 @@ _SHOWN = 300
 
 
 def read_folder(
-    root: Path, origin: Origin, *, personal: bool, name: str = "", aliases: tuple[str, ...] = (), entry: str = ""
+    root: Path,
+    origin: Origin,
+    *,
+    provenance: Provenance,
+    name: str = "",
+    aliases: tuple[str, ...] = (),
+    entry: str = "",
 ) -> Plugin | FailedPlugin:
     """Read the plugin in a folder. `name` is the name of its entry point, where it has one."""
     found = _Folder(root)
@@ -60,7 +67,7 @@ def read_folder(
         name=called,
         origin=origin,
         where=str(root),
-        personal=personal,
+        provenance=provenance,
         root=root,
         entry=entry,
         version=found.text("version"),
@@ -78,13 +85,13 @@ def read_folder(
     return plugin
 
 
-def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
+def read_file(path: Path, origin: Origin, *, provenance: Provenance) -> Plugin | FailedPlugin:
     """Read a single Python file as a plugin: its name is the file's."""
     if path.suffix != ".py":
         return FailedPlugin(str(path), "it is no Python file: plugins are folders or .py files")
     if not _MODULE.fullmatch(path.stem.replace("-", "_")):
         return FailedPlugin(str(path), "its name cannot be imported: use letters, digits, '_' and '-'")
-    return Plugin(path.stem, origin, str(path), personal, file=path, code=(path.stem,))
+    return Plugin(path.stem, origin, str(path), provenance, file=path, code=(path.stem,))
 
 
 class _Folder:
@@ -239,7 +246,7 @@ def find_plugins(
             failed.append(made)
             continue
         # A project switches off only what a project brings: it must not take away what guards the user.
-        if made.names & off_by_user or (not made.personal and made.names & off_by_project):
+        if made.names & off_by_user or (made.provenance != "person" and made.names & off_by_project):
             continue
         twin = found.setdefault(made.name.lower(), made)
         # A plugin that is found twice, by a setting and in a folder, is no problem.
@@ -248,12 +255,12 @@ def find_plugins(
     return Plugins(tuple(found.values()), tuple(failed))
 
 
-def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
+def read_path(path: Path, origin: Origin, *, provenance: Provenance) -> Plugin | FailedPlugin:
     """Read a plugin by its path: a folder, or a Python file."""
     if path.is_dir():
-        return read_folder(path, origin, personal=personal)
+        return read_folder(path, origin, provenance=provenance)
     if path.is_file():
-        return read_file(path, origin, personal=personal)
+        return read_file(path, origin, provenance=provenance)
     return FailedPlugin(str(path), "there is nothing at this path")
 
 
@@ -265,21 +272,21 @@ def _read_all(
     paths = list(listed)
     for folder, personal in folders:
         if personal:
-            yield from _read_inside(folder, "user", personal=True)
+            yield from _read_inside(folder, "user", provenance="person")
     for path, personal in paths:
         if personal:
-            yield read_path(path, "setting", personal=True)
+            yield read_path(path, "setting", provenance="person")
     for point in entry_points(retinue_home(environment), cwd):
         yield _read_package(point)
     for path, personal in paths:
         if not personal:
-            yield read_path(path, "setting", personal=False)
+            yield read_path(path, "setting", provenance="project")
     for folder, personal in folders:
         if not personal:
-            yield from _read_inside(folder, "project", personal=False)
+            yield from _read_inside(folder, "project", provenance="project")
 
 
-def _read_inside(folder: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | FailedPlugin]:
+def _read_inside(folder: Path, origin: Origin, *, provenance: Provenance) -> Iterator[Plugin | FailedPlugin]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -290,7 +297,7 @@ def _read_inside(folder: Path, origin: Origin, *, personal: bool) -> Iterator[Pl
             continue
         path = folder / entry.name
         if path.is_dir() or entry.name.endswith(".py"):
-            yield read_path(path, origin, personal=personal)
+            yield read_path(path, origin, provenance=provenance)
 
 
 def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
@@ -306,14 +313,14 @@ def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
             point.name,
             "package",
             where,
-            personal=True,
+            provenance="person",
             entry=point.value,
             version=point.version,
             aliases=short,
             code=(point.value,),
         )
     made = read_folder(
-        folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
+        folder, "package", provenance="person", name=point.name, aliases=(point.distribution,), entry=point.value
     )
     if isinstance(made, FailedPlugin) or made.version:
         return made

@@ -19,6 +19,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from retinue.core.files import read_file
+from retinue.core.provenance import Provenance, Right
 from retinue.settings.foreign import read_object
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
@@ -40,8 +42,7 @@ class Plugin(Struct, frozen=True):
     name: str
     origin: Origin
     where: str
-    personal: bool
-    """Only the user can have put it there. Code, hooks and servers of any other need consent."""
+    provenance: Provenance
     root: Path | None = None
     file: Path | None = None
     entry: str = ""
@@ -65,6 +66,16 @@ class Plugin(Struct, frozen=True):
     def acts(self) -> bool:
         """Whether it brings anything that runs, beyond texts."""
         return bool(self.code or self.hooks or self.servers)
+
+    @property
+    def rights(self) -> tuple[Right, ...]:
+        """What it needs for all that it brings."""
+        parts: tuple[tuple[Right, object], ...] = (
+            ("extensions", self.code),
+            ("hooks", self.hooks),
+            ("servers", self.servers),
+        )
+        return tuple(right for right, part in parts if part)
 
     @property
     def path(self) -> Path:
@@ -104,7 +115,7 @@ class Plugins(Struct, frozen=True):
     @property
     def brought(self) -> Plugins:
         """Only what a project brings."""
-        return Plugins(tuple(plugin for plugin in self.found if not plugin.personal))
+        return Plugins(tuple(plugin for plugin in self.found if plugin.provenance != "person"))
 
     def find(self, name: str) -> Plugin | None:
         for plugin in self.found:
@@ -208,7 +219,7 @@ def _read(folder: str) -> Iterator[EntryPoint]:
         if not name.endswith((".dist-info", ".egg-info")):
             continue
         try:
-            text = (Path(folder) / name / "entry_points.txt").read_bytes()
+            text = read_file(f"{folder}/{name}/entry_points.txt")
         except OSError:
             continue
         match = _DISTRIBUTION.fullmatch(name)

@@ -31,6 +31,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+from retinue.core.files import read_file
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 
@@ -252,14 +253,10 @@ def _files(root: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
 def _digest(files: list[tuple[str, Path, os.stat_result]]) -> str:
     whole = hashlib.sha256()
     for name, path, status in files:
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        content = hashlib.sha256(read_file(path, MOST_BYTES)).hexdigest()
         runs = "x" if status.st_mode & stat.S_IXUSR else "-"
         whole.update(f"{len(name)} {name} {runs} {content}\n".encode("utf-8", "surrogateescape"))
     return whole.hexdigest()
-
-
-_OWN_SOURCES = frozenset({"user", "flag", "policy", "builtin"})
-"""Where files come from whose code needs no consent of its own: nobody but the user put it there."""
 
 
 class Extended(Struct, frozen=True):
@@ -314,12 +311,15 @@ class PluginLoader:
 
         made: list[Plugin | FailedPlugin] = []
         for path in own_paths(spec):
-            if spec.source == "plugin":
+            whole = self._project.cwd / Path(path).expanduser()
+            if spec.provenance == "plugin":
                 made.append(FailedPlugin(path, "an agent of a plugin cannot bring code"))
+            elif spec.provenance == "machine" and not whole.resolve().is_relative_to(self._project.cwd):
+                made.append(FailedPlugin(path, "another machine can name files of its project only"))
             else:
-                whole = self._project.cwd / Path(path).expanduser()
-                personal = spec.source in _OWN_SOURCES
-                made.append(read_path(whole, "agent", personal=personal))
+                # What another machine may name is a file of the project.
+                provenance = "project" if spec.provenance == "machine" else spec.provenance
+                made.append(read_path(whole, "agent", provenance=provenance))
         return made
 
     async def load(self, plugins: list[tuple[Plugin, frozenset[str]]], spec: AgentSpec, notes: list[str]) -> Extended:

@@ -307,7 +307,8 @@ def _make_grants(node: RunNode, project: Project) -> OnLoad:
         if not skill.allowed_tools or guard is None:
             return ()
         if not _is_trusted(skill, project):
-            return (f"its allowed-tools have no effect: {skill.path} is not trusted (see: retinue trust)",)
+            remedy = project.trust.remedy("permissions", skill.path)
+            return (f"its allowed-tools have no effect: {skill.path} is not trusted. {remedy}",)
         have = {each.spec.name for each in node.handle.launch.tools}
         refused = []
         for entry in skill.allowed_tools:
@@ -329,14 +330,10 @@ def _make_grants(node: RunNode, project: Project) -> OnLoad:
 
 
 def _is_trusted(skill: Skill, project: Project) -> bool:
-    # Only the user can have put it there.
-    if skill.source == "user":
-        return True
     library = library_of(project)
-    try:
-        return library is not None and project.trust.is_trusted(skill.path, library.content(skill))
-    except OSError:
+    if library is None:
         return False
+    return project.trust.permits("permissions", skill.provenance, skill.path, lambda: library.content(skill))
 
 
 def skill_subjects(project: Project) -> list[TrustSubject]:

@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from msgspec import Struct, field
 
 from retinue.agents.folders import levels
 from retinue.agents.frontmatter import read, split
+from retinue.core.provenance import Provenance
 from retinue.settings.places import home, pi_home, retinue_home
 
 PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
@@ -47,7 +48,7 @@ def skill_roots(
         return roots
     theirs = sorted((brought / "skills").iterdir(), key=lambda folder: int(folder.name))
     of_project = [root for root in roots if root.source == "project"]
-    return (*of_project, *(Root(path, "user") for path in theirs), *roots[len(of_project) :])
+    return (*of_project, *(Root(path, "sender") for path in theirs), *roots[len(of_project) :])
 
 
 # Every launch asks for the roots.
@@ -215,7 +216,8 @@ def words(arguments: str) -> list[str]:
         return arguments.split()
 
 
-SkillSource = Literal["project", "user", "extra", "plugin"]
+SkillSource = Literal["project", "user", "extra", "plugin", "sender"]
+"""`extra`: a folder of the settings, which may be a project's. `sender`: the home of whoever sent the run."""
 
 
 class Skill(Struct, frozen=True, kw_only=True):
@@ -244,3 +246,15 @@ class Skill(Struct, frozen=True, kw_only=True):
     """Keys nobody honours."""
     problem: str = ""
     """Why it cannot be used; empty for one that can."""
+
+    @property
+    def provenance(self) -> Provenance:
+        match self.source:
+            case "user":
+                return "person"
+            case "project" | "extra" | "plugin":
+                return "project"
+            case "sender":
+                return "machine"
+            case _:
+                assert_never(self.source)

@@ -6,14 +6,19 @@ has all of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.core.files import read_file
 from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
+    from retinue.core.provenance import Right
+    from retinue.core.spec import AgentSpec
+    from retinue.guard.trust import Trust
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
@@ -36,17 +41,29 @@ def withhold_rights(plan: LaunchPlan) -> None:
         return
     from retinue.guard.trust_subjects import brings, without_rights
 
-    what = brings(spec)
-    if not what or project.trust.trusts(spec):
+    withheld = {right: what for right, what in brings(spec).items() if not project.trust.trusts(spec, right)}
+    if not withheld:
         return
-    if spec.source == "plugin":
-        plan.note(f"An agent of a plugin cannot bring these, they have no effect: {'; '.join(what)}.")
-    else:
-        plan.note(
-            f"{spec.path} is not trusted, so it runs without: {'; '.join(what)}. "
-            f"Consent with: retinue trust add {spec.path}"
-        )
-    plan.request = replace(request, spec=without_rights(spec))
+    plan.notes += _explain_withheld(spec, withheld, project.trust)
+    plan.request = replace(request, spec=without_rights(spec, withheld))
+
+
+def _explain_withheld(spec: AgentSpec, withheld: Mapping[Right, Sequence[str]], trust: Trust) -> list[str]:
+    """Return what a run goes without, and what would change that."""
+    everything = "; ".join(line for lines in withheld.values() for line in lines)
+    match spec.provenance:
+        case "plugin":
+            return [f"An agent of a plugin cannot bring these, they have no effect: {everything}."]
+        case "machine":
+            where = spec.path or f"the file of '{spec.name}'"
+            return [
+                f"'{spec.name}' came from another machine, so it runs here without: {'; '.join(lines)}. "
+                f"{trust.remedy(right, where)}"
+                for right, lines in withheld.items()
+            ]
+        case _:
+            remedies = dict.fromkeys(trust.remedy(right, spec.path or "") for right in withheld)
+            return [f"{spec.path} is not trusted, so it runs without: {everything}. {' '.join(remedies)}"]
 
 
 def _withheld(project: Project) -> tuple[str, ...]:
@@ -75,8 +92,11 @@ def subjects(project: Project) -> list[TrustSubject]:
     for foreign in foreign_files(project.cwd, project.environment):
         files.append((foreign.layer, Path(foreign.path)))
     for layer, path in (*files, *settings_files(project.cwd, project.environment)):
-        if layer in ("pi project", "project", "local") and path.is_file():
-            content = path.read_bytes()
+        if layer in ("pi project", "project", "local"):
+            try:
+                content = read_file(path)
+            except OSError:
+                continue  # the settings' own reader reports it
             subject = settings_subject(path, parse_object(content)[0], content)
             if subject:
                 found.append(subject)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from retinue.errors import LaunchError
 from retinue.runs.capability import Capability, Wrap
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class WorktreeCapability(Capability):
             from retinue.capabilities.worktree.attach import choose_workspace
 
             await choose_workspace(plan)
+        if plan.project.moved is not None and plan.isolation is None:
+            raise LaunchError("A run of another machine works in a worktree, and this one has none.")
 
     def equip(self, plan: LaunchPlan) -> None:
         if plan.isolation is not None:

@@ -125,7 +125,7 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
     if not shells or can_sandbox(plan.settings):
         return
     names = ", ".join(shells)
-    if plan.settings.worktree_shell != "checked":
+    if not _may_have_open_shell(plan):
         for name in shells:
             del plan.tools[name]
         plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
@@ -135,6 +135,12 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
     for name in shells:
         plan.tools[name] = check_shell(plan.tools[name], isolation)
     plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
+
+
+def _may_have_open_shell(plan: LaunchPlan) -> bool:
+    """Return whether a shell that nothing confines is acceptable: to the user, and on a worker to its operator."""
+    allowed = plan.project.allowed
+    return plan.settings.worktree_shell == "checked" if allowed is None else "shell" in allowed
 
 
 async def _worktree(plan: LaunchPlan) -> Worktree:

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
+from retinue.core.files import read_text
 from retinue.guard.git import Git, GitError, paths
 from retinue.guard.sandbox.environment import repository_of
 
@@ -327,7 +328,7 @@ def locked_by_user(record: WorktreeRecord) -> bool:
     """Return whether a person has put a lock of their own on it."""
     for entry in entries_of(record):
         try:
-            return not (entry / "locked").read_text("utf-8", "replace").startswith(LOCKED)
+            return not read_text(entry / "locked", errors="replace").startswith(LOCKED)
         except OSError:
             continue
     return False
@@ -346,7 +347,7 @@ def find_entries(common: Path, folder: Path) -> list[Path]:
 
 def _is_of(entry: Path, folder: Path) -> bool:
     try:
-        said = (entry / "gitdir").read_text("utf-8", "surrogateescape").strip()
+        said = read_text(entry / "gitdir", errors="surrogateescape").strip()
     except OSError:
         said = ""
     if not said:
