@@ -67,8 +67,10 @@ def main() -> None:
         two = run("run-2")
         timed("the first checkpoint of another run", lambda: two.begin("c", "command"))
         two.end()
-        context = ToolContext("run-3", (root,), state / "out", ledger=RunLedger(store, shadow, Who("run-3", "bench")))
-        plain = ToolContext("run-4", (root,), state / "out")
+        context = ToolContext(
+            "run-3", (root,), state / "out", clearance="person", ledger=RunLedger(store, shadow, Who("run-3", "bench"))
+        )
+        plain = ToolContext("run-4", (root,), state / "out", clearance="person")
         for label, given, name in (("an edit without a ledger", plain, "p"), ("an edit with a ledger", context, "l")):
 
             def edit(given: ToolContext = given, name: str = name) -> None:

@@ -16,7 +16,7 @@ from retinue.tools.delegation.describe import first_sentence, type_lines
 
 
 async def use(root: Path, name: str, **arguments: object) -> str:
-    context = ToolContext("run-1", (root.resolve(),), root.resolve() / "outputs", tool_timeout=0.5)
+    context = ToolContext("run-1", (root.resolve(),), root.resolve() / "outputs", tool_timeout=0.5, clearance="person")
     return (await builtin_tools()[name].run("call-1", arguments, context)).text
 
 

@@ -202,7 +202,7 @@ from retinue.tools.base import builtin_tools
 
 async def main():
     root = pathlib.Path({str(root)!r})
-    context = ToolContext("r", (root,), root)
+    context = ToolContext("r", (root,), root, clearance="person")
     call = builtin_tools()["bash"].run("c", {{"command": "touch started; sleep 5{tag} & sleep 6{tag}"}}, context)
     task = asyncio.ensure_future(call)
     for _ in range({steps}):
@@ -228,7 +228,7 @@ from retinue.tools.base import builtin_tools
 
 async def main():
     root = pathlib.Path({str(root)!r})
-    context = ToolContext("r", (root,), root)
+    context = ToolContext("r", (root,), root, clearance="person")
     call = builtin_tools()["bash"].run("c", {{"command": "touch started; sleep 5{tag} & sleep 6{tag}"}}, context)
     task = asyncio.ensure_future(call)
     while not (root / "started").exists():

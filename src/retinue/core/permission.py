@@ -53,14 +53,14 @@ class ToolEffect(Tagged, frozen=True, tag="effect"):
 
 
 Verdict = Literal["allow", "ask", "deny"]
+Ruling = Literal["allow", "confine", "ask", "deny"]
+"""`confine`: nobody approved the call, and it may run inside a sandbox where it can change nothing. That is no
+permission: a caller that builds no sandbox must not run it."""
 Risk = Literal["low", "medium", "high"]
 Judge = Literal[
     "mode", "rule", "protected", "critical", "unparsed", "walls", "hook", "classifier", "taint", "person", "policy"
 ]
-"""`walls`: nobody approved it, and the command runs in a sandbox where it can change nothing."""
-
-Clearance = Literal["walls", "mode", "rule", "person"]
-"""Who approved a command, from nobody to a person: that decides what its shell can reach."""
+"""`walls`: the sandbox, for a call that nobody approved."""
 
 
 class ToolUse(Struct, frozen=True):
@@ -82,7 +82,7 @@ class Decision(Struct, frozen=True):
     hook behind it. `rule` is the narrowest rule that would allow this call in future: what the
     answer "always" writes down; None where no rule may."""
 
-    verdict: Verdict
+    verdict: Ruling
     reason: str
     by: Judge
     source: str = ""

@@ -81,20 +81,14 @@ def start_of(pid: int) -> str | None:
 
 
 def _start_by_ps(pid: int) -> str | None:
-    import subprocess
+    from retinue.core.programs import TimeoutExpired, prepare, run
 
+    words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
     try:
-        found = subprocess.run(  # noqa: S603  (a fixed program and a number)
-            ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-            env={"LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError):
+        listing = run(prepare(words, clearance="own", environment={"LC_ALL": "C"}), seconds=5)
+    except (OSError, TimeoutExpired):
         return None
-    state, _, started = found.stdout.strip().partition(" ")
+    state, _, started = listing.stdout.decode().strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
 
 

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
+from retinue.core.clearance import Clearance, Confinement
 from retinue.core.messages import Content, Text
-from retinue.core.permission import Clearance, EffectKind, ToolEffect
+from retinue.core.permission import EffectKind, ToolEffect
 
 TodoStatus = Literal["pending", "in_progress", "completed"]
 
@@ -126,36 +127,16 @@ def failed(text: str, effect: ToolEffect | None = None) -> ToolOutput:
     return ToolOutput((Text(text),), True, effect or ToolEffect(status="failed"))
 
 
-class Confinement(Protocol):
-    """How the programs of a run are started: inside the sandbox that its policy wants."""
-
-    def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
-        """The same program, started by a launcher that confines it before it runs."""
-        ...
-
-    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What such a program may know: no secrets, a scratch folder for what it must write."""
-        ...
-
-    @property
-    def readonly(self) -> bool:
-        """Whether such a program can make no lasting change and has no network."""
-        ...
-
-    def explain(self, shown: str, code: int | None) -> str:
-        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
-        ...
-
-    def close(self) -> None:
-        """Remove the scratch folder, when no program of the run lives any more."""
-        ...
-
-
 class Walls(Protocol):
     """The confinements of one run."""
 
     def __call__(self, clearance: Clearance) -> Confinement | None:
         """Return how a program starts, depending on who approved it, if anyone."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether no program of the run can make a lasting change or reach another host, whoever approved it."""
         ...
 
     @property
@@ -210,8 +191,8 @@ class ToolContext(Struct):
     seen: dict[str, str] = field(default_factory=dict)
     progress: Callable[[str, str], None] = lambda call_id, text: None
     tool_timeout: float | None = None
-    confinement: Confinement | None = None
-    """How programs of this call start; None starts them with the rights of this process."""
+    clearance: Clearance = "inside"
+    """Who approved this call. The gate sets it for each call; without it a program starts inside a sandbox only."""
     confine: Walls | None = None
     """None where nothing is confined."""
     ledger: Ledger | None = None
@@ -239,6 +220,11 @@ class ToolContext(Struct):
     @property
     def root(self) -> Path:
         return self.roots[0]
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """How programs of this call start; None for the rights of this process."""
+        return None if self.confine is None else self.confine(self.clearance)
 
 
 Preview = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]

@@ -34,6 +34,7 @@ from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownAgentError
 from retinue.evidence.case_file import AgentTests, Case, CaseFileError, CaseLimits, InboxAnswers, JudgeRules
 from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, read_cassette
+from retinue.evidence.consent import require_consent
 from retinue.evidence.expect import Unmet, run_check, unmet_expectations
 from retinue.evidence.portable import MachineFolders
 from retinue.evidence.record import RunRecord, read_record
@@ -95,6 +96,7 @@ class RunCase:
         self._user = environment
         self.base = tests.path.parent
         self.scenario = scenario_path(tests, self.case)
+        self._trust = Trust(retinue_home(environment), everything=options.trust)
 
     async def run(self) -> Trial:
         """Run the case once. Raise CaseFileError, CassetteError or FixtureError for files that cannot be used."""
@@ -110,6 +112,7 @@ class RunCase:
                     )
                 return Trial(case=self.case.name, status="skipped", notes=("it has no cassette",))
             cassette = read_cassette(self.scenario)
+        require_consent(self.tests, self.case, cassette, self.scenario, self._trust)
         with tempfile.TemporaryDirectory(prefix="retinue-test-", ignore_cleanup_errors=True) as temporary:
             trial = await self._run_in(Path(temporary).resolve(), cassette)
         return replace(trial, seconds=time.monotonic() - began)
@@ -212,7 +215,7 @@ class RunCase:
 
     def _spec(self, project: Project) -> AgentSpec:
         spec = find_agent(self.tests, self._user, self.options.agent_file)
-        trust = Trust(retinue_home(self._user), everything=self.options.trust)
+        trust = self._trust
         # Consent is to a file in its place; in the copy of the project nobody has given any.
         return replace(spec, path=None) if all(trust.trusts(spec, right) for right in brings(spec)) else spec
 
@@ -258,8 +261,7 @@ class RunCase:
         return unmet
 
     async def _check(self, command: str, work: Path, environment: Mapping[str, str]) -> list[Unmet]:
-        trust = Trust(retinue_home(self._user), everything=self.options.trust)
-        if not trust.permits("commands", "recording", self.tests.path):
+        if not self._trust.permits("commands", "recording", self.tests.path):
             reason = f"`{command}` was not run: a project's commands run only with --trust"
             return [Unmet("check", reason)]
         found = await asyncio.to_thread(run_check, command, work, environment)

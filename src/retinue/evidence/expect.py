@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.core.files import read_file, read_text
+from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.core.toolnames import canonical
 from retinue.evidence.case_file import (
     CaseFileError,
@@ -226,15 +226,9 @@ def run_check(command: str, folder: Path, environment: Mapping[str, str]) -> Unm
     """Run the check command of a case in its workspace, without a shell; None when it exits with 0. The caller has
     made sure that somebody consented to it."""
     try:
-        done = subprocess.run(  # noqa: S603 - consented to
-            shlex.split(command),
-            cwd=folder,
-            env=dict(environment),
-            capture_output=True,
-            timeout=_CHECK_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        program = prepare(shlex.split(command), clearance="consent", environment=environment, cwd=folder)
+        done = run(program, seconds=_CHECK_SECONDS)
+    except TimeoutExpired:
         return Unmet("check", f"`{command}` took more than {_CHECK_SECONDS} seconds")
     except (OSError, ValueError) as error:
         return Unmet("check", f"`{command}` could not be started: {error}")

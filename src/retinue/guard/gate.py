@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.clearance import Clearance
 from retinue.core.messages import Text
 from retinue.core.permission import (
     NO_OPINION,
-    Clearance,
     Decision,
     HookResult,
     Hooks,
@@ -50,9 +50,11 @@ class Allowed(Struct, frozen=True):
     clearance: Clearance = "mode"
 
 
-_CLEARANCES: Mapping[Judge, Clearance] = {"walls": "walls", "rule": "rule", "hook": "rule", "person": "person"}
+_CLEARANCES: Mapping[Judge, Clearance] = {"rule": "rule", "hook": "rule", "person": "person"}
 """By who allowed a call; anyone not named has the clearance of a mode."""
 
+
+_UNASKED = ("allow", "confine")
 
 _NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
 
@@ -114,7 +116,7 @@ class PermissionGate:
             return denial(decision)
         if said.verdict == "allow" and decision.by in ("mode", "walls"):
             return _allowed_by_hook(use, said, changed)
-        if said.verdict == "ask" and (decision.verdict == "allow" or decision.by == "mode"):
+        if said.verdict == "ask" and (decision.verdict in _UNASKED or decision.by == "mode"):
             reason = said.reason or "A hook wants a person to decide."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
         # Another process may have written the answer to the same question meanwhile.
@@ -124,6 +126,8 @@ class PermissionGate:
             decision = await self._classify(use, decision)
             if decision.verdict == "deny":
                 return denial(decision)
+        if decision.verdict == "confine":
+            return Allowed(use.arguments, who_allowed(decision) + changed, said.context, "inside")
         if decision.verdict == "allow":
             clearance = _CLEARANCES.get(decision.by, "mode")
             return Allowed(use.arguments, who_allowed(decision) + changed, said.context, clearance)
@@ -144,9 +148,9 @@ class PermissionGate:
             decision = self.permissions.decide(use)
             if decision.verdict == "deny":
                 return denial(decision)
-        if said.verdict == "allow" and (decision.verdict == "allow" or decision.by == "mode"):
+        if said.verdict == "allow" and (decision.verdict in _UNASKED or decision.by == "mode"):
             return _allowed_by_hook(use, said, changed)
-        if decision.verdict == "allow":
+        if decision.verdict in _UNASKED:
             reason = "A hook changed the call, and did not allow it."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk)
         answer = await self._person(use, decision, context)
@@ -263,7 +267,7 @@ class GatedTool:
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         gate = self._gate
-        confined = self.spec.confinable and context.confinement is not None and context.confinement.readonly
+        confined = self.spec.confinable and context.confine is not None and context.confine.readonly
         use = ToolUse(self._name, arguments, self._effects, call_id, confined)
         try:
             verdict = await gate.judge(self._tool, use, context)
@@ -295,9 +299,9 @@ class GatedTool:
         return await gate.afterwards(use, output)
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
-        """Run the tool inside the sandbox of its clearance."""
-        if self.spec.confinable and context.confine is not None:
-            context = replace(context, confinement=context.confine(allowed.clearance))
+        """Run the tool with its clearance, from which the sandbox of its programs follows."""
+        if self.spec.confinable:
+            context = replace(context, clearance=allowed.clearance)
         try:
             return await self._tool.run(use.call_id, allowed.arguments, context)
         except Exception as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.programs import CompletedProcess, TimeoutExpired, prepare, run
 from retinue.guard.gitconfig import GitSetting, program_setting
 from retinue.models.keys import without_keys
 from retinue.settings.places import repository_root
@@ -29,7 +29,7 @@ from retinue.settings.places import repository_root
 SECONDS = 120.0
 """The longest one command may take, checking out a large tree included."""
 _TAIL = 600
-Done = subprocess.CompletedProcess[bytes]
+Done = CompletedProcess[bytes]
 
 ALWAYS = (
     (f"core.hooksPath={os.devnull}", "hooks are programs"),
@@ -265,20 +265,18 @@ class Git(Struct, frozen=True):
         self, arguments: Sequence[str], environment: Mapping[str, str], given: bytes | None, seconds: float
     ) -> Done:
         try:
-            return subprocess.run(  # noqa: S603 - a fixed program, and no shell
+            program = prepare(
                 command_line(arguments),
+                # Without consent its settings are such that it starts nothing of the repository's.
+                clearance="consent" if self.consented else "own",
+                environment=environment,
                 cwd=self.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL if given is None else None,
-                input=given,
-                capture_output=True,
-                timeout=seconds,
-                check=False,
             )
+            return run(program, given=given, seconds=seconds)
         except FileNotFoundError as error:
             missing = "git is not installed, or not in PATH" if self.folder.is_dir() else f"{self.folder} is gone"
             raise GitError(arguments, missing) from error
-        except subprocess.TimeoutExpired as error:
+        except TimeoutExpired as error:
             raise GitError(arguments, f"it took longer than {seconds:g} s") from error
         except OSError as error:
             raise GitError(arguments, str(error)) from error

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.permission import Clearance
+from retinue.core.clearance import Clearance
 from retinue.guard.permissions.locations import RunFolders, anchor_pattern, compile_pattern
 from retinue.guard.permissions.rule import Rule, is_about_files
 from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
-    from retinue.core.tool import Confinement
+    from retinue.core.clearance import Confinement
     from retinue.guard.permissions.policy import PermissionPolicy as Permissions
     from retinue.guard.sandbox.policy import SandboxPolicy
     from retinue.guard.sandbox.sockets import RuntimeSockets
@@ -307,14 +307,17 @@ class RunWalls:
         make_policy: Callable[[Clearance], SandboxPolicy | None],
         objects: ObjectsToHide,
         sockets: SocketsToHide | None = None,
+        is_readonly: Callable[[], bool] = lambda: False,
     ) -> None:
         """`make_policy` says what a command with that clearance may do; None for no walls. A person
-        who has read a command may let it see everything in the repository, and use every service."""
+        who has read a command may let it see everything in the repository, and use every service.
+        `is_readonly`: whether the policy is read-only for every clearance at this moment."""
         self._run_id = run_id
         self._permissions = permissions
         self._make_policy = make_policy
         self._objects = objects
         self._sockets = sockets
+        self._is_readonly = is_readonly
         self._boxes: dict[Clearance, Confinement | None] = {}
         self._earlier: list[Confinement | None] = []
         self._masks: FileMasks | None = None
@@ -323,6 +326,11 @@ class RunWalls:
         if clearance not in self._boxes:
             self._boxes[clearance] = self._make_box(clearance)
         return self._boxes[clearance]
+
+    @property
+    def readonly(self) -> bool:
+        confinement = self("inside") if self._is_readonly() else None
+        return confinement is not None and confinement.readonly
 
     @property
     def in_use(self) -> bool:
@@ -360,7 +368,7 @@ class RunWalls:
         self._earlier.clear()
         self._boxes.clear()
         # These know the run's context, which holds these walls: the circle would keep both.
-        self._permissions = self._make_policy = self._objects = self._sockets = _refuse_ended
+        self._permissions = self._make_policy = self._objects = self._sockets = self._is_readonly = _refuse_ended
 
 
 def _refuse_ended(*_: object) -> NoReturn:

@@ -30,6 +30,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from retinue.core.programs import DEVNULL, prepare, spawn
 from retinue.models.presets import BUILT_IN, PRESETS
 
 SEARCH_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
@@ -220,13 +221,9 @@ async def _ask(helper: KeyHelper) -> str:
 async def _run_helper(argv: tuple[str, ...], name: str) -> str:
     """Return what a program prints, without the lines' ends."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=without_keys(os.environ),
-        )
+        # Only the user's own settings name a helper.
+        program = prepare(argv, clearance="person", environment=without_keys(os.environ))
+        process = await spawn(program, stdin=DEVNULL)
     except (OSError, ValueError) as error:
         raise KeyHelperError(f"{name} cannot be started: {getattr(error, 'strerror', None) or error}") from None
     try:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from retinue.core.delegation import Refusal, Scheduled, SpawnCall
     from retinue.core.events import Body
     from retinue.core.outcome import Outcome
-    from retinue.core.permission import Decision, Permissions, ToolUse
+    from retinue.core.permission import Permissions
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
+    from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.http.fetched import Fetched
     from retinue.runs.admission import Admission
@@ -73,10 +74,10 @@ class Capability:
         """Return what a person can say as `/name`."""
         return ()
 
-    def judge_call(
-        self, use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None
-    ) -> Decision | None:
-        """Decide about a call outside of any run, such as a command line of a prompt, or return None."""
+    def permissions_before_run(
+        self, project: Project, grants: Sequence[str], mode: PermissionMode | None
+    ) -> PermissionPolicy | None:
+        """Return the permissions of a call outside of any run, such as a command line of a prompt, or None."""
         return None
 
     def denied_agents(self, project: Project) -> frozenset[str]:

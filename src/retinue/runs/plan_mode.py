@@ -115,8 +115,6 @@ class PlanMode:
         elif await self._take_up(mode) is None:
             # Its file makes it read-only: the mode changes, its rights do not.
             self._change_launch(mode, (), readonly=True)
-        else:
-            self._context.confinement = None
         record_mode(node, mode)
 
     async def _leave(self, mode: PermissionMode) -> str:

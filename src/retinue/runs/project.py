@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from retinue.core.provenance import Right
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
+    from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
@@ -232,8 +233,21 @@ class Project:
 
     def judge_call(self, use: ToolUse, grants: Sequence[str] = (), mode: PermissionMode | None = None) -> Decision:
         """Decide about a call outside of any run by the permission rules; without rules a person is to be asked."""
-        found = (judge(use, self, grants, mode) for judge in self.capabilities.each("judge_call"))
-        return next(filter(None, found), None) or Decision("ask", "No permission rules are in force here.", "mode")
+        permissions = self.permissions_before_run(grants, mode)
+        if permissions is None:
+            return Decision("ask", "No permission rules are in force here.", "mode")
+        return permissions.decide(use)
+
+    def permissions_before_run(
+        self, grants: Sequence[str] = (), mode: PermissionMode | None = None
+    ) -> PermissionPolicy | None:
+        """Return the permissions of calls outside of any run; None where no rules are in force."""
+        found = (permissions(self, grants, mode) for permissions in self.capabilities.each("permissions_before_run"))
+        return next(filter(None, found), None)
+
+    def preview_initial_prompt(self, spec: AgentSpec, task: str) -> str:
+        """Return the same without expanding it: a preview starts no program and reads no file that the words name."""
+        return f"{spec.initial_prompt}\n\n{task}" if spec.initial_prompt else task
 
     async def with_initial_prompt(self, spec: AgentSpec, task: str) -> str:
         """Return `task` after the words with which the agent's file begins every conversation."""

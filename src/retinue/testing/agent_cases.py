@@ -54,8 +54,7 @@ class AgentCase(pytest.Item):
         self._number = number
 
     def runtest(self) -> None:
-        # Whoever runs pytest has the project's own code run: its checks are no more than that.
-        options = TrialOptions(trust=True)
+        options = TrialOptions(trust=self.config.getoption("--retinue-trust"))
         run = RunCase(self._tests, self._number, options, process_environment())
         trial = asyncio.run(run.run())
         if trial.status == "skipped":

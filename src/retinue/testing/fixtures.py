@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from retinue.core.programs import prepare, run
 
 # A task that runs may wake another, which runs only in the next pass of the event loop.
 _PASSES = 50
@@ -112,17 +113,13 @@ class Repository:
         """Return what git printed, without the last newline. Raise RuntimeError with git's own words."""
         # Inside a git hook these variables would lead every command to the user's own repository.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        done = subprocess.run(  # noqa: S603 - the caller's own arguments, and no shell
-            ("git", *arguments),  # noqa: S607 - the git of the path
-            cwd=self.path,
-            env={**environment, **_ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            check=False,
+        program = prepare(
+            ("git", *arguments), clearance="person", environment={**environment, **_ENVIRONMENT}, cwd=self.path
         )
+        done = run(program)
         if done.returncode != 0:
-            raise RuntimeError(f"git {' '.join(arguments)} failed: {done.stderr.strip()}")
-        return done.stdout.rstrip("\n")
+            raise RuntimeError(f"git {' '.join(arguments)} failed: {done.stderr.decode('utf-8', 'replace').strip()}")
+        return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
 
     def write(self, files: Mapping[str, str]) -> None:
         for name, text in files.items():

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from retinue.testing.scripts import Turn
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that consents to what test files of agents bring, for one call of pytest."""
+    group = parser.getgroup("retinue")
+    group.addoption("--retinue-trust", action="store_true", help="let agents' test files have the rights they ask for")
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect the tests of agents beside their files."""
     if not file_path.name.endswith(".test.yaml"):

@@ -199,7 +199,7 @@ def job(task: str = "do it", *, tools: Iterable[Tool] = (), root: Path | None = 
     folder = root or Path(tempfile.gettempdir())
     options.setdefault("system", "You are a test agent.")
     options.setdefault("messages", (user(task),))
-    options.setdefault("context", ToolContext("test-run", (folder,), folder))
+    options.setdefault("context", ToolContext("test-run", (folder,), folder, clearance="person"))
     return Job(tools=tuple(tools), **options)
 
 

@@ -45,7 +45,9 @@ class ToolBench:
         self.root = folder.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
         self._commands = BackgroundCommands()
-        self.context = ToolContext("run-1", (self.root,), self.root.parent / "outputs", commands=self._commands)
+        self.context = ToolContext(
+            "run-1", (self.root,), self.root.parent / "outputs", clearance="person", commands=self._commands
+        )
         self._own = {tool.spec.name: tool for tool in tools}
         self._environment = dict(environment or {})
         self._project: Project | None = None

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
+from retinue.core.programs import NotConfinedError, Program, prepare
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.errors import StateError
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import Capture
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
@@ -90,15 +90,13 @@ class BashTool(BuiltinTool):
             )
         if given.flag("run_in_background"):
             return await _leave_running(command, context)
-        argv, env = await _confined(command, context)
+        program = await _prepare(command, context)
         capture = Capture(context.outputs, "bash")
         confinement = context.confinement
         try:
             began = time.monotonic()
             ended = await run_program(
-                argv,
-                cwd=context.root,
-                environment=env,
+                program,
                 receive=_receiver(capture, call_id, context.progress),
                 seconds=seconds,
                 owner=context.run_id,
@@ -113,18 +111,26 @@ class BashTool(BuiltinTool):
         return _output(command, shown, ended, timing, stopped)
 
 
-async def _confined(command: str, context: ToolContext) -> tuple[list[str], dict[str, str]]:
-    """Return the words and variables that start a command inside its sandbox. Raise ToolError where that cannot be
-    built: nothing runs outside of it instead."""
-    argv, env = [_shell(context.environment), "-c", command], environment(context)
-    if context.confinement is None:
-        return argv, env
+async def _prepare(command: str, context: ToolContext) -> Program:
+    """Return the command as its clearance lets it start. Raise ToolError where its sandbox cannot be built: nothing
+    runs outside of it instead."""
+
+    def confined() -> Program:
+        return prepare(
+            [_shell(context.environment), "-c", command],
+            clearance=context.clearance,
+            environment=environment(context),
+            cwd=context.root,
+            confine=context.confine,
+        )
+
     try:
+        if context.confine is None:
+            return confined()
         # In a thread: files that rules hide may have to be looked up first.
-        argv = await asyncio.to_thread(context.confinement.wrap, argv, context.root)
-        return argv, context.confinement.environment(env)
-    except (OSError, ValueError, StateError) as error:
-        raise ToolError(f"Not run: the walls around this shell cannot be built. {error}") from None
+        return await asyncio.to_thread(confined)
+    except NotConfinedError as error:
+        raise ToolError(f"Not run: the walls around this shell cannot be built. {error.strerror}") from None
 
 
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
@@ -134,10 +140,8 @@ async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     commands = context.commands
     if not isinstance(commands, BackgroundCommands):
         raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
-    argv, env = await _confined(command, context)
-    made = await commands.start(
-        command, argv, cwd=context.root, environment=env, outputs=context.outputs, owner=context.run_id
-    )
+    program = await _prepare(command, context)
+    made = await commands.start(command, program, outputs=context.outputs, owner=context.run_id)
     text = f"{made.take()}\n[{made.id} {made.state()} in the background. bash_output reads what it prints, also in "
     text += f"{made.path}; it is stopped when you end.]"
     return ToolOutput((Text(text.lstrip()),), effect=ToolEffect("started", command=command))

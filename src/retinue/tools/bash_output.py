@@ -7,12 +7,12 @@ What it prints goes to a file of the run's outputs, of which a model reads what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
 from retinue.core.permission import ToolEffect
+from retinue.core.programs import Program
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import StreamCleaner, head_and_tail
@@ -81,9 +81,7 @@ class BackgroundCommands:
     def __init__(self) -> None:
         self._commands: dict[str, BackgroundCommand] = {}
 
-    async def start(
-        self, command: str, argv: Sequence[str], *, cwd: Path, environment: Mapping[str, str], outputs: Path, owner: str
-    ) -> BackgroundCommand:
+    async def start(self, command: str, program: Program, *, outputs: Path, owner: str) -> BackgroundCommand:
         live = self._live()
         if len(live) >= MOST:
             names = ", ".join(each.id for each in live)
@@ -93,7 +91,7 @@ class BackgroundCommands:
         made = BackgroundCommand(number, command, outputs / f"shell-{number}.txt")
         # Made before the command starts, so that a model can look at it at once.
         made.path.touch(mode=0o600)
-        work = run_program(argv, cwd=cwd, environment=environment, receive=made.receive, seconds=None, owner=owner)
+        work = run_program(program, receive=made.receive, seconds=None, owner=owner)
         made.task = asyncio.create_task(work)
         self._commands[made.id] = made
         await asyncio.wait({made.task}, timeout=_SETTLE_SECONDS)

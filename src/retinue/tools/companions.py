@@ -164,9 +164,6 @@ class ExitPlanTool(BuiltinTool):
         reply = await context.companion.hand_in(plan, call_id)
         if reply.kind == "nobody":
             return ok(_UNASKED)
-        if reply.text.startswith("Approved."):
-            # The walls of a read-only run were those of plan mode.
-            context.confinement = None
         return ok(f"{reply.text} ({reply.by})") if reply.by else ok(reply.text)
 
 

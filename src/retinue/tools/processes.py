@@ -13,15 +13,17 @@ import os
 import secrets
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from retinue.core.programs import DEVNULL, Program, attach, spawn
 from retinue.settings.places import private_folder
 from retinue.tools.proctree import MARK, ProcessTree, describe, kill_marked
 
@@ -78,19 +80,17 @@ Receive = Callable[[int, bytes], None]
 
 
 async def run_program(
-    argv: Sequence[str],
+    program: Program,
     *,
-    cwd: Path,
-    environment: Mapping[str, str],
     receive: Receive,
     seconds: float | None,
     merge: bool = True,
     alone: bool = False,
     owner: str = "",
-    stdin: int = asyncio.subprocess.DEVNULL,
+    stdin: int = DEVNULL,
     descriptors: Sequence[int] = (),
 ) -> ProcessEnd:
-    """Run `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
+    """Run `program` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
     `owner` (a run id) goes into the marker by which a later process can find what a crash
@@ -98,12 +98,12 @@ async def run_program(
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     # A Retinue that runs inside another one keeps the marks of both.
-    marks = ",".join(filter(None, (environment.get(MARK), mark)))
-    marked = {**environment, MARK: marks}
+    marks = ",".join(filter(None, (program.environment.get(MARK), mark)))
+    marked = replace(program, environment={**program.environment, MARK: marks})
     # The work is a task of its own that is never cancelled: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
     run = asyncio.ensure_future(
-        _run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, stdin, descriptors, cancelled)
+        _run(marked, _Watcher(receive), merge, alone, mark, seconds, stdin, descriptors, cancelled)
     )
     try:
         return await asyncio.shield(run)
@@ -115,9 +115,7 @@ async def run_program(
 
 
 async def _run(
-    argv: Sequence[str],
-    cwd: Path,
-    environment: Mapping[str, str],
+    program: Program,
     watcher: _Watcher,
     merge: bool,
     alone: bool,
@@ -127,20 +125,7 @@ async def _run(
     descriptors: Sequence[int],
     cancelled: asyncio.Future[None],
 ) -> ProcessEnd:
-    stderr = asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE
-    starting = asyncio.ensure_future(
-        asyncio.get_running_loop().subprocess_exec(
-            lambda: watcher,
-            *argv,
-            stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-            pass_fds=descriptors,
-        )
-    )
+    starting = asyncio.ensure_future(attach(program, watcher, stdin=stdin, merge=merge, descriptors=descriptors))
     try:
         await asyncio.wait({starting})
     except asyncio.CancelledError:
@@ -151,7 +136,7 @@ async def _run(
             await asyncio.sleep(0)
         kill_marked(mark)
         raise
-    transport, _ = starting.result()
+    transport = starting.result()
     tree = ProcessTree(transport.get_pid(), mark)
     over = False
     try:
@@ -295,23 +280,22 @@ class ServerProcess:
         self._stderr = asyncio.create_task(self._listen())
 
     @classmethod
-    async def launch(cls, argv: list[str], folder: Path, env: dict[str, str], log: ErrorLog) -> ServerProcess:
+    async def launch(cls, program: Program, log: ErrorLog) -> ServerProcess:
         """A program that is known to be there, watched. Raise CannotStartError."""
-        command = argv[0]
         try:
             if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
-                return cls(await _spawn(argv, folder, env, ()), None, log)
+                return cls(await spawn(program), None, log)
             ours, lifeline = os.pipe()
             try:
-                argv = [sys.executable, "-I", "-S", str(_LAUNCHER), str(ours), *argv]
-                process = await _spawn(argv, folder, env, (ours,))
+                launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(ours)]
+                process = await spawn(program, launcher=launcher, descriptors=(ours,))
             except BaseException:
                 os.close(lifeline)
                 raise
             finally:
                 os.close(ours)
         except (OSError, ValueError) as error:
-            raise CannotStartError(f"{command} cannot be started: {error}") from error
+            raise CannotStartError(f"{program.argv[0]} cannot be started: {error}") from error
         return cls(process, lifeline, log)
 
     @property
@@ -380,10 +364,3 @@ class ServerProcess:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(64 * 1024):
             self._log.feed(data)
-
-
-async def _spawn(argv: list[str], cwd: Path, env: dict[str, str], passed: tuple[int, ...]) -> Process:
-    own_session = os.name != "nt"
-    return await asyncio.create_subprocess_exec(
-        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=own_session, pass_fds=passed
-    )

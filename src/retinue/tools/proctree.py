@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+
+from retinue.core.programs import prepare, run
 
 MARK = "RETINUE_RUN_CALL"
 
@@ -206,9 +207,8 @@ def _environment(pid: int) -> bytes:
 
 def _ps() -> list[Process]:
     """Return all live processes where there is no /proc. Sessions are not listed there."""
-    listing = subprocess.run(
-        ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, timeout=5, check=False
-    ).stdout
+    words = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
+    listing = run(prepare(words, clearance="own", environment=os.environ), seconds=5).stdout.decode()
     found: list[Process] = []
     for line in listing.splitlines():
         fields = line.split()

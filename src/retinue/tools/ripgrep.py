@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from retinue.core.programs import prepare
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.processes import own_variables, run_program
@@ -85,9 +86,12 @@ async def ripgrep(
     if context.tool_timeout is not None:
         seconds = min(SECONDS, context.tool_timeout * 0.9)
     ended = await run_program(
-        [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
-        cwd=cwd,
-        environment=env,
+        prepare(
+            [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
+            clearance="own",
+            environment=env,
+            cwd=cwd,
+        ),
         receive=split,
         seconds=seconds,
         merge=False,

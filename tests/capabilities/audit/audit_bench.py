@@ -50,7 +50,9 @@ class Worker:
         self.who = Who(run_id, agent)
         self.ledger = RunLedger(bench.store, bench.shadow, self.who)
         self.checkpoints = Checkpoints(bench.shadow, bench.store, self.ledger, (bench.root,))
-        self.context = ToolContext(run_id, (bench.root,), bench.state / "outputs", ledger=self.ledger)
+        self.context = ToolContext(
+            run_id, (bench.root,), bench.state / "outputs", clearance="person", ledger=self.ledger
+        )
         self._calls = 0
 
     async def use(self, name: str, **arguments: Any) -> ToolOutput:

@@ -71,7 +71,14 @@ def test_a_command_line_of_a_command_runs_only_under_a_rule_and_else_says_how(pr
     assert f"retinue trust add {path}" in refused.stderr
     assert not (project.cwd / "made.txt").exists()
     assert server.requests == []
-    allowed = project.retinue("-p", "/make 7", env={"RETINUE_PERMISSIONS_ALLOW": '["Bash(touch *)", "Bash(echo *)"]'})
+    rules = {"RETINUE_PERMISSIONS_ALLOW": '["Bash(touch *)", "Bash(echo *)"]'}
+    foreign = project.retinue("-p", "/make 7", env=rules)
+    assert foreign.returncode == 1 and "is not trusted" in foreign.stderr
+    assert not (project.cwd / "made.txt").exists()
+    project.retinue("trust", "add", str(path))
+    unruled = project.retinue("-p", "/make 7")
+    assert unruled.returncode == 1 and "No rule allows touch made.txt" in unruled.stderr
+    allowed = project.retinue("-p", "/make 7", env=rules)
     assert allowed.returncode == 0, allowed.stderr
     assert "Look:\nout-7" in asked(server.requests[0])
     assert (project.cwd / "made.txt").exists()

@@ -70,7 +70,9 @@ def place(tmp_path):
     (top / "sub").mkdir(parents=True)
     main.mkdir()
     isolation = Isolation("run", top, tmp_path / "copy.git", main, main)
-    context = ToolContext("run", (top,), tmp_path / "outputs", environment={"HOME": str(tmp_path / "home")})
+    context = ToolContext(
+        "run", (top,), tmp_path / "outputs", clearance="person", environment={"HOME": str(tmp_path / "home")}
+    )
     return isolation, context
 
 

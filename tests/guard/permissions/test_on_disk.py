@@ -159,4 +159,4 @@ def test_what_goes_through_a_folder_runs_where_the_walls_hide_what_a_rule_denies
 ) -> None:
     given = policy(Block("default", [("deny", "Read(.env)")], walls=True), *scene)
     decision = given.decide(ToolUse("bash", {"command": command.replace("{ws}", str(scene[0]))}, TOOLS["bash"]))
-    assert (decision.verdict, decision.by) == ("allow", "walls")
+    assert (decision.verdict, decision.by) == ("confine", "walls")

@@ -297,8 +297,8 @@ def test_a_confined_command_needs_no_question_but_keeps_the_rules(scene: tuple[P
     def confined(command: str) -> str:
         return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"], confined=True)).verdict
 
-    assert confined("python3 anything.py") == "allow"
-    assert confined("rm -rf build") == "allow"
+    assert confined("python3 anything.py") == "confine"
+    assert confined("rm -rf build") == "confine"
     assert confined("curl x") == "deny"
     assert confined("cat .env") == "ask"
     assert confined("echo x | sh") == "ask", "it may be curl"

@@ -151,7 +151,15 @@ class Scene:
             "TMPDIR": str(self.folder / "loose"),
             **self.variables,
         }
-        return ToolContext("run", (self.workspace,), self.folder / "outputs", given, confinement=confinement, **more)
+        return ToolContext(
+            "run",
+            (self.workspace,),
+            self.folder / "outputs",
+            given,
+            confine=(lambda _: confinement) if confinement else None,
+            clearance="person",
+            **more,
+        )
 
     async def shell(self, script: str, confinement: Confinement | None, seconds: float = 60) -> ToolOutput:
         (self.folder / "loose").mkdir(exist_ok=True)

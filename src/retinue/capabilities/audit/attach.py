@@ -305,7 +305,7 @@ class Audited:
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         self._audit.ledger.call_id = call_id
-        if self._tells or getattr(context.confinement, "readonly", False):
+        if self._tells or (self.spec.confinable and _changes_nothing(context)):
             return await self.inner.run(call_id, arguments, context)
         if not await self._audit.begin(call_id, _command(self.spec.name, arguments)):
             return await self.inner.run(call_id, arguments, context)
@@ -323,6 +323,10 @@ class Audited:
             if write.path not in told:
                 every.append(write)
         return replace(output, effect=replace(output.effect, writes=tuple(every)))
+
+
+def _changes_nothing(context: ToolContext) -> bool:
+    return context.confinement is not None and context.confinement.readonly
 
 
 class _Ledger:

@@ -15,7 +15,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from retinue.core.programs import PIPE, Popen, TimeoutExpired, open_program, prepare, run
 from retinue.guard.git import clean, command_line
 from retinue.settings.places import private_folder
 
@@ -153,16 +153,14 @@ class Shadow:
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
         try:
-            done = subprocess.run(  # noqa: S603  (a fixed program; paths go through stdin)
+            program = prepare(
                 command_line(arguments, () if bare else _CONFIG),
-                input=given,
-                capture_output=True,
+                clearance="own",
+                environment=environment,
                 cwd=root or self.folder,
-                env=environment,
-                timeout=self.limits.seconds,
-                check=False,
             )
-        except subprocess.TimeoutExpired as error:
+            done = run(program, given=given, seconds=self.limits.seconds)
+        except TimeoutExpired as error:
             raise CheckpointError(f"the workspace could not be scanned in {self.limits.seconds:g} s") from error
         except OSError as error:
             raise CheckpointError(f"git could not be started ({error})") from error
@@ -212,13 +210,13 @@ class Shadow:
     def reading(self) -> Iterator[Blobs]:
         """Yield a reader of contents by id, one after another."""
         self.open()
-        process = subprocess.Popen(  # noqa: S603  (a fixed program)
+        program = prepare(
             command_line(["cat-file", "--batch"]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            clearance="own",
+            environment=self._environment(),
             cwd=self.folder,
-            env=self._environment(),
         )
+        process = open_program(program, stdin=PIPE)
         try:
             yield Blobs(process)
         finally:
@@ -268,7 +266,7 @@ class Shadow:
 
 
 class Blobs:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Popen[bytes]) -> None:
         self._process = process
 
     def get(self, oid: str) -> bytes:

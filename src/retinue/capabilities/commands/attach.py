@@ -11,36 +11,45 @@ subfolder can also be called `/folder:name`. Links are not followed. In its text
     $1, $2, …         the first word, the second, …, split as a shell would; empty where there is none
     !`git status`     becomes the output of that command
 
-A command line runs if the permission rules allow it. What they would ask about is asked, and refused where nobody can
-be asked. `allowed-tools` of a file count as such rules, for its own command lines and for the rest of the run, if the
-file is the user's own or somebody has consented to exactly that file of the project.
+Command lines of a project's file run only if the user has consented to exactly that file, or has approved the line
+when asked. With consent the permission rules decide: what they allow runs, what nobody approved runs inside the
+read-only sandbox, what they would ask about is asked, and refused where nobody can be asked. `allowed-tools` of a file
+are such rules, for its own command lines and for the rest of the run, if the file is the user's own or the user has
+consented to it. In a command line arguments are quoted (`shell_line.py`). A preview of a prompt expands no command.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.folders import levels
 from retinue.agents.frontmatter import read, split
 from retinue.agents.scan import read_bytes
+from retinue.capabilities.commands.shell_line import ARGUMENT, UnclearQuotingError, quote_arguments, split_arguments
 from retinue.core.format import replace_unprintable
-from retinue.core.permission import ToolUse
+from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import provenance_of
+from retinue.core.tool import ToolContext
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import PromptBlockedError
 from retinue.runs.person_prompt import PromptCommand
+from retinue.runs.walls import SandboxScope, make_walls
 from retinue.settings.places import home, pi_home, retinue_home
 from retinue.tools.filter import split_entry
 from retinue.tools.safe_dir import is_safe
 
 if TYPE_CHECKING:
+    from retinue.core.clearance import Clearance
+    from retinue.guard.permissions.policy import PermissionPolicy
+    from retinue.guard.trust import Trust
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.person_prompt import PersonPrompt
     from retinue.runs.project import Project
@@ -212,7 +221,6 @@ def _tools(value: Any) -> Iterator[str]:
 
 
 SHELL_SECONDS = 120.0
-_ARGUMENT = re.compile(r"\$(?:(ARGUMENTS\b|@)|([1-9]\d?)\b)")
 _SHELL = re.compile(r"(?<!\S)!`([^`\n]+)`")
 
 
@@ -246,34 +254,34 @@ async def expand_command(prompt: PersonPrompt, name: str, arguments: str, projec
         prompt.notes.append(f"The command /{name} cannot be used ({command.path}): {command.problem}")
         return
     rules = _rules(command, prompt, project)
-    text = fill_in(command.body, arguments)
+    outputs: dict[str, str] = {}
     if command.runs_commands:
-        text = await _with_outputs(text, command, rules, prompt, project)
+        outputs = await _run_lines(command, arguments, rules, prompt, project)
     prompt.model = command.model
     prompt.grants += rules
-    prompt.add("command", name, text)
+    prompt.add("command", name, fill_in(command.body, arguments, outputs))
 
 
-def fill_in(body: str, arguments: str) -> str:
-    """Return a text with its arguments. Those that a text does not use are added at its end."""
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        words = arguments.split()
-    used = False
+def fill_in(body: str, arguments: str, outputs: Mapping[str, str] | None = None) -> str:
+    """Return a text with its arguments, and with the outputs of its command lines in their places. Arguments that a
+    text does not use are added at its end. What is filled in is never looked at for command lines."""
+    words = split_arguments(arguments)
 
-    def put(found: re.Match[str]) -> str:
-        nonlocal used
-        used = True
-        if found[1]:
+    def put(match: re.Match[str]) -> str:
+        if match[1]:
             return arguments
-        number = int(found[2])
+        number = int(match[2])
         return words[number - 1] if number <= len(words) else ""
 
-    filled = _ARGUMENT.sub(put, body)
-    if arguments and not used:
-        filled += f"\n\nARGUMENTS: {arguments}"
-    return filled
+    parts: list[str] = []
+    at = 0
+    for line in _SHELL.finditer(body) if outputs else ():
+        parts += [ARGUMENT.sub(put, body[at : line.start()]), (outputs or {})[line[1]]]
+        at = line.end()
+    parts.append(ARGUMENT.sub(put, body[at:]))
+    if arguments and ARGUMENT.search(body) is None:
+        parts.append(f"\n\nARGUMENTS: {arguments}")
+    return "".join(parts)
 
 
 def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list[str]:
@@ -295,41 +303,19 @@ def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list
     return rules
 
 
-async def _with_outputs(
-    text: str, command: CommandFile, rules: list[str], prompt: PersonPrompt, project: Project
-) -> str:
-    """Return the text with the output of each command line in its place. All are judged before one runs."""
-    lines = list(dict.fromkeys(found[1].strip() for found in _SHELL.finditer(text)))
-    for line in lines:
-        await _judge(line, command, rules, prompt, project)
-    outputs = {line: await _run(line, project) for line in lines}
-    return _SHELL.sub(lambda found: outputs[found[1].strip()], text)
-
-
-async def _judge(line: str, command: CommandFile, rules: list[str], prompt: PersonPrompt, project: Project) -> None:
-    use = ToolUse("bash", {"command": line}, TOOLS["bash"])
-    decision = project.judge_call(use, rules, prompt.mode)
-    if decision.verdict == "allow":
-        return
-    about = f"/{command.name} of the {command.source} ({command.path}) runs this before it is sent. {decision.reason}"
-    if decision.verdict == "ask" and prompt.ask is not None and await prompt.ask(line, about):
-        return
-    allow = f"Bash({line})"
-    if decision.rule:
-        allow = decision.rule
-    remedy = f"Allow it by the rule {allow} under permissions.allow, or by allowed-tools in that file"
-    if command.source == "project":
-        remedy += f" and `retinue trust add {command.path}`"
-    raise PromptBlockedError(
-        f"/{command.name} was not sent: it would run `{line}`, which is not allowed. {decision.reason}",
-        remedy=f"{remedy}.",
-    )
-
-
-async def _run(line: str, project: Project) -> str:
-    from retinue.core.tool import ToolContext
-    from retinue.tools.bash import BashTool
-
+async def _run_lines(
+    command: CommandFile, arguments: str, rules: list[str], prompt: PersonPrompt, project: Project
+) -> dict[str, str]:
+    """Return the output of each command line of the file, by its text there. All are judged before one runs. Raise
+    PromptBlockedError where one may not run."""
+    written = list(dict.fromkeys(line[1] for line in _SHELL.finditer(command.body)))
+    if not written:
+        return {}
+    permissions = project.permissions_before_run(rules, prompt.mode)
+    lines: dict[str, tuple[str, Clearance]] = {}
+    for text in written:
+        line = _quoted(text.strip(), arguments, command)
+        lines[text] = line, await _judge(line, command, permissions, prompt, project.trust)
     context = ToolContext(
         run_id="command",
         roots=(project.real_path(project.cwd),),
@@ -337,21 +323,78 @@ async def _run(line: str, project: Project) -> str:
         environment=project.tool_environment,
         tool_timeout=SHELL_SECONDS,
     )
-    output = await BashTool().run("command", {"command": line}, context)
+    if permissions is not None:
+        scope = SandboxScope(context.roots, context.outputs)
+        context.confine = make_walls(project, "command", scope, lambda: permissions, context.environment)
+    try:
+        return {text: await _run(line, clearance, context, project) for text, (line, clearance) in lines.items()}
+    finally:
+        if context.confine is not None:
+            await asyncio.to_thread(context.confine.close)
+
+
+def _quoted(line: str, arguments: str, command: CommandFile) -> str:
+    try:
+        return quote_arguments(line, arguments)
+    except UnclearQuotingError as error:
+        raise PromptBlockedError(
+            f"/{command.name} was not sent: `{line}` takes arguments and has {error}, so they cannot be quoted safely.",
+            remedy=f"Write the command line in {command.path} with plain and quoted words.",
+        ) from None
+
+
+async def _judge(
+    line: str, command: CommandFile, permissions: PermissionPolicy | None, prompt: PersonPrompt, trust: Trust
+) -> Clearance:
+    """Return who lets the line run. Raise PromptBlockedError where nobody does."""
+    decision = Decision("ask", "No permission rules are in force here.", "mode")
+    if permissions is not None:
+        decision = permissions.decide(ToolUse("bash", {"command": line}, TOOLS["bash"]))
+    consented = trust.permits("commands", provenance_of(command.source), command.path, lambda: command.content)
+    if decision.verdict != "deny" and not consented:
+        decision = Decision("ask", f"{command.path} is not trusted.", "policy")
+    match decision.verdict:
+        case "allow":
+            return "rule" if decision.by == "rule" else "mode"
+        case "confine":
+            return "inside"
+        case "ask":
+            about = f"/{command.name} of the {command.source} ({command.path}) runs this before it is sent."
+            if prompt.ask is not None and await prompt.ask(line, f"{about} {decision.reason}"):
+                return "person"
+        case "deny":
+            pass
+    allow = decision.rule or f"Bash({line})"
+    remedy = f"Allow it by the rule {allow} under permissions.allow, or by allowed-tools in that file."
+    if not consented:
+        remedy = trust.remedy("commands", command.path)
+    raise PromptBlockedError(
+        f"/{command.name} was not sent: it would run `{line}`, which is not allowed. {decision.reason}", remedy=remedy
+    )
+
+
+async def _run(line: str, clearance: Clearance, context: ToolContext, project: Project) -> str:
+    from retinue.tools.bash import BashTool
+
+    cleared = replace(context, clearance=clearance)
+    output = await BashTool().run("command", {"command": line}, cleared)
     return project.redactor(output.text)
 
 
 def command_subjects(project: Project) -> list[TrustSubject]:
-    """Return the commands of the project that would allow something, as subjects of consent."""
+    """Return the commands of the project that would allow or run something, as subjects of consent."""
     from retinue.guard.trust_subjects import TrustSubject
 
     found: dict[str, TrustSubject] = {}
     for command in commands_of(project).values():
-        if command.source != "project" or not command.allowed_tools:
+        if command.source != "project":
             continue
-        what = [f"command /{command.name} allows: {', '.join(command.allowed_tools)}"]
-        lines = _SHELL.findall(command.body)
-        if lines:
-            what.append(f"command /{command.name} runs: {'; '.join(lines)}")
+        what = []
+        if command.allowed_tools:
+            what.append(f"command /{command.name} allows: {', '.join(command.allowed_tools)}")
+        if command.runs_commands:
+            what += [f"command /{command.name} runs: {line}" for line in _SHELL.findall(command.body)]
+        if not what:
+            continue
         found[str(command.path)] = TrustSubject(command.path, (command.content,), tuple(what))
     return list(found.values())

@@ -24,7 +24,9 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, to_builtins
 
-from retinue.core.tool import Confinement, Tool, ToolContext
+from retinue.core.clearance import Clearance, Confinement
+from retinue.core.programs import prepare
+from retinue.core.tool import Tool, ToolContext
 from retinue.settings.places import home
 from retinue.tools.base import ToolError
 from retinue.tools.paths import confine, open_regular, spot
@@ -223,12 +225,12 @@ async def convert(
     environment = {**kept, **_ONE_THREAD}
     box = await in_thread(confine)
     try:
-        if box is not None:
-            argv, environment = await in_thread(lambda: (box.wrap(argv, Path("/")), box.environment(environment)))
+        clearance: Clearance = "inside" if box is not None else "own"
+        program = await in_thread(
+            lambda: prepare(argv, clearance=clearance, environment=environment, cwd=Path("/"), confine=lambda _: box)
+        )
         ended = await run_program(
-            argv,
-            cwd=Path("/"),
-            environment=environment,
+            program,
             receive=receive,
             seconds=seconds,
             merge=False,

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from retinue.core.clearance import Confinement
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
-from retinue.core.tool import Confinement, ToolContext, ToolOutput
+from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 
 if TYPE_CHECKING:

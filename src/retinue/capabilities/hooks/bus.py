@@ -24,6 +24,7 @@ from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler
 from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
+from retinue.core.programs import prepare
 from retinue.core.toolnames import canonical
 from retinue.http.transport import Transport
 from retinue.models.keys import without_keys
@@ -88,9 +89,12 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         given.seek(0)
         try:
             ended = await run_program(
-                _argv(handler, project),
-                cwd=cwd,
-                environment=environment,
+                prepare(
+                    _argv(handler, project),
+                    clearance="consent" if handler.folder is not None else "person",
+                    environment=environment,
+                    cwd=cwd,
+                ),
                 receive=receive,
                 seconds=handler.seconds,
                 merge=False,

@@ -22,7 +22,7 @@ from retinue.settings.places import home, own_folders
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
     from retinue.capabilities.lsp.pool import LanguageServerPool
-    from retinue.core.tool import Confinement
+    from retinue.core.clearance import Clearance, Confinement
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
     from retinue.tools.processes import ErrorLog, ServerProcess
@@ -95,18 +95,21 @@ class Languages:
         self, kind: ServerKind, argv: tuple[str, ...], root: Path, hidden: tuple[str, ...]
     ) -> WatchedServer:
         from retinue.capabilities.lsp.protocol import ServerFailedError
+        from retinue.core.programs import NotConfinedError, prepare
         from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
         project = self._project
         log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
         environment = {**project.tool_environment, **kind.environment}
         box = self._box(kind, root, hidden) if self._confines else None
-        command = list(argv)
-        if box is not None:
-            command, environment = await asyncio.to_thread(lambda: (box.wrap(argv, root), box.environment(environment)))
+        # Without a sandbox the user has switched it off, or the server runs nothing of the project (`pool.py`).
+        clearance: Clearance = "inside" if box is not None else "person"
         try:
-            process = await ServerProcess.launch(command, root, environment, log)
-        except CannotStartError as error:
+            program = await asyncio.to_thread(
+                lambda: prepare(argv, clearance=clearance, environment=environment, cwd=root, confine=lambda _: box)
+            )
+            process = await ServerProcess.launch(program, log)
+        except (CannotStartError, NotConfinedError) as error:
             if box is not None:
                 await asyncio.to_thread(box.close)
             raise ServerFailedError(str(error)) from None

@@ -139,7 +139,11 @@ def read_server(
 
 def _is_retinue(server: ServerConfig) -> bool:
     words = [os.path.basename(server.command), *server.args]  # noqa: PTH119 - a word, not a path that must exist
-    return words[:2] == ["retinue", "mcp"] or words[1:4] == ["-m", "retinue", "mcp"]
+    return (
+        words[:2] == ["retinue", "mcp"]
+        or words[1:4] == ["-m", "retinue", "mcp"]
+        or words[1:5] == ["-I", "-m", "retinue", "mcp"]
+    )
 
 
 class _BadError(Exception):

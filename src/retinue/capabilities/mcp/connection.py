@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.tool_list import Listing, listing, repair_tools
+from retinue.core.programs import prepare
 from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
@@ -290,8 +291,14 @@ class McpConnection:
         around = self._around
         program, folder = find_program(self.config, around.cwd, around.environment)
         environment = server_environment(around.environment, self.config)
-        argv = [program, *self.config.args]
-        self._process = await ServerProcess.launch(argv, folder, environment, around.log)
+        server = prepare(
+            [program, *self.config.args],
+            # `servers.py` starts none that a project brings before the user has consented to its file.
+            clearance="person" if self.config.provenance == "person" else "consent",
+            environment=environment,
+            cwd=folder,
+        )
+        self._process = await ServerProcess.launch(server, around.log)
         stack.push_async_callback(self._process.end)
         return repaired(program_streams(self._process, around.log, self._over.set), self._repair)
 

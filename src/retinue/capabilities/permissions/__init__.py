@@ -11,8 +11,8 @@ from retinue.runs.guard import RunGuards
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
-    from retinue.core.permission import Decision, ToolUse
     from retinue.core.spec import PermissionMode
+    from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
@@ -36,12 +36,12 @@ class PermissionsCapability(Capability):
 
         return gatekeeper(node, inner, resumed=resumed)
 
-    def judge_call(
-        self, use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None
-    ) -> Decision | None:
-        from retinue.capabilities.permissions.attach import judge_outside_runs
+    def permissions_before_run(
+        self, project: Project, grants: Sequence[str], mode: PermissionMode | None
+    ) -> PermissionPolicy | None:
+        from retinue.capabilities.permissions.attach import permissions_before_run
 
-        return judge_outside_runs(use, project, grants, mode)
+        return permissions_before_run(project, grants, mode)
 
     def denied_agents(self, project: Project) -> frozenset[str]:
         from retinue.capabilities.permissions.attach import denied_agents

@@ -244,9 +244,9 @@ def session_mode(project: Project) -> PermissionMode:
     return _sources(project).mode or "default"
 
 
-def judge_outside_runs(use: ToolUse, project: Project, grants: Sequence[str], mode: PermissionMode | None) -> Decision:
-    """Decide about a call that a person's prompt makes before there is a run. `grants` are further rules that allow;
-    one that cannot be read allows nothing."""
+def permissions_before_run(project: Project, grants: Sequence[str], mode: PermissionMode | None) -> PermissionPolicy:
+    """Return the permissions of calls that a prompt makes before there is a run. `grants` are further rules that
+    allow; one that cannot be read allows nothing."""
     from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec
     from retinue.runs.bounds import NO_PATTERNS
@@ -257,7 +257,7 @@ def judge_outside_runs(use: ToolUse, project: Project, grants: Sequence[str], mo
     for rule in grants:
         with suppress(ValueError):
             policy.grant(rule)
-    return policy.decide(use)
+    return policy
 
 
 def rule_notes(project: Project) -> tuple[str, ...]:

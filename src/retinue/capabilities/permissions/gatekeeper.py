@@ -47,7 +47,7 @@ _TYPES: dict[str, tuple[str, Vocabulary]] = {
     "dispatch_agent": ("agent", "codingcode"),
 }
 """The argument in which each tool that starts agents names the type, and its vocabulary."""
-_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+_STRICTNESS = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 
 class RulesOnAgents:

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from msgspec.structs import replace
 from retinue.capabilities.worktree.home import BRANCH, checkout_of
 from retinue.capabilities.worktree.repository import find_entries, identity, remove_folder
 from retinue.core.process import lock_file
+from retinue.core.programs import STDOUT, Popen, TimeoutExpired, open_program, prepare
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder
@@ -218,14 +218,17 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
     if plan.check is None:
         return None
     with tempfile.TemporaryFile() as output:
-        started = subprocess.Popen(  # noqa: S602 - a command line of the user's own
-            plan.check, shell=True, cwd=folder, env=_environment(plan.git.environment), stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        program = prepare(
+            ["/bin/sh", "-c", plan.check],
+            clearance="person",
+            environment=_environment(plan.git.environment),
+            cwd=folder,
+        )
+        started = open_program(program, stdout=output, stderr=STDOUT)
         try:
             code = started.wait(plan.check_seconds)
             why = f"the check failed with exit code {code}" if code else ""
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             why = f"the check took longer than {plan.check_seconds:g} s"
         finally:
             _end(started)
@@ -243,7 +246,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (OSError, AttributeError):

@@ -301,7 +301,7 @@ async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, 
     above = None
     if under_main:
         above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
-    text = await project.with_initial_prompt(spec, task)
+    text = project.preview_initial_prompt(spec, task)
     request = RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not main))
     return await preview(request, project, above)
 

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from retinue.core.programs import prepare, run
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.project import add_where, folder, write_values
 from retinue.faces.text import clean, plural
@@ -264,8 +264,8 @@ def ripgrep(installation: Installation) -> Iterator[Row]:
 
 
 def _version(argv: list[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - found above
-    return (done.stdout.splitlines() or [""])[0]
+    done = run(prepare(argv, clearance="own", environment=os.environ), seconds=20)
+    return (done.stdout.decode("utf-8", "replace").splitlines() or [""])[0]
 
 
 def _short(path: Path) -> str:

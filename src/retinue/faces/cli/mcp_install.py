@@ -147,7 +147,8 @@ def file_of(host: HostConfig, cwd: Path) -> Path:
 def command_of(host: HostConfig, cwd: Path, args: argparse.Namespace) -> list[str]:
     """Return the command line that a host is to start."""
     program = shutil.which(NAME)
-    command = [sys.executable, "-m", NAME]
+    # Isolated: a host starts it in a project, whose `retinue.py` is not what is meant.
+    command = [sys.executable, "-I", "-m", NAME]
     if program is not None:
         # A file of the project is for everyone who works on it; a program with windows may have another PATH.
         command = [os.path.abspath(program)] if host.shared else [NAME]  # noqa: PTH100 - links stay

@@ -38,9 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from retinue.capabilities.trust import subjects
     from retinue.engine import open_project
+    from retinue.evidence.consent import case_subjects
 
     project = open_project(folder(args.cwd))
-    found = [each for each in subjects(project) if _wanted(each, args.paths, project)]
+    every = [*subjects(project), *case_subjects(project.cwd)]
+    found = [subject for subject in every if _wanted(subject, args.paths, project)]
     if args.paths and not found and args.action == "add":
         raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
     if args.action == "add":

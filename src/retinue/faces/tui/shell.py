@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
+from retinue.core.programs import prepare
 from retinue.faces.text import optional
 from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.marks import STYLES
@@ -103,9 +104,12 @@ class PersonShell:
         good = False
         try:
             ended = await run_program(
-                [_shell(environment), "-c", command],
-                cwd=project.cwd,
-                environment=environment,
+                prepare(
+                    [_shell(environment), "-c", command],
+                    clearance="person",
+                    environment=environment,
+                    cwd=project.cwd,
+                ),
                 receive=lambda _, data: block.show(capture.feed(data)),
                 seconds=SECONDS,
             )

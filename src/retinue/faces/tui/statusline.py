@@ -29,6 +29,7 @@ from rich.text import Text
 
 from retinue.core.files import read_text
 from retinue.core.format import context_percent, format_cost
+from retinue.core.programs import prepare, spawn
 from retinue.faces.modes import mode_words
 from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
@@ -176,16 +177,14 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
     """Return the first line of what the command prints, or what went wrong. Never raise for what the command does,
     and leave no process behind."""
     try:
-        process = await asyncio.create_subprocess_shell(
-            command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(environment),
+        # Only the user's own settings name the command.
+        program = prepare(
+            ["/bin/sh", "-c", command],
+            clearance="person",
+            environment=environment,
             cwd=cwd if cwd.is_dir() else None,
-            # A group of its own, so that everything it started can be ended with it.
-            start_new_session=True,
         )
+        process = await spawn(program)
     except OSError as error:
         return Text(f"status line: {error.strerror or error}")
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
+from retinue.core.permission import Decision, Judge, Risk, Ruling, ToolUse, Verdict
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.coverage import (
@@ -222,7 +222,7 @@ class _Judgement:
         """Allow it inside the sandbox; once that has stopped it, ask to run it outside."""
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", coverage)
-        return self._decision("allow", call, reason, "walls")
+        return self._decision("confine", call, reason, "walls")
 
     def _names(self, protected: str, call: JudgedCall) -> bool:
         """Return whether an allow rule names what is protected, so that nobody can have meant less."""
@@ -273,11 +273,11 @@ class _Judgement:
         return replace(made, rule=suggestion(call, coverage), facts=facts)
 
     def _decision(
-        self, verdict: Verdict, call: JudgedCall, reason: str, by: Judge, source: str = "", risk: Risk = "low"
+        self, verdict: Ruling, call: JudgedCall, reason: str, by: Judge, source: str = "", risk: Risk = "low"
     ) -> Decision:
         if verdict == "ask" and self._mode == "dontAsk":
             return Decision("deny", f"{reason} The mode is dontAsk.", by, source, risk, facts=_facts(call))
-        return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict != "allow" else {})
+        return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict in ("ask", "deny") else {})
 
 
 def _about(rule: Rule, doubts: Sequence[str]) -> str:

@@ -185,9 +185,8 @@ class Wary:
     def decide(self, use: ToolUse) -> Decision:
         decision = self._inner.decide(use)
         source = self._taint.source
-        # Inside read-only walls nothing can be sent anywhere.
-        inside = decision.verdict == "allow" and decision.by == "walls"
-        if decision.verdict != "allow" or inside or source is None or not reaches_outward(use):
+        # Inside the sandbox of `confine` nothing can be sent anywhere.
+        if decision.verdict != "allow" or source is None or not reaches_outward(use):
             return decision
         reason = f"This run has read text from {source}, which may have told it to do this."
         if self.mode == "dontAsk":

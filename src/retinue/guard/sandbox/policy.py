@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
+from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.guard.sandbox.kernel import can_sandbox, machine, why_not
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def bubblewrap_works() -> bool:
     argv = [program, "--ro-bind", "/", "/", "--proc", "/proc", *_memory("/proc", "4096"), "--unshare-net"]
     argv += ["--unshare-pid", "--", "/bin/true"]
     try:
-        return subprocess.run(argv, capture_output=True, timeout=20, check=False).returncode == 0  # noqa: S603 - ours
-    except (OSError, subprocess.TimeoutExpired):
+        return run(prepare(argv, clearance="own", environment=os.environ), seconds=20).returncode == 0
+    except (OSError, TimeoutExpired):
         return False
 
 
@@ -310,22 +310,19 @@ def run_inside(policy: SandboxPolicy, script: str, *words: str, **variables: str
 
     box = Box(policy, "probe")
     try:
-        done = subprocess.run(  # noqa: S603 - our own launcher
-            box.wrap(["/bin/sh", "-c", script, "sh", *words], Path("/")),
-            env={**box.environment({"PATH": "/usr/bin:/bin"}), **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=20,
-            check=False,
+        program = prepare(
+            ["/bin/sh", "-c", script, "sh", *words],
+            clearance="inside",
+            environment={"PATH": "/usr/bin:/bin"},
+            confine=lambda _: box,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        program = structs.replace(program, environment={**program.environment, **variables})
+        done = run(program, seconds=20, output="merged")
+    except (OSError, TimeoutExpired) as error:
         return -1, str(error)
     finally:
         box.close()
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def can_mask(settings: Settings) -> bool:

@@ -9,13 +9,13 @@ import asyncio
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.faces.text import optional
 from retinue.faces.tui.frame import COMMANDS
 
@@ -170,15 +170,9 @@ def _known_to_ripgrep(folder: Path) -> list[str]:
     if shutil.which("rg") is None:
         return []
     try:
-        done = subprocess.run(
-            ["rg", "--files"],  # noqa: S607 - the one of the path
-            cwd=folder,
-            capture_output=True,
-            timeout=PATIENCE_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        program = prepare(["rg", "--no-config", "--files"], clearance="own", environment=os.environ, cwd=folder)
+        done = run(program, seconds=PATIENCE_SECONDS)
+    except (OSError, TimeoutExpired):
         return []
     return _paths(done.stdout) if done.returncode == 0 else []
 

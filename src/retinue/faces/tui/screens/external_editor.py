@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from textual.app import SuspendNotSupported
 
 from retinue.agents.edit import write_atomically
 from retinue.agents.lint.runner import lint_paths
+from retinue.core.programs import prepare, run
 from retinue.errors import ConfigurationError
 from retinue.faces.text import optional
 from retinue.faces.tui.screens.dialogs import Write
@@ -81,7 +81,8 @@ async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
 async def _run(command: list[str]) -> str:
     """Run a command and return what went wrong; empty when nothing did."""
     try:
-        done = await asyncio.to_thread(subprocess.run, command, check=False)
+        program = prepare(command, clearance="person", environment=os.environ)
+        done = await asyncio.to_thread(run, program, output="inherited")
     except OSError as error:
         return f"{command[0]} could not be started: {error.strerror or error}."
     except asyncio.CancelledError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,6 +22,7 @@ from textual.widgets import OptionList, Static
 
 from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
+from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.errors import RetinueError
 from retinue.faces.cli.agents import fate_text
 from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
@@ -31,6 +31,7 @@ from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.sheet import Sheet
+from retinue.models.keys import without_keys
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project
@@ -155,25 +156,22 @@ def program(word: str, *usual: str) -> Make:
     async def make(project: Project, words: list[str]) -> list[Line]:
         # The panel looks again by a key.
         asked = [each for each in words if each != "--follow"]
-        command = [sys.executable, "-m", "retinue", word, *(asked or usual)]
+        # Isolated and in a folder of ours: a `retinue.py` in the project is not what is meant. Reports need no keys.
+        program = prepare(
+            [sys.executable, "-I", "-m", "retinue", word, "--cwd", str(project.cwd), *(asked or usual)],
+            clearance="own",
+            environment=without_keys(project.environment),
+            cwd=project.home,
+        )
         try:
-            done = await asyncio.to_thread(
-                subprocess.run,
-                command,
-                cwd=project.cwd,
-                env=dict(project.environment),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=PATIENCE_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
+            done = await asyncio.to_thread(run, program, seconds=PATIENCE_SECONDS)
+        except TimeoutExpired:
             return [(f"retinue {word} takes too long; run it in a terminal of its own.", "warning")]
         meaning = "error" if done.returncode else "dim"
         lines: list[Line] = []
         for output, style in ((done.stdout, ""), (done.stderr, meaning)):
-            lines += [(clean(line.expandtabs(4)), style) for line in output.splitlines()]
+            text = output.decode("utf-8", "replace")
+            lines += [(clean(line.expandtabs(4)), style) for line in text.splitlines()]
         return lines
 
     return make

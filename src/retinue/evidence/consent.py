@@ -1,0 +1,82 @@
+"""Rights that test files and recordings bring: wide permission modes, answers to approvals, check commands.
+
+A test file and its cassettes come with a project. Whatever lets a case do more than a run that nobody watches needs the
+user's consent to the content of the test file and of the cassette that plays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from retinue.core.files import read_file
+from retinue.errors import ConfigurationError
+from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file
+from retinue.evidence.cassette import Cassette, read_cassette
+from retinue.evidence.recorded_model import recorded_answers
+from retinue.guard.trust import Trust
+from retinue.guard.trust_subjects import WIDE_MODES, TrustSubject
+
+
+def case_rights(tests: AgentTests, case: Case, cassette: Cassette | None) -> Iterator[str]:
+    """Yield what of a case needs consent, a line each."""
+    recorded = cassette.first.created.options if cassette is not None else {}
+    mode = case.permission_mode or tests.file.permission_mode or recorded.get("permission_mode")
+    if mode in WIDE_MODES:
+        yield f"case {case.name}: permission mode {mode}"
+    answers = case.answers or tests.file.answers or (recorded_answers(cassette) if cassette is not None else None)
+    given = answers.approval if answers is not None else None
+    approvals = [given] if isinstance(given, str) else given or []
+    allowing = [approval for approval in dict.fromkeys(approvals) if approval != "deny"]
+    if allowing:
+        yield f"case {case.name}: answers approvals with {', '.join(allowing)}"
+
+
+def require_consent(tests: AgentTests, case: Case, cassette: Cassette | None, scenario: Path, trust: Trust) -> None:
+    """Raise CaseFileError for a case that needs consent which nobody has given."""
+    rights = list(case_rights(tests, case, cassette))
+    if not rights:
+        return
+    contents = [tests.path]
+    if cassette is not None:
+        contents.append(scenario)
+    if all(_permits(trust, tests.path, path) for path in contents):
+        return
+    raise CaseFileError(
+        f"{tests.path}: {'; '.join(rights)}: it is not trusted.",
+        remedy=f"Read the file and its cassettes, then consent with: retinue trust add {tests.path}, or add --trust.",
+    )
+
+
+def _permits(trust: Trust, path: Path, content: Path) -> bool:
+    return trust.permits("permissions", "recording", path, lambda: read_file(content))
+
+
+def case_subjects(folder: Path) -> list[TrustSubject]:
+    """Return the test files below a folder that bring rights, with their cassettes, for `retinue trust`."""
+    subjects = []
+    for path in find_test_files([folder]):
+        try:
+            subject = _subject(read_test_file(path))
+        except (ConfigurationError, OSError):
+            continue  # `retinue test` reports a file that cannot be used
+        if subject is not None:
+            subjects.append(subject)
+    return subjects
+
+
+def _subject(tests: AgentTests) -> TrustSubject | None:
+    from retinue.evidence.case_run import scenario_path
+
+    what: list[str] = []
+    contents = [read_file(tests.path)]
+    for case in tests.file.cases:
+        scenario = scenario_path(tests, case)
+        cassette = read_cassette(scenario) if scenario.is_file() else None
+        rights = list(case_rights(tests, case, cassette))
+        if rights and cassette is not None:
+            contents.append(read_file(scenario))
+        what += rights
+        if case.expect.check is not None:
+            what.append(f"case {case.name}: runs {case.expect.check}")
+    return TrustSubject(tests.path, tuple(contents), tuple(what)) if what else None
