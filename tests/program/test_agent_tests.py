@@ -37,7 +37,9 @@ def drafted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tested(drafted: Path, tmp_path: Path) -> Project:
     shutil.copytree(drafted, tmp_path / "project")
     (tmp_path / "home").mkdir()
-    return Project(tmp_path / "project", tmp_path / "home")
+    made = Project(tmp_path / "project", tmp_path / "home")
+    assert made.retinue("trust", "add", TESTS).returncode == 0
+    return made
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_what_a_case_names_and_is_not_there_is_said_with_its_line(
     tested: Project, before: str, after: str, said: str
 ) -> None:
     edit(tested.cwd / TESTS, before, after)
-    done = tested.retinue("test")
+    done = tested.retinue("test", "--trust")
     assert done.returncode == 2 and said in done.stdout + done.stderr, done.stdout + done.stderr
 
 
@@ -110,7 +112,7 @@ def test_a_tool_that_was_removed_fails_with_the_assertion_and_the_line_of_the_le
 
 def test_a_file_made_through_the_shell_counts_as_written(tested: Project) -> None:
     edit(tested.cwd / TESTS, "        - made.txt\n", "")
-    done = tested.retinue("test", "--json")
+    done = tested.retinue("test", "--trust", "--json")
     (case,) = json.loads(done.stdout)["cases"]
     (unmet,) = case["trials"][0]["unmet"]
     assert done.returncode == 1 and unmet["assertion"] == "files.written" and "made.txt" in unmet["reason"]
@@ -124,7 +126,7 @@ def test_a_cassette_from_another_machine_plays_here(tested: Project, tmp_path: P
     other = Project(tmp_path / "elsewhere" / "checkout", tmp_path / "other-home")
     other.home.mkdir()
     shutil.copytree(tested.cwd, other.cwd)
-    done = other.retinue("test")
+    done = other.retinue("test", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -152,7 +154,7 @@ def test_a_broken_test_file_is_named_with_line_reason_and_remedy(
     tested: Project, before: str, after: str, said: str
 ) -> None:
     edit(tested.cwd / TESTS, before, after)
-    done = tested.retinue("test")
+    done = tested.retinue("test", "--trust")
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stdout + done.stderr and "Traceback" not in done.stderr
     assert "fixer.test.yaml" in done.stdout + done.stderr
@@ -179,7 +181,11 @@ def test_a_broken_cassette_is_named_with_line_reason_and_remedy(tested: Project,
 def test_a_check_of_the_project_runs_only_with_consent(tested: Project) -> None:
     edit(tested.cwd / TESTS, "      denials: []\n", "      denials: []\n      check: grep -q 'return 1' src/io.py\n")
     refused = tested.retinue("test")
-    assert refused.returncode == 1 and "run only with --trust" in refused.stdout
+    assert refused.returncode == 2 and "it is not trusted" in refused.stdout
+    edit(tested.cwd / TESTS, "permission_mode: bypassPermissions", "permission_mode: plan")
+    unchecked = tested.retinue("test")
+    assert unchecked.returncode == 1 and "run only with consent" in unchecked.stdout
+    edit(tested.cwd / TESTS, "permission_mode: plan", "permission_mode: bypassPermissions")
     assert tested.retinue("test", "--trust").returncode == 0
     edit(tested.cwd / TESTS, "'return 1'", "'return 2'")
     failed = tested.retinue("test", "--trust")
@@ -188,14 +194,14 @@ def test_a_check_of_the_project_runs_only_with_consent(tested: Project) -> None:
 
 def test_golden_diffs_are_written_with_update_and_compared_afterwards(tested: Project) -> None:
     edit(tested.cwd / TESTS, "      denials: []\n", "      denials: []\n      diff: golden/fix.patch\n")
-    missing = tested.retinue("test")
+    missing = tested.retinue("test", "--trust")
     assert missing.returncode == 1 and "retinue test --update" in missing.stdout
-    assert tested.retinue("test", "--update").returncode == 0
+    assert tested.retinue("test", "--trust", "--update").returncode == 0
     golden = tested.cwd / ".retinue/agents/golden/fix.patch"
     assert "+def f(): return 1" in golden.read_text() and "b/made.txt" in golden.read_text()
-    assert tested.retinue("test").returncode == 0
+    assert tested.retinue("test", "--trust").returncode == 0
     edit(golden, "return 1", "return 2")
-    assert tested.retinue("test").returncode == 1
+    assert tested.retinue("test", "--trust").returncode == 1
 
 
 def test_live_needs_a_price_limit_and_quotes_first(tested: Project, server: ModelServer) -> None:
@@ -241,7 +247,7 @@ def test_an_evaluation_that_cannot_begin_says_why(tested: Project) -> None:
 
 def test_a_judge_is_asked_of_a_live_model_only(tested: Project) -> None:
     edit(tested.cwd / TESTS, "      denials: []\n", "      denials: []\n      judge: {rubric: is polite, pass: 0.5}\n")
-    offline = tested.retinue("test")
+    offline = tested.retinue("test", "--trust")
     assert offline.returncode == 0 and "the judge is asked with --live only" in offline.stdout
 
     def answer(request):
@@ -251,5 +257,38 @@ def test_a_judge_is_asked_of_a_live_model_only(tested: Project) -> None:
 
     with ModelServer(answer) as server:
         tested.server = server
-        done = tested.retinue("test", "--live", "anthropic/claude-sonnet-4-5", "--max-usd", "1")
+        done = tested.retinue("test", "--trust", "--live", "anthropic/claude-sonnet-4-5", "--max-usd", "1")
     assert done.returncode == 1 and "the judge gave 0.2, wanted 0.5: it is rude" in done.stdout, done.stdout
+
+
+def test_rights_of_a_test_file_need_consent_to_it_and_to_its_cassette(tested: Project) -> None:
+    """A clone must not run recorded commands because its test file names a wide mode."""
+    (tested.home / ".ssh").mkdir()
+    (tested.home / ".ssh/id_rsa").write_text("PRIVATE")
+    cassette = tested.cwd / CASSETTE
+    trace = tested.home / "trace"
+    stolen = json.dumps(f"cat {tested.home}/.ssh/id_rsa > {trace}")[1:-1]
+    before = cassette.read_text()
+    assert tested.retinue("test").returncode == 0
+    cassette.write_text(before.replace('"read"', '"bash"', 1).replace('"path":"src/io.py"', f'"command":"{stolen}"'))
+    assert cassette.read_text() != before
+    refused = tested.retinue("test")
+    assert refused.returncode == 2 and f"retinue trust add {tested.cwd / TESTS}" in refused.stdout
+    assert not trace.exists()
+    edit(tested.cwd / TESTS, "permission_mode: bypassPermissions", "permission_mode: default")
+    tested.retinue("test")
+    assert not trace.exists()
+
+
+def test_answers_of_a_test_file_need_consent(tested: Project) -> None:
+    edit(
+        tested.cwd / TESTS,
+        "permission_mode: bypassPermissions",
+        "permission_mode: default\n    answers: {approval: allow}",
+    )
+    refused = tested.retinue("test")
+    assert refused.returncode == 2 and "answers approvals with allow" in refused.stdout
+    listed = tested.retinue("trust").stdout
+    assert "answers approvals with allow" in listed
+    assert tested.retinue("trust", "add", TESTS).returncode == 0
+    assert tested.retinue("test").returncode == 0

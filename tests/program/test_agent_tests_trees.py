@@ -64,16 +64,16 @@ def write(project: Project, text: str) -> None:
 def test_children_are_played_by_their_own_recordings(led: Project) -> None:
     expect = "  expect: {files: {written: [f0.txt], read: [f1.txt, f2.txt]}, children: {agents: [helper, helper]}}\n"
     write(led, HEAD + expect)
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_helper_that_lost_its_tool_fails_the_test_of_its_lead(led: Project) -> None:
     write(led, HEAD + "  expect: {tools: {called: [read]}}\n")
-    assert led.retinue("test").returncode == 0
+    assert led.retinue("test", "--trust").returncode == 0
     helper = led.cwd / ".claude/agents/helper.md"
     helper.write_text(HELPER.replace("tools: read", "tools: ls"))
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 1 and "ledger: helper turn 1: read(path='f1.txt') failed" in done.stdout, done.stdout
 
 
@@ -81,7 +81,7 @@ def test_a_helper_that_lost_its_tool_fails_the_test_of_its_lead(led: Project) ->
 def test_approvals_are_answered_as_the_file_says(led: Project, answer: str, code: int) -> None:
     case = f"  permission_mode: default\n  answers: {{approval: {answer}}}\n"
     write(led, HEAD + case + "  expect: {denials: [], files: {written: [f0.txt]}}\n")
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == code, done.stdout + done.stderr
     if code:
         assert "denials: `edit` was denied" in done.stdout
@@ -97,10 +97,10 @@ def test_a_bundle_a_commit_and_a_folder_are_fixtures(led: Project, tmp_path: Pat
     expect = "  expect: {files: {written: [f0.txt]}}\n"
     for fixture in ("all.bundle", f"{{repo: ., ref: {commit}}}", "small"):
         write(led, f"{HEAD}  fixture: {fixture}\n{expect}")
-        done = led.retinue("test")
+        done = led.retinue("test", "--trust")
         assert done.returncode == 0, (fixture, done.stdout, done.stderr)
     write(led, f"{HEAD}  fixture: {{repo: ., ref: nothing}}\n{expect}")
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 2 and "cannot be copied at nothing" in done.stdout
 
 
@@ -110,7 +110,7 @@ def test_more_turns_than_were_recorded_fail_and_say_so(led: Project) -> None:
     last = max(n for n, line in enumerate(lines) if '"run":2,' in line and '"type":"assistant.ended"' in line)
     path.write_text("".join(lines[:last] + lines[last + 1 :]))
     write(led, HEAD + "  expect: {ended: completed}\n")
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 1 and "scenario: The recording has" in done.stdout, done.stdout
 
 
@@ -125,8 +125,8 @@ def test_agents_of_a_project_without_a_repository_are_tested_with_a_fixture(led:
     write(
         led, HEAD + "  fixture: small\n  expect: {children: {agents: [helper, helper]}, files: {written: [f0.txt]}}\n"
     )
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
     write(led, HEAD + "  expect: {ended: completed}\n")
-    done = led.retinue("test")
+    done = led.retinue("test", "--trust")
     assert done.returncode == 2 and "Name a folder" in done.stdout, done.stdout + done.stderr

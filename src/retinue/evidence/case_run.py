@@ -34,7 +34,7 @@ from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownAgentError
 from retinue.evidence.case_file import AgentTests, Case, CaseFileError, CaseLimits, InboxAnswers, JudgeRules
 from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, read_cassette
-from retinue.evidence.consent import require_consent
+from retinue.evidence.consent import consent_kept, require_consent
 from retinue.evidence.expect import Unmet, run_check, unmet_expectations
 from retinue.evidence.portable import MachineFolders
 from retinue.evidence.record import RunRecord, read_record
@@ -146,7 +146,8 @@ class RunCase:
             assert record is not None, "it was waited for"
             if self.options.record or self.options.update:
                 data = export_cassette(reader, reader.run(node.id), Path(environment["HOME"]), project.redactor)
-                _write(self.scenario, data)
+                with consent_kept(self.tests.path, self._trust):
+                    _write(self.scenario, data)
             after = await asyncio.to_thread(take_snapshot, work, content=needs_content)
             record = replace(record, changed=tuple(before.changes_to(after)))
             if needs_content:
@@ -262,7 +263,8 @@ class RunCase:
 
     async def _check(self, command: str, work: Path, environment: Mapping[str, str]) -> list[Unmet]:
         if not self._trust.permits("commands", "recording", self.tests.path):
-            reason = f"`{command}` was not run: a project's commands run only with --trust"
+            remedy = f"retinue trust add {self.tests.path}, or --trust"
+            reason = f"`{command}` was not run: a project's commands run only with consent: {remedy}"
             return [Unmet("check", reason)]
         found = await asyncio.to_thread(run_check, command, work, environment)
         return [] if found is None else [found]

@@ -7,6 +7,7 @@ user's consent to the content of the test file and of the cassette that plays.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.core.files import read_file
@@ -52,17 +53,28 @@ def _permits(trust: Trust, path: Path, content: Path) -> bool:
     return trust.permits("permissions", "recording", path, lambda: read_file(content))
 
 
+@contextmanager
+def consent_kept(path: Path, trust: Trust) -> Iterator[None]:
+    """Consent to what the user's own command writes into a test file or its cassettes meanwhile, unless the file
+    brought rights before that nobody had consented to."""
+    before = _subject_at(path)
+    agreed = before is None or before.answer(trust) == "trusted"
+    yield
+    after = _subject_at(path)
+    if agreed and after is not None and not trust.everything:
+        trust.grant(after.path, *after.contents, what=after.what)
+
+
 def case_subjects(folder: Path) -> list[TrustSubject]:
     """Return the test files below a folder that bring rights, with their cassettes, for `retinue trust`."""
-    subjects = []
-    for path in find_test_files([folder]):
-        try:
-            subject = _subject(read_test_file(path))
-        except (ConfigurationError, OSError):
-            continue  # `retinue test` reports a file that cannot be used
-        if subject is not None:
-            subjects.append(subject)
-    return subjects
+    return [subject for path in find_test_files([folder]) if (subject := _subject_at(path)) is not None]
+
+
+def _subject_at(path: Path) -> TrustSubject | None:
+    try:
+        return _subject(read_test_file(path))
+    except (ConfigurationError, OSError):
+        return None  # `retinue test` reports a file that cannot be used
 
 
 def _subject(tests: AgentTests) -> TrustSubject | None:

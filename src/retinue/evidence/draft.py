@@ -13,13 +13,15 @@ from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, read_test_file
 from retinue.evidence.cassette import SUFFIX as CASSETTE_SUFFIX
 from retinue.evidence.cassette import export_cassette
+from retinue.evidence.consent import consent_kept
 from retinue.evidence.record import RunRecord, read_record
 from retinue.guard.redact import Redactor
+from retinue.guard.trust import Trust
 from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.runs.record import slug
 from retinue.settings.load import load_settings
-from retinue.settings.places import home
+from retinue.settings.places import home, retinue_home
 
 _LONGEST_NAME = 60
 
@@ -45,14 +47,15 @@ def draft_test(
         read_test_file(path)
     stem = path.name.removesuffix(SUFFIX)
     cassette = path.parent / "cassettes" / f"{stem}-{slug(name)}{CASSETTE_SUFFIX}"
-    cassette.parent.mkdir(parents=True, exist_ok=True)
-    cassette.write_bytes(data)
     mode = first.options.get("permission_mode")
     if mode is None:
         # A test does not see the settings that decided about the run.
         mode = load_settings(cwd, environment=environment).settings.permissions_default_mode
     case = _case(name, first, record, f"cassettes/{cassette.name}", mode)
-    _add_case(path, agent, case)
+    with consent_kept(path, Trust(retinue_home(environment))):
+        cassette.parent.mkdir(parents=True, exist_ok=True)
+        cassette.write_bytes(data)
+        _add_case(path, agent, case)
     return path, cassette
 
 

@@ -117,6 +117,18 @@ async def test_a_report_that_breaks_says_so(home):
     assert kind == "error" and "nobody-9" in line
 
 
+async def test_a_report_runs_no_code_of_the_project(home):
+    trace = home.cwd / "trace"
+    (home.cwd / "retinue.py").write_text(f"import os\nopen({str(trace)!r}, 'w').write(str(dict(os.environ)))\n")
+    environment = {**home.environment, "ANTHROPIC_API_KEY": "sk-ant-secret"}
+    project = open_project(home.cwd, environment=environment)
+    for name in ("logs", "activity"):
+        report, words = parse_report(name)
+        lines = await make_report(report, project, words)
+        assert all(meaning != "error" for _, meaning in lines), lines
+    assert not trace.exists()
+
+
 async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
     project = open_project(home.cwd, environment=home.environment)
     lines = await make_report(Report("settings", "", program("settings")), project, ["get", "graceTurns"])

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -158,10 +159,10 @@ def program(word: str, *usual: str) -> Make:
         asked = [each for each in words if each != "--follow"]
         # Isolated and in a folder of ours: a `retinue.py` in the project is not what is meant. Reports need no keys.
         program = prepare(
-            [sys.executable, "-I", "-m", "retinue", word, "--cwd", str(project.cwd), *(asked or usual)],
+            [sys.executable, "-I", "-m", "retinue", word, *(asked or usual), "--cwd", str(project.cwd)],
             clearance="own",
             environment=without_keys(project.environment),
-            cwd=project.home,
+            cwd=Path(sys.prefix),
         )
         try:
             done = await asyncio.to_thread(run, program, seconds=PATIENCE_SECONDS)
