@@ -137,6 +137,21 @@ class ClusterScene:
             assert time.monotonic() < deadline, [line for each in self.workers for line in each.said]
             time.sleep(0.1)
 
+    def execute(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Run a statement as someone who may write to the database."""
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query, values)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def send_and_hold(self) -> tuple[subprocess.Popen[str], str]:
+        """Send a run that no worker takes, and return its process and its id."""
+        process = self.run("Do all steps", "--labels", "later", "--json")
+        self.until(lambda: self.execute("SELECT count(*) FROM pg_namespace WHERE nspname='retinue'") == [(1,)])
+        self.until(lambda: self.execute("SELECT count(*) FROM retinue.placements") == [(1,)])
+        return process, self.execute("SELECT run_id FROM retinue.placements")[0][0]
+
     def file(self, branch: str, path: str) -> str:
         return self.git("show", f"{branch}:{path}")
 

@@ -7,7 +7,6 @@ import pickle
 import time
 import uuid
 
-import psycopg
 import pytest
 
 from tests.program.cluster_scene import ClusterScene, result, steps
@@ -26,12 +25,6 @@ class Starts:
         return os.system, (self.command,)
 
 
-def execute(scene: ClusterScene, query: str, values: tuple = ()) -> list:
-    with psycopg.connect(scene.url, autocommit=True) as connection:
-        cursor = connection.execute(query, values)
-        return cursor.fetchall() if cursor.description else []
-
-
 def plant_workflow(scene: ClusterScene, queue: str, inputs: str, serialization: str | None) -> str:
     now, name = int(time.time() * 1000), str(uuid.uuid4())
     columns = {
@@ -47,12 +40,12 @@ def plant_workflow(scene: ClusterScene, queue: str, inputs: str, serialization: 
         "priority": 0,
     }
     marks = ", ".join(["%s"] * len(columns))
-    execute(scene, f"INSERT INTO dbos.workflow_status ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+    scene.execute(f"INSERT INTO dbos.workflow_status ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
     return name
 
 
 def queue_of_workers(scene: ClusterScene) -> str:
-    ((view,),) = execute(scene, "SELECT view FROM retinue.workers")
+    ((view,),) = scene.execute("SELECT view FROM retinue.workers")
     return json.loads(view)["queue"]
 
 
@@ -71,7 +64,7 @@ def test_a_pickled_row_starts_nothing_and_is_reported_once(scene, serve):
 
     def are_over():
         query = "SELECT count(*) FROM dbos.workflow_status WHERE workflow_uuid=ANY(%s) AND status='ERROR'"
-        return execute(scene, query, (names,)) == [(len(names),)]
+        return scene.execute(query, (names,)) == [(len(names),)]
 
     scene.until(are_over)
     assert not started.exists()
@@ -94,13 +87,13 @@ def test_an_entry_of_the_queue_that_is_no_attempt_takes_no_place(scene, serve, t
 
 
 def needs_of(scene: ClusterScene) -> str:
-    return json.dumps({"version": json.loads(execute(scene, "SELECT view FROM retinue.workers")[0][0])["version"]})
+    return json.dumps({"version": json.loads(scene.execute("SELECT view FROM retinue.workers")[0][0])["version"]})
 
 
 def offer(scene: ClusterScene, project: str, run_id: str, needs: str, number: int = 1) -> None:
     query = "INSERT INTO retinue.placements VALUES (%s, %s, %s, '', %s, NULL, 0)"
-    execute(scene, query, (project, run_id, number, needs))
-    execute(scene, "NOTIFY retinue")
+    scene.execute(query, (project, run_id, number, needs))
+    scene.execute("NOTIFY retinue")
 
 
 def test_offers_that_cannot_be_served_are_removed_and_reported_once_each(scene, serve):
@@ -124,10 +117,10 @@ def test_offers_that_cannot_be_served_are_removed_and_reported_once_each(scene, 
     ]
     for row in forged:
         offer(scene, *row)
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM retinue.placements") == [(0,)])
+    scene.until(lambda: scene.execute("SELECT count(*) FROM retinue.placements") == [(0,)])
     assert result(scene.run("Do all steps", "--json"))["output"].startswith("all steps done")
     assert precious.is_dir()
-    assert execute(scene, "SELECT to_regclass('public.evil')") == [(None,)]
+    assert scene.execute("SELECT to_regclass('public.evil')") == [(None,)]
     assert not any("Traceback" in line for line in worker.said), "".join(worker.said)
     assert len(worker.said) == len(set(worker.said))
 
@@ -135,31 +128,23 @@ def test_offers_that_cannot_be_served_are_removed_and_reported_once_each(scene, 
 def test_a_run_whose_offer_cannot_be_read_ends_with_the_reason(scene, serve):
     serve(steps)
     process = scene.run("Do all steps", "--labels", "nobody", "--json")
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM pg_namespace WHERE nspname='retinue'") == [(1,)])
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM retinue.placements") == [(1,)])
-    execute(scene, "UPDATE retinue.placements SET needs='broken'")
+    scene.until(lambda: scene.execute("SELECT count(*) FROM pg_namespace WHERE nspname='retinue'") == [(1,)])
+    scene.until(lambda: scene.execute("SELECT count(*) FROM retinue.placements") == [(1,)])
+    scene.execute("UPDATE retinue.placements SET needs='broken'")
     scene.worker()
     out, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "needs of an offer in the database cannot be read" in out
 
 
-def send_and_hold(scene: ClusterScene):
-    """Send a run that no worker takes, and return its process and its id."""
-    process = scene.run("Do all steps", "--labels", "later", "--json")
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM pg_namespace WHERE nspname='retinue'") == [(1,)])
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM retinue.placements") == [(1,)])
-    return process, execute(scene, "SELECT run_id FROM retinue.placements")[0][0]
-
-
 def test_a_commit_in_the_database_leads_to_no_other_folder(scene, serve):
     """`x/…-g<sha>` is a name of a commit for git, and a path for everyone else."""
     serve(steps)
-    process, run_id = send_and_hold(scene)
-    ((commit,),) = execute(scene, "SELECT commit FROM retinue.workspaces WHERE run_id=%s AND kind='base'", (run_id,))
+    process, run_id = scene.send_and_hold()
+    ((commit,),) = scene.execute("SELECT commit FROM retinue.workspaces WHERE run_id=%s AND kind='base'", (run_id,))
     path = f"x/../../../../plugins/evil-g{commit}"
-    execute(scene, "UPDATE retinue.workspaces SET commit=%s, history='' WHERE kind='base'", (path,))
-    execute(scene, "UPDATE retinue.bundle_parts SET commit=%s WHERE commit LIKE '%%:history'", (path,))
+    scene.execute("UPDATE retinue.workspaces SET commit=%s, history='' WHERE kind='base'", (path,))
+    scene.execute("UPDATE retinue.bundle_parts SET commit=%s WHERE commit LIKE '%%:history'", (path,))
     worker = scene.worker("--labels", "later")
     out, _ = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -176,14 +161,14 @@ def test_an_ended_run_with_a_path_as_its_id_removes_nothing(scene, serve):
     (precious / "inside").mkdir(parents=True)
     run_id = "../../../../precious"
     schema = f'"retinue_{scene.name}"'
-    execute(scene, f"CREATE TEMP TABLE t AS TABLE {schema}.runs; UPDATE t SET id='{run_id}', root_id='{run_id}'; "
+    scene.execute(f"CREATE TEMP TABLE t AS TABLE {schema}.runs; UPDATE t SET id='{run_id}', root_id='{run_id}'; "
                    f"ALTER TABLE t DROP COLUMN rowid; INSERT INTO {schema}.runs OVERRIDING SYSTEM VALUE "
                    f"SELECT 999, t.* FROM t")  # fmt: skip
     needs = needs_of(scene)
     offer(scene, scene.name, run_id, needs)
     forged = json.dumps({"project": scene.name, "run_id": run_id, "number": 1, "needs": json.loads(needs)})
     plant_workflow(scene, queue_of_workers(scene), json.dumps({"args": [forged], "kwargs": {}}), "retinue_json")
-    scene.until(lambda: execute(scene, "SELECT count(*) FROM retinue.placements") == [(0,)])
+    scene.until(lambda: scene.execute("SELECT count(*) FROM retinue.placements") == [(0,)])
     assert (precious / "inside").is_dir()
     scene.until(lambda: any("It is passed over." in line for line in worker.said))
     assert (precious / "inside").is_dir()

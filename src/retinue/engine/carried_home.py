@@ -11,7 +11,7 @@ All functions block: call them in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from retinue.tools.safe_dir import SafeDir, write
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec, MemoryScope
     from retinue.guard.redact import Redactor
+    from retinue.log.rows import RunRow
     from retinue.runs.project import Project
 
 SKILLS = "skills"
@@ -86,16 +87,29 @@ def pack_memories(folder: Path, redactor: Redactor) -> FilePack | None:
     return packer.made()
 
 
-def bring_memories(before: FilePack, after: FilePack, cwd: Path, environment: Mapping[str, str]) -> list[str]:
-    """Put what a run has written elsewhere into the memories here. Return the paths that changed."""
+def agents_of(project: Project, runs: Iterable[RunRow]) -> dict[str, AgentSpec]:
+    """Return the agents of some runs, as this machine defines them."""
+    names = {run.agent for run in runs}
+    return {entry.name: entry.spec for entry in project.catalog().winners if entry.name in names}
+
+
+def bring_memories(
+    before: FilePack, after: FilePack, agents: Mapping[str, AgentSpec], project: Project
+) -> tuple[list[str], list[str]]:
+    """Put what a run has written elsewhere into the memories of its `agents` here. Return the paths that changed, and
+    the folders of memories that none of these agents has: nothing of them is written."""
     changed: list[str] = []
+    refused: list[str] = []
     for scope in _SCOPES:
         new = after.below(MEMORY_FOLDERS[scope])
-        for agent in sorted({path.partition("/")[0] for path in new}):
-            place = own_folder(agent, scope, cwd, environment)
-            old = before.below(f"{MEMORY_FOLDERS[scope]}/{agent}")
-            changed += _bring(place, old, after.below(f"{MEMORY_FOLDERS[scope]}/{agent}"))
-    return changed
+        for name in sorted({path.partition("/")[0] for path in new}):
+            folder = f"{MEMORY_FOLDERS[scope]}/{name}"
+            if name not in agents or agents[name].memory != scope:
+                refused.append(folder)
+                continue
+            place = own_folder(name, scope, project.cwd, project.environment)
+            changed += _bring(place, before.below(folder), after.below(folder))
+    return changed, refused
 
 
 def _bring(place: SafeDir, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:

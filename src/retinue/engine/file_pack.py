@@ -26,6 +26,8 @@ from retinue.tools.safe_dir import SafeDir, files, is_safe, read, write
 
 LARGEST_FILE = 4 * 2**20
 LARGEST_PACK = 32 * 2**20
+_LARGEST_ENCODED = LARGEST_PACK + 4 * 2**20
+"""With names, and what was left out."""
 
 
 class FilePack(Struct, frozen=True):
@@ -65,11 +67,18 @@ def decode(digest: str, data: bytes) -> FilePack:
     """Return what `encode` made. Raise StateError when it is not what its name says, or leads elsewhere."""
     if digest_of(data) != digest:
         raise StateError("What came from the database is not what its hash says.", remedy="Send the run again.")
-    found = msgspec.msgpack.decode(zlib.decompress(data), type=FilePack)
-    for path in found.files:
+    unpacker = zlib.decompressobj()
+    try:
+        packed = unpacker.decompress(data, _LARGEST_ENCODED)
+        if not unpacker.eof:
+            raise StateError(f"A pack of files in the database is larger than {_LARGEST_ENCODED} bytes, or cut off.")
+        pack = msgspec.msgpack.decode(packed, type=FilePack)
+    except (zlib.error, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise StateError(f"A pack of files in the database cannot be read: {error}.") from None
+    for path in pack.files:
         if not all(map(is_safe, path.split("/"))):
             raise StateError(f"A file from another machine has a name that leads elsewhere: {path!r}.")
-    return found
+    return pack
 
 
 class Packer:
@@ -131,7 +140,7 @@ def save_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceK
 def load_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceKind) -> FilePack | None:
     """Return the newest pack of a run; None without one. Raise StateError when it is damaged."""
     stored = tables.workspace(project, run_id, kind)
-    data = None if stored is None else tables.bundle(project, stored)
+    data = None if stored is None else tables.bundle(project, stored, _LARGEST_ENCODED)
     if stored is None or data is None:
         return None
     return decode(stored.commit.removesuffix(f"-{run_id}"), data)

@@ -45,15 +45,19 @@ _LAST = re.compile(
 )
 """What git says when asking again would not help."""
 _MOST_NAMES = 20
+FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+"""Options of every fetch: objects come, and nothing else changes."""
 
 
 class RemoteAwayError(StateError):
     """A git remote does not answer now, and may later."""
 
 
-def find_remote(said: str, git: Git) -> str:
-    """Return the URL of the repository that a setting names: a URL, or the name of a remote of the checkout. Raise
-    UsageError, for a URL with a password too: it would be in the database."""
+def find_remote(said: str | None, git: Git) -> str:
+    """Return the URL of the repository that a setting names: a URL, or the name of a remote of the checkout; empty
+    without one. Raise UsageError, for a URL with a password too: it would be in the database."""
+    if not said:
+        return ""
     url = said
     if not _is_url(said):
         url = next((each.value for each in git.settings() if each.name == f"remote.{said}.url"), "")
@@ -86,21 +90,21 @@ def check_url(url: str) -> None:
 def push(git: Git, url: str, run_id: str, kind: str, commits: Collection[str]) -> None:
     """Let the repository at `url` have these commits of a run, and no others of that kind. Raise GitError or
     RemoteAwayError."""
-    with _reaching(git) as reaching:
+    with reaching(git) as near:
         for commit in commits:
-            reaching("update-ref", f"refs/retinue/keep/{commit}", commit)
+            near("update-ref", f"refs/retinue/keep/{commit}", commit)
         refs = f"+refs/retinue/keep/*:refs/retinue/{run_id}/{kind}/*"
-        _patiently(reaching, "push", "--quiet", "--prune", "--", url, refs)
+        _patiently(near, "push", "--quiet", "--prune", "--", url, refs)
 
 
 def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
     """Push `commit` as a branch for people, and return its name. A name that has something else there gets a number.
     Raise GitError or RemoteAwayError."""
-    with _reaching(git) as reaching:
+    with reaching(git) as near:
         for number in range(1, _MOST_NAMES):
             name = branch if number == 1 else f"{branch}-{number}"
             try:
-                _patiently(reaching, "push", "--quiet", "--", url, f"{commit}:refs/heads/{name}")
+                _patiently(near, "push", "--quiet", "--", url, f"{commit}:refs/heads/{name}")
             except GitError as error:
                 if "[rejected]" not in error.why:
                     raise
@@ -111,12 +115,11 @@ def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
 
 def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
     """Put a commit of a run, with its history, into the repository of `git`. Raise GitError or RemoteAwayError."""
-    with _reaching(git) as reaching:
+    with reaching(git) as near:
         ref = f"refs/retinue/{run_id}/{kind}/{commit}"
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-        _patiently(reaching, "fetch", *options, "--", url, ref)
+        _patiently(near, "fetch", *FETCH, "--", url, ref)
         # Someone else may push there: what counts is the commit that the database names.
-        reaching("cat-file", "-e", f"{commit}^{{commit}}")
+        near("cat-file", "-e", f"{commit}^{{commit}}")
 
 
 def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
@@ -125,15 +128,15 @@ def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="retinue-remote-") as place:
         folder = Path(place) / "none.git"
         make_repository(folder)
-        reaching = Git(Path(place), environment, git_dir=folder).having(**_REACHING)
-        listed = _patiently(reaching, "ls-remote", "--quiet", "--", url, f"refs/retinue/{run_id}/*").decode()
+        near = Git(Path(place), environment, git_dir=folder).having(**_REACHING)
+        listed = _patiently(near, "ls-remote", "--quiet", "--", url, f"refs/retinue/{run_id}/*").decode()
         refs = [line.split("\t")[1] for line in listed.splitlines()]
         if refs:
-            _patiently(reaching, "push", "--quiet", "--delete", "--", url, *refs)
+            _patiently(near, "push", "--quiet", "--delete", "--", url, *refs)
 
 
 @contextmanager
-def _reaching(git: Git) -> Iterator[Git]:
+def reaching(git: Git) -> Iterator[Git]:
     """Yield git in an empty repository that shares the objects of another, and reaches other machines."""
     with tempfile.TemporaryDirectory(prefix="retinue-remote-") as place:
         folder = Path(place) / "shared.git"

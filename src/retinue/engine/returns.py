@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retinue.engine.carried_home import bring_memories
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.file_pack import FilePack, load_pack
 from retinue.settings.places import private_folder
+
+if TYPE_CHECKING:
+    from retinue.core.spec import AgentSpec
+    from retinue.runs.project import Project
 
 
 def outputs_folder(state: Path, run_id: str = "") -> Path:
@@ -25,21 +30,25 @@ def put_outputs(pack: FilePack, state: Path) -> None:
 
 
 def bring_files(
-    tables: ClusterTables, project: str, run_id: str, state: Path, cwd: Path, environment: Mapping[str, str]
+    tables: ClusterTables, name: str, run_id: str, project: Project, agents: Mapping[str, AgentSpec]
 ) -> list[str]:
-    """Bring outputs and memories of a run here. Return what to say of it. Raise RetinueError or OSError."""
+    """Bring outputs of a run, and memories of its `agents`, into a project that the database has as `name`. Return
+    what to say of it. Raise RetinueError or OSError."""
     notes: list[str] = []
-    outputs = load_pack(tables, project, run_id, "outputs")
+    state = project.state
+    outputs = load_pack(tables, name, run_id, "outputs")
     if outputs is not None:
         put_outputs(outputs, state)
         where = f"Whole outputs of its tools are here: {outputs_folder(state, run_id)}"
         if outputs.folders() - {run_id}:
             where = f"Whole outputs of its tools, and of agents below it, are here by run: {outputs_folder(state)}"
         notes.append(f"{where}{explain_left_out(outputs)}")
-    memory = load_pack(tables, project, run_id, "memory")
+    memory = load_pack(tables, name, run_id, "memory")
     if memory is not None:
-        before = load_pack(tables, project, run_id, "home") or FilePack()
-        changed = bring_memories(before, memory, cwd, environment)
+        before = load_pack(tables, name, run_id, "home") or FilePack()
+        changed, refused = bring_memories(before, memory, agents, project)
+        if refused:
+            notes.append(f"Notes for {', '.join(refused)} were not brought: no agent of this run has such a memory")
         if changed:
             notes.append(f"What it has noted is in the memory here: {', '.join(changed)}{explain_left_out(memory)}")
     return notes

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.events import Warned
 from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
 from retinue.core.version import __version__
-from retinue.engine.carried_home import pack_home
+from retinue.engine.carried_home import agents_of, pack_home
 from retinue.engine.cluster import DbosPlacement
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.file_pack import save_pack
@@ -73,7 +73,7 @@ class ClusterSender:
     def _send_workspace(self, node: RunNode) -> None:
         request, project = node.handle.launch.request, self._project
         consented = has_git_consent(project, request.cwd)
-        remote = self._find_remote(request.cwd)
+        remote = own_remote(project, request.cwd)
         with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
             stored = StoredWorkspace("base", packed.commit, packed.head, remote=remote)
             try:
@@ -87,14 +87,11 @@ class ClusterSender:
         if remote:
             self._remotes[node.id] = remote
 
-    def _find_remote(self, cwd: Path) -> str:
-        said = self._project.settings.settings.workspace_remote
-        if not said:
-            return ""
-        return find_remote(said, Git(cwd, self._project.environment))
-
     def _store(self, node: RunNode) -> WorkspaceStore:
-        return WorkspaceStore(self._tables, self._name, node.id)
+        cwd = node.handle.launch.request.cwd
+        return WorkspaceStore(
+            self._tables, self._name, node.id, lambda remote: remote == own_remote(self._project, cwd)
+        )
 
     def _send_home(self, node: RunNode) -> None:
         pack = pack_home(self._project, node.handle.launch.request.spec)
@@ -151,8 +148,9 @@ class ClusterSender:
         return replace(outcome, branch=branch)
 
     def _bring_files(self, node: RunNode) -> list[str]:
-        project = self._project
-        return bring_files(self._tables, self._name, node.id, project.state, project.cwd, project.environment)
+        reader, spec = self._project.log.reader, node.handle.launch.request.spec
+        agents = agents_of(self._project, reader.tree(reader.run(node.id))) | {spec.name: spec}
+        return bring_files(self._tables, self._name, node.id, self._project, agents)
 
     async def _mark_home(self, node: RunNode) -> None:
         # What is not marked stays: that costs room and nothing else.
@@ -171,6 +169,12 @@ class ClusterSender:
             lambda git: store.bring(git, stored),
             self._project.environment,
         )
+
+
+def own_remote(project: Project, cwd: Path) -> str:
+    """Return the git repository that the user's own settings let files travel through; empty for none. Raise
+    UsageError."""
+    return find_remote(project.settings.settings.workspace_remote, Git(cwd, project.environment))
 
 
 def _check_guards(node: RunNode) -> None:

@@ -38,7 +38,7 @@ class WorkerRun(Struct, frozen=True):
 
     @property
     def _store(self) -> WorkspaceStore:
-        return WorkspaceStore(self.tables, self.attempt.project, self.attempt.run_id)
+        return WorkspaceStore(self.tables, self.attempt.project, self.attempt.run_id, self.view.may_use)
 
     def prepare(self) -> tuple[Project, Journey] | None:
         """Return the run's project on this machine; None when it has ended meanwhile. Raise StateError or GitError."""
@@ -68,25 +68,15 @@ class WorkerRun(Struct, frozen=True):
         base = store.find("base")
         if base is None:
             raise StateError(f"The workspace of run {run_id} is not in the database.")
-        self._check_remote(base.remote)
         folder = self.state / "workspaces" / base.commit
         checkout = unpack(folder, base.commit, lambda git: store.bring(git, base), self.environment)
         brought = self.state / "brought" / run_id
         journey = Journey(self.tables, project, base.commit, base.head, base.commit, base.remote, brought, {run_id})
         saved = store.find("increment")
         if saved is not None:
-            self._check_remote(saved.remote)
             put_branch(checkout, run_id, saved.commit, lambda git: store.bring(git, saved), self.environment)
             journey.sent = saved.commit
         return checkout, journey
-
-    def _check_remote(self, remote: str) -> None:
-        """Raise StateError for a git repository that the operator has not named."""
-        if remote and not self.view.may_use(remote):
-            raise StateError(
-                f"This worker may not use the git remote {remote}.",
-                remedy="Start it with --remote and the URL, or its beginning.",
-            )
 
     def _put_files(self, journey: Journey) -> Mapping[str, Collection[str]]:
         """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.capabilities.worktree.repository import make_repository
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
 from retinue.engine import git_remote
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
@@ -29,16 +32,22 @@ _MOST_NEWS = 16 * 2**20
 """More than this since the commit whose history is kept, and the history of a newer one is."""
 _MOST_HISTORIES = 10
 _TRAVELS = "refs/heads/retinue-travels"
+_RECEIVED = "refs/retinue/received"
 _SHALLOW = "refs/retinue/shallow"
 """Where the history of a shallow clone ends, as the file that git keeps of it."""
 
 
+def _use_none(_: str) -> bool:
+    return False
+
+
 class WorkspaceStore(Struct, frozen=True):
-    """Of one run."""
+    """Of one run. `may_use` says whether the user, or the operator of a worker, lets us fetch from a git remote."""
 
     tables: ClusterTables
     project: str
     run_id: str
+    may_use: Callable[[str], bool] = _use_none
 
     def find(self, kind: WorkspaceKind) -> StoredWorkspace | None:
         """Return the newest workspace of that kind; None without one, and after it was removed."""
@@ -123,20 +132,29 @@ class WorkspaceStore(Struct, frozen=True):
         return self.tables.has_bundle(self.project, key)
 
     def bring(self, git: Git, stored: StoredWorkspace) -> None:
-        """Put a commit into the repository of `git`. Raise GitError, or StateError when it is not there any more."""
+        """Put a commit into the repository of `git`. Raise GitError, or StateError when it is not there any more, or at
+        a git remote that nobody here has named."""
         if stored.remote:
+            if not self.may_use(stored.remote):
+                raise StateError(
+                    f"The run's files are at the git remote {stored.remote}, which may not be used here.",
+                    remedy="Name it: your own setting workspaceRemote, or on a worker the option --remote.",
+                )
             git_remote.fetch(git, stored.remote, self.run_id, stored.kind, stored.commit)
             return
+        if stored.kind != "base":
+            receive(git, self._load(stored), stored.commit)
+            return
         if stored.history and git.ask("cat-file", "-e", f"{stored.history}^{{commit}}") is None:
-            self._load(git, _history(stored.history))
+            unbundle(git, self._load(_history(stored.history)))
         if stored.commit != stored.history:
-            self._load(git, stored)
+            unbundle(git, self._load(stored))
 
-    def _load(self, git: Git, stored: StoredWorkspace) -> None:
+    def _load(self, stored: StoredWorkspace) -> bytes:
         data = self.tables.bundle(self.project, stored)
         if data is None:
             raise StateError(f"The workspace {stored.commit[:12]} is not in the database.")
-        unbundle(git, data)
+        return data
 
 
 def _history(commit: str) -> StoredWorkspace:
@@ -169,8 +187,29 @@ def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
         return Path(file.name).read_bytes()
 
 
+def receive(git: Git, data: bytes, commit: str) -> None:
+    """Put a commit of a bundle into the repository of `git`, which may be the user's. The bundle is unpacked into a
+    repository of its own, and git fetches the commit from there: nothing else of the bundle arrives, and git checks
+    that its objects are sound and complete. Raise GitError."""
+    with git_remote.reaching(git) as near, tempfile.TemporaryDirectory(prefix="retinue-bundle-") as place:
+        folder, file = Path(place) / "received.git", Path(place) / "bundle"
+        make_repository(folder)
+        for name in ("packed-refs", "shallow"):
+            # The bundle leaves out what these reach.
+            if near.git_dir is not None and (near.git_dir / name).is_file():
+                shutil.copyfile(near.git_dir / name, folder / name)
+        objects = os.fsencode(near.variables["GIT_OBJECT_DIRECTORY"])
+        (folder / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
+        apart = Git(Path(place), git.environment, git_dir=folder)
+        file.write_bytes(data)
+        apart("bundle", "unbundle", str(file), seconds=CHECKOUT_SECONDS)
+        apart("update-ref", _RECEIVED, commit)
+        check = ("-c", "fetch.fsckObjects=true")
+        near(*check, "fetch", *git_remote.FETCH, "--", str(folder), _RECEIVED, seconds=CHECKOUT_SECONDS)
+
+
 def unbundle(git: Git, data: bytes) -> None:
-    """Put what is in a bundle into the repository of `git`, and where its history ends into a new one."""
+    """Put what is in a bundle into a new repository of ours, and where its history ends too."""
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         file.write(data)
         file.flush()

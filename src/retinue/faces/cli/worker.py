@@ -166,12 +166,15 @@ def execute_fetch(args: argparse.Namespace) -> int:
     the memory of its agent. This is for when that process, or its machine, was gone. A run that is still at work
     gives what it had after its last turn that wrote.
     """
+    from retinue.engine import open_project
+    from retinue.engine.carried_home import agents_of
     from retinue.engine.cluster_tables import ClusterTables
     from retinue.engine.returns import bring_files
+    from retinue.engine.sender import own_remote
     from retinue.engine.workspace_store import WorkspaceStore
     from retinue.engine.workspaces import collect_branch
     from retinue.guard.git import GitError
-    from retinue.models.keys import environment
+    from retinue.log.query import LogReader
     from retinue.settings.database import database_of as database_in
 
     state, row = locate(args)
@@ -180,10 +183,13 @@ def execute_fetch(args: argparse.Namespace) -> int:
         raise UsageError("This project's log is a file: no run of it works elsewhere.", remedy="See: RETINUE_DATABASE")
     tables = ClusterTables(database.url)
     try:
-        cwd = folder(args.cwd)
-        for note in bring_files(tables, database.project, row.id, state, cwd, environment()):
+        project = open_project(folder(args.cwd), state=state)
+        cwd = project.cwd
+        with LogReader.open(state) as reader:
+            agents = agents_of(project, reader.tree(row))
+        for note in bring_files(tables, database.project, row.id, project, agents):
             say(note)
-        store = WorkspaceStore(tables, database.project, row.id)
+        store = WorkspaceStore(tables, database.project, row.id, lambda remote: remote == own_remote(project, cwd))
         stored = store.find("result") or store.find("increment")
         if stored is None:
             raise UsageError(
@@ -191,7 +197,7 @@ def execute_fetch(args: argparse.Namespace) -> int:
                 remedy="It has changed nothing, or its branch was brought home and the copy removed later.",
             )
         name = stored.branch or f"retinue-agent-{row.id}"
-        print(collect_branch(cwd, name, stored.commit, lambda git: store.bring(git, stored), environment()))
+        print(collect_branch(cwd, name, stored.commit, lambda git: store.bring(git, stored), project.environment))
         if row.state == "ended":
             tables.mark_home(database.project, row.id)
     except GitError as error:
