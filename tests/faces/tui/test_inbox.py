@@ -252,6 +252,25 @@ async def test_a_very_long_call_is_read_page_by_page(asking):
         await until(pilot, lambda: "line 0" in picture(app))
 
 
+@pytest.mark.parametrize("key", ["y", "r", "a", "A"])
+async def test_nothing_is_allowed_before_all_of_it_was_on_the_screen(asking, key):
+    command = "echo " + "--flag=value " * 40 + "\n" * 60 + "touch EVIL-TAIL"
+    long = replace(ITEM, payload={"tool": "bash", "arguments": {"command": command}})
+    async with opened(asking) as (app, pilot):
+        await put_item(app, long)
+        await press(pilot, "f2")
+        await until(pilot, lambda: "PgDn shows the rest" in picture(app))
+        assert "EVIL-TAIL" not in picture(app) and "y once" not in picture(app)
+        await press(pilot, key)
+        await press(pilot, "enter", key, "escape")
+        assert [item.state for item in app.retinue.inbox.items()] == ["waiting"]
+        while "EVIL-TAIL" not in picture(app):
+            await press(pilot, "pagedown")
+        await until(pilot, lambda: "y once" in picture(app))
+        await press(pilot, key)
+        await until(pilot, lambda: app.retinue.inbox.items(all=True)[0].answer is not None)
+
+
 async def test_a_diff_has_its_colours(asking):
     async with opened(asking) as (app, pilot):
         await put_item(app, replace(ITEM, detail="@@ -1 +1 @@\n-old thing\n+new thing"))

@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import Any
 
-from retinue.core.controls import visible
+from retinue.core.controls import in_line, visible
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.core.toolnames import TOOLS
@@ -22,8 +22,8 @@ from retinue.log.query import LogReader, everywhere
 from retinue.settings.places import retinue_state
 
 BY = "command line"
-_LINES = 60
-_WIDTH = 400
+ALLOWING = frozenset({"allow", "allow-run", "allow-agent", "always"})
+"""Answers that nobody gives before all of an approval was shown."""
 
 
 def shown(text: str, most: int = 300) -> str:
@@ -50,19 +50,14 @@ def headline(item: InboxItem) -> str:
     return f"{shown(item.title)} · {shown(who(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
 
 
-def body(item: InboxItem, most: int = _LINES, *, reason: bool = True) -> list[str]:
-    """Return why it is asked, and the exact call in at most `most` lines: its command, its diff, or all of its
-    arguments."""
+def body(item: InboxItem, *, reason: bool = True) -> list[str]:
+    """Return why it is asked, and the exact call, whole: its command, its diff, or all of its arguments. What is left
+    out would be approved unseen."""
     lines = []
     if item.reason and reason:
         lines.append(shown(item.reason, 1_000))
     exact = visible(_exact(item)).split("\n")
-    if exact == [""]:
-        return lines
-    lines += [clip(line, _WIDTH) for line in exact[:most]]
-    if len(exact) > most:
-        lines.append(f"… {len(exact) - most} more lines: retinue inbox list --json has all of it")
-    return lines
+    return lines if exact == [""] else lines + exact
 
 
 def _exact(item: InboxItem) -> str:
@@ -154,7 +149,7 @@ def _lines(each: InboxRow) -> list[str]:
         return [head, f"    {closed_text(item)}"]
     lines = body(item)
     if item.rule:
-        lines.append(f"allow-run, allow-agent and always allow: {shown(item.rule)}")
+        lines.append(f"allow-run, allow-agent and always allow: {in_line(item.rule)}")
     lines.append(when_text(item, time.time()) + optional(" · answer: {}", " | ".join(item.options)))
     if each.interrupted:
         lines.append(f"! {interrupted_text(item)}")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from retinue.core.controls import in_line
 from retinue.errors import UsageError
 from retinue.faces.cli.project import add_cwd, add_json, folder, write_json
 from retinue.faces.text import indent
@@ -81,7 +82,7 @@ def _lines(found: list[TrustSubject], project: Project) -> list[str]:
     lines: list[str] = []
     for subject in found:
         path = str(subject.path).removeprefix(f"{project.cwd}/")
-        lines.append(f"{path}  [{subject.answer(project.trust)}]")
+        lines.append(f"{in_line(path)}  [{subject.answer(project.trust)}]")
         lines += indent(subject.what)
     if any(subject.answer(project.trust) != "trusted" for subject in found):
         lines += ["", "What is not trusted has no effect. Consent with: retinue trust add [PATH]"]

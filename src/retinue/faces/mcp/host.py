@@ -26,7 +26,6 @@ _CHOICES = {
     "always": "always allow: a rule in the settings",
     "deny": "deny",
 }
-_LINES = 400
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -82,7 +81,7 @@ class HostCall(Struct, frozen=True):
 
 def describe_item(item: InboxItem) -> str:
     """Return who asks for what, and the exact call: its command, its diff, or its arguments."""
-    return "\n".join([headline(item), *body(item, _LINES)])
+    return "\n".join([headline(item), *body(item)])
 
 
 def form_of(item: InboxItem) -> dict[str, Any]:

@@ -2,22 +2,28 @@
 
 One question at a time is asked while the program runs in the foreground. What was typed before a
 question appears does not answer it. When someone answers the same item elsewhere, from any process,
-the question goes away.
+the question goes away. What is approved is shown whole, a page at a time, and nobody can say yes
+before the last page.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TextIO
 
+from retinue.core.controls import in_line
 from retinue.core.permission import InboxAnswer, InboxItem
+from retinue.faces.cli.inbox import ALLOWING, body, headline
 from retinue.faces.text import indent, optional
 
 BY = "terminal"
 _LOOK_SECONDS = 0.5
+_PAGE_ROWS = 60
+_NARROWEST = 20
 _KEYS = {"y": "allow", "r": "allow-run", "a": "allow-agent", "A": "always", "n": "deny"}
 _WORDS = {
     "allow": "y once",
@@ -48,19 +54,18 @@ class Terminal:
         self._rest = b""
 
     async def __call__(self, item: InboxItem) -> InboxAnswer | None:
-        from retinue.faces.cli.inbox import body, headline
-
         async with self._free:
             await self._in_foreground()
             self._forget_typed()
-            self._say("\n".join(["", f"? {headline(item)}", *indent(body(item), "  "), *_choices(item)]))
+            pages = Pages([f"? {headline(item)}", *indent(body(item), "  ")], _choices(item))
+            self._say(f"\n{pages.turn()}")
             try:
-                return await self._answer(item)
+                return await self._answer(item, pages)
             except asyncio.CancelledError:
                 self._say("  (answered elsewhere, or not needed any more)")
                 raise
 
-    async def _answer(self, item: InboxItem) -> InboxAnswer:
+    async def _answer(self, item: InboxItem, pages: Pages) -> InboxAnswer:
         while True:
             self._out.write("> ")
             self._out.flush()
@@ -68,7 +73,10 @@ class Terminal:
             if line is None:
                 return InboxAnswer(item.default, "The terminal was closed.", BY)
             given = understood(item, line.strip())
-            if given is not None:
+            if pages.more and (given is None or given.choice in ALLOWING):
+                self._forget_typed()
+                self._say(pages.turn())
+            elif given is not None:
                 return given
 
     def _say(self, text: str) -> None:
@@ -112,6 +120,28 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
 
+class Pages:
+    """Lines for a person, as many rows at a time as are read at once. `end` follows the last of them."""
+
+    def __init__(self, lines: list[str], end: list[str]) -> None:
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        self._rows = [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
+        self._end = end
+
+    @property
+    def more(self) -> bool:
+        """Whether there is something that was not shown."""
+        return bool(self._rows)
+
+    def turn(self) -> str:
+        """Return the next page."""
+        page, self._rows = self._rows[:_PAGE_ROWS], self._rows[_PAGE_ROWS:]
+        if self._rows:
+            left = f"  … {len(self._rows)} more lines: Enter shows them. They belong to what is asked."
+            return "\n".join([*page, left])
+        return "\n".join([*page, *self._end])
+
+
 def understood(item: InboxItem, line: str) -> InboxAnswer | None:
     """Return what a typed line means; None for an empty one. Where approval is asked, any text that is
     no key denies, and is told to the agent."""
@@ -131,10 +161,10 @@ def understood(item: InboxItem, line: str) -> InboxAnswer | None:
 
 def _choices(item: InboxItem) -> list[str]:
     if item.kind == "question":
-        numbered = [f"  {number}. {option}" for number, option in enumerate(item.options, 1)]
+        numbered = [f"  {number}. {in_line(option)}" for number, option in enumerate(item.options, 1)]
         return [*numbered, f"  [{item.id}]"]
     words = " · ".join(_WORDS[option] for option in item.options if option in _WORDS)
-    rule = optional("\n  as a rule: {}", item.rule)
+    rule = optional("\n  as a rule: {}", in_line(item.rule or ""))
     return [f"  {words}   [{item.id}]{rule}"]
 
 
@@ -154,14 +184,18 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
         return False
     lines = ["", "The files of this project bring these along:"]
     for subject in new:
-        lines += [f"  {subject.path}", *indent(subject.what, "      ")]
-    lines.append("Let them take effect? y yes, and remember it / o only this time / n no, and remember it")
-    out.write("\n".join(lines) + "\n")
+        lines += [f"  {in_line(str(subject.path))}", *indent(subject.what, "      ")]
+    question = "Let them take effect? y yes, and remember it / o only this time / n no, and remember it"
+    pages = Pages(lines, [question])
+    out.write(f"{pages.turn()}\n")
     while True:
         out.write("> ")
         out.flush()
         answer = source.readline()
         word = answer.strip().lower()
+        if answer and pages.more and word not in ("n", "no"):
+            out.write(f"{pages.turn()}\n")
+            continue
         if word in ("y", "yes"):
             for subject in new:
                 project.trust.grant(subject.path, *subject.contents, what=subject.what)

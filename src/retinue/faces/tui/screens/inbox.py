@@ -16,10 +16,11 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from retinue.core.controls import in_line
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError
-from retinue.faces.cli.inbox import body, closed_text, interrupted_text, kind_text, shown, when_text, who
+from retinue.faces.cli.inbox import ALLOWING, body, closed_text, interrupted_text, kind_text, shown, when_text, who
 from retinue.faces.text import INBOX_MARKS, optional
 from retinue.faces.tui.board.markdown import plain_text
 from retinue.faces.tui.board.marks import STYLES
@@ -27,9 +28,6 @@ from retinue.faces.tui.board.text import DIFF_STYLES, clean
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
 from retinue.faces.tui.screens.sheet import LongText, Rows, Sheet, columns
 from retinue.log.inbox import InboxRow, items, waiting_ids
-
-# Of one item; more than that nobody reads before answering.
-LINES = 1_000
 
 # The choice, the key that chooses it, and the words for it.
 Answer = tuple[str, str, str]
@@ -69,8 +67,8 @@ def takes_several(item: InboxItem) -> bool:
     return bool(item.options) and item.payload.get("several") is True
 
 
-def keys_line(item: InboxItem | None) -> str:
-    """Return the keys that work now."""
+def keys_line(item: InboxItem | None, was_read: bool = True) -> str:
+    """Return the keys that work now. A call can be allowed once all of it `was_read`."""
     rest = "PgDn read on · v watch run · h all · Esc back"
     if item is None:
         return "h also what was answered · Esc back"
@@ -81,7 +79,10 @@ def keys_line(item: InboxItem | None) -> str:
     if item.kind == "question":
         numbers = optional("1–{} choose · ", min(len(item.options), 9))
         return f"{numbers}Enter answer in words\n{rest}"
-    return " · ".join(f"{key} {words}" for _, key, words in answers(item)) + f"\n{rest}"
+    offered = [f"{key} {words}" for choice, key, words in answers(item) if was_read or choice not in ALLOWING]
+    if not was_read:
+        offered.insert(0, "PgDn shows the rest, then it can be allowed")
+    return " · ".join(offered) + f"\n{rest}"
 
 
 def row(each: InboxRow, now: float, room: int) -> Text:
@@ -123,11 +124,11 @@ def about(each: InboxRow, now: float) -> Text:
 def detail(item: InboxItem, marked: Collection[str] = ()) -> list[Text]:
     """Return the exact call with its diff, the options of a question, and what an answer beyond this
     call would allow."""
-    lines = _color_diff(body(item, LINES, reason=False))
+    lines = _color_diff(body(item, reason=False))
     if item.kind == "question":
         lines += _option_lines(item, marked)
     if item.rule:
-        lines += [Text(), Text(f"r, a and A allow: {shown(item.rule)}", STYLES["dim"])]
+        lines += [Text(), Text(f"r, a and A allow: {in_line(item.rule)}", STYLES["dim"])]
     return lines
 
 
@@ -235,6 +236,9 @@ class InboxScreen(Sheet[None]):
     def on_option_list_option_highlighted(self) -> None:
         self._read()
 
+    def on_long_text_drawn(self) -> None:
+        self._read()
+
     def on_option_list_option_selected(self) -> None:
         self.action_answer()
 
@@ -250,7 +254,7 @@ class InboxScreen(Sheet[None]):
             event.stop()
             if self._settled and takes_several(item):
                 self._mark(item, choice)
-            elif self._settled:
+            elif self._settled and self._may_choose(choice):
                 self.do(self._give(item, choice))
         elif event.is_printable and event.character not in "hv ":
             # Someone types words, and means none of the letters as an answer.
@@ -299,6 +303,10 @@ class InboxScreen(Sheet[None]):
         """Return whether the person who pressed the key has seen what it answers."""
         return not self._answering and time.monotonic() - self._shown_at >= self.settle_seconds
 
+    def _may_choose(self, choice: str) -> bool:
+        """Return whether a choice can be made now: nothing is allowed before all of it was on the screen."""
+        return choice not in ALLOWING or self.query_one(LongText).was_read
+
     def _look(self) -> None:
         """Show what has changed in the inbox of the log, by whichever process."""
         reader = self.project.log.reader
@@ -335,7 +343,7 @@ class InboxScreen(Sheet[None]):
             self._show(each.item)
 
     def _show(self, item: InboxItem | None) -> None:
-        self.keys(keys_line(item))
+        self.keys(keys_line(item, not self.query_one(LongText).goes_on))
         key = item.id if item is not None else None
         if key == self._shown:
             return
@@ -360,7 +368,7 @@ class InboxScreen(Sheet[None]):
 
     async def _choose(self, item: InboxItem) -> None:
         if item.kind != "question":
-            choices = [(choice, key, _LONG[choice]) for choice, key, _ in answers(item)]
+            choices = [(choice, key, _LONG[choice]) for choice, key, _ in answers(item) if self._may_choose(choice)]
             chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]

@@ -16,6 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Size
+from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -201,15 +202,30 @@ class LongText(ScrollView, can_focus=False):
     """A long text to scroll through, drawn only as far as it is on the screen. A line that is too long goes on in the
     next row; nothing is left out."""
 
+    class Drawn(Message):
+        """The beginning or the end of the text has been on the screen for the first time."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: Sequence[Text] = ()
         self._rows: list[Text] = []
+        self._last_seen = 0
+
+    @property
+    def was_read(self) -> bool:
+        """Whether every row of the text has been on the screen."""
+        return self._last_seen >= len(self._rows)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the text was shown in part."""
+        return 0 < self._last_seen < len(self._rows)
 
     def show(self, lines: Sequence[Text]) -> None:
         """Show these lines. The same sequence again costs nothing."""
         if lines is not self._lines:
             self._lines = lines
+            self._last_seen = 0
             self._fold()
             self.scroll_home(animate=False)
 
@@ -218,6 +234,10 @@ class LongText(ScrollView, can_focus=False):
 
     def _fold(self) -> None:
         width = max(self.scrollable_content_region.width, 1)
+        if width != self.virtual_size.width:
+            # Other rows than those that were seen.
+            self._last_seen = 0
+            self.scroll_home(animate=False)
         self._rows = []
         for line in self._lines:
             self._rows += chop(line, width)
@@ -226,6 +246,11 @@ class LongText(ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         at, width, style = y + self.scroll_offset.y, self.size.width, self.rich_style
+        # In order: who jumps to the end has not seen what is before it.
+        if at == self._last_seen:
+            self._last_seen += 1
+            if at == 0 or at + 1 == len(self._rows):
+                self.post_message(self.Drawn())
         if at >= len(self._rows):
             return Strip.blank(width, style)
         return strip_of(self._rows[at], self.app.console, width, style)
