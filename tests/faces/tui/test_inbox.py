@@ -59,7 +59,9 @@ def asking(project, serve, monkeypatch):
 
 async def asked(app, pilot):
     run = await app.retinue.spawn("general-purpose", "edit the file")
-    await until(pilot, lambda: isinstance(app.screen, InboxScreen) and "gamma" in picture(app))
+    # The keys follow when all of it has been drawn.
+    shown = ("gamma", "y once")
+    await until(pilot, lambda: isinstance(app.screen, InboxScreen) and all(words in picture(app) for words in shown))
     return run
 
 
