@@ -152,3 +152,50 @@ def test_a_project_redirects_no_known_provider_not_even_to_this_machine(
     assert project.retinue("trust", "add", str(file)).returncode == 0
     project.retinue("-p", "go", "--max-turns", "1", env={**keys, "RETINUE_MODEL": f"{name.strip()}/m"})
     assert KEY in "".join(listener.sent)
+
+
+PASSWORD = "Tr0ub4dor-and-3"
+
+
+def seen_of(process: subprocess.Popen[str]) -> str:
+    """Return what other processes of this user see of one."""
+    return "".join(Path(f"/proc/{process.pid}/{name}").read_text() for name in ("cmdline", "environ"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="Linux shows the environment of processes there")
+def test_the_password_of_the_database_is_in_no_list_of_processes(project: Project, serve: Any, postgres: str) -> None:
+    pytest.importorskip("dbos")
+    server = serve(lambda request: Reply(calls=[("bash", {"command": LOOK})] if request.turn == 0 else []))
+    # A server on a socket asks nobody for the password.
+    url = postgres.replace("postgres:@", f"postgres:{PASSWORD}@")
+    assert PASSWORD in url, postgres
+    done = project.retinue("-p", "go", env={"RETINUE_DATABASE": url})
+    assert done.returncode == 0, done.stderr
+    assert "RETINUE_HOME" in results(server.requests[-1]) and PASSWORD not in results(server.requests[-1])
+    assert [row["agent"] for row in json.loads(listed(project, url))["runs"]] == ["main"]
+    worker = project.start("worker", env={"RETINUE_DATABASE": url})
+    try:
+        assert worker.stderr is not None
+        assert "takes runs now" in worker.stderr.readline()
+        assert "RETINUE_HOME" in seen_of(worker) and PASSWORD not in seen_of(worker)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+
+
+def listed(project: Project, url: str) -> str:
+    return project.retinue("runs", "list", "--json", env={"RETINUE_DATABASE": url}).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("worker", "--database", f"postgresql://retinue:{PASSWORD}@127.0.0.1:1/retinue"),
+        ("workers", "list", "--database", f"postgresql://127.0.0.1:1/retinue?user=a&password={PASSWORD}"),
+        ("settings", "set", "database", f"postgresql://retinue:{PASSWORD}@127.0.0.1:1/retinue", "--user"),
+    ],
+)
+def test_a_password_is_not_taken_from_the_arguments(project: Project, words: tuple[str, ...]) -> None:
+    done = project.retinue(*words)
+    assert done.returncode == 2 and "every user of the machine" in done.stderr and PASSWORD not in done.stderr
+    assert not (project.home / ".retinue" / "settings.json").exists()

@@ -146,7 +146,7 @@ def _as_folder(start: str) -> str:
 def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
     """Return why no worker can serve a run, as a sentence; None when one can."""
     if not workers:
-        return "No worker is running. Start one: retinue worker --database URL"
+        return "No worker is running. Start one: retinue worker"
     reasons = []
     for worker in workers:
         lacks = worker.lacks(needs)

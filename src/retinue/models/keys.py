@@ -1,4 +1,5 @@
-"""Keys of model servers and search services: read by Retinue, hidden from every program it starts.
+"""Keys of model servers and search services, and the URL of the database: read by Retinue, hidden from every program it
+starts.
 
 Anyone who can look at a process sees the environment it was started with, even after it deleted a
 variable: `ps eww`, `/proc/PID/environ`. So the program (`retinue …`) takes the keys out of its
@@ -6,7 +7,7 @@ environment when it starts, overwrites them there, and holds them in memory only
 program (`Retinue()`) the environment belongs to that program and stays as it is; child processes get
 it without the keys.
 
-A key is one of the variables of the known providers, or one that the user's own settings name
+A key is one of the variables of the known providers, RETINUE_DATABASE, or one that the user's own settings name
 (`apiKeyEnv`). `sandbox.passEnvironment` passes one on by name. Tokens of Vertex, Entra and many
 companies live for an hour, so a provider's entry may instead name a program (`apiKeyHelper`, its
 words as a list, no shell) that prints the key, or an entry of the keyring (`apiKeyKeyring`,
@@ -32,11 +33,13 @@ from typing import Any, NamedTuple
 
 from retinue.core.programs import DEVNULL, prepare, spawn
 from retinue.models.presets import BUILT_IN, PRESETS
+from retinue.settings.database import VARIABLE as DATABASE
+from retinue.settings.database import hide_variable
 
 SEARCH_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-_names = set(SEARCH_KEYS)
+_names = {*SEARCH_KEYS, DATABASE}
 for _preset in (*BUILT_IN.values(), *PRESETS.values()):
     _names.update(_preset.keys)
 _kept: dict[str, str] = {}
@@ -49,6 +52,8 @@ def take_keys() -> None:
     global _taking
     _taking = True
     _take(_names)
+    if DATABASE in _kept:
+        hide_variable(_kept[DATABASE])
 
 
 def environment() -> Mapping[str, str]:

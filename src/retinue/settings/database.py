@@ -34,6 +34,22 @@ _known: dict[str, str] = {}
 """The databases that this process was told of, by digest: a folder names its database by that alone."""
 
 
+_hidden: dict[str, str] = {}
+"""The variable, when the program has taken it out of its environment."""
+
+
+def hide_variable(url: str) -> None:
+    """Remember the variable's value, which is not in the environment of this process any more: it holds a password."""
+    _hidden[VARIABLE] = url
+
+
+def own_variables(environment: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return what settings are read from: `environment`, or that of this process with what was taken out of it."""
+    if environment is None or environment is os.environ:
+        return {**os.environ, **_hidden} if _hidden else os.environ
+    return environment
+
+
 class ProjectDatabase(NamedTuple):
     """A project in a database."""
 
@@ -43,7 +59,7 @@ class ProjectDatabase(NamedTuple):
 
 def database_url(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the URL of the user's database; None without one. Raise UsageError for what is no URL of PostgreSQL."""
-    env = os.environ if environment is None else environment
+    env = own_variables(environment)
     found = env.get(VARIABLE)
     where = VARIABLE
     if found is None:
@@ -59,6 +75,14 @@ def database_url(environment: Mapping[str, str] | None = None) -> str | None:
         )
     _known[digest(found)] = found
     return found
+
+
+def has_password(url: str) -> bool:
+    """Return whether a password is in the URL of a database, or in its query."""
+    from urllib.parse import parse_qs, urlsplit
+
+    parts = urlsplit(url)
+    return bool(parts.password) or "password" in parse_qs(parts.query)
 
 
 def use_database(url: str) -> None:

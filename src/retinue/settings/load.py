@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retinue.settings.database import own_variables
 from retinue.settings.field import Alias, Field, Layer, Origin
 from retinue.settings.foreign import (
     ForeignFile,
@@ -154,7 +155,7 @@ def load_settings(
     cwd: Path | str, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded:
     """Return the settings as seen from `cwd`. `flags` are values of the command line by setting name."""
-    env = os.environ if environment is None else environment
+    env = own_variables(environment)
     problems: list[SettingsProblem] = []
     unknown: dict[str, None] = {}
     unused: list[SettingsProblem] = []

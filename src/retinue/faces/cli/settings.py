@@ -15,6 +15,7 @@ from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
 from retinue.guard.trust import settings_in_effect
 from retinue.runs.consent import consent_stays
+from retinue.settings.database import has_password
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files
@@ -234,6 +235,11 @@ def execute_set(args: argparse.Namespace) -> int:
     """
     if (args.value is None) != args.unset:
         raise UsageError("Give either a value or --unset.", remedy="retinue settings set NAME VALUE")
+    if args.name == "database" and args.value and has_password(args.value):
+        raise UsageError(
+            "A password in the arguments of a program is shown to every user of the machine.",
+            remedy="Leave it out of the URL and put it into ~/.pgpass, or write the URL into the file with an editor.",
+        )
     return change(args, args.value)
 
 

@@ -14,20 +14,29 @@ from retinue.faces.cli.project import add_cwd, folder, locate, positive, say, wr
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--database", metavar="URL", help="postgresql://… (default: RETINUE_DATABASE)")
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        help="postgresql://… without a password (default: RETINUE_DATABASE)",
+    )
 
 
 def database_of(args: argparse.Namespace) -> str:
     """Return the URL that was given, or the user's own. Raise UsageError without one."""
-    from retinue.settings.database import database_url, use_database
+    from retinue.settings.database import database_url, has_password, use_database
 
     if args.database:
+        if has_password(args.database):
+            raise UsageError(
+                "A password in the arguments of a program is shown to every user of the machine.",
+                remedy="Set RETINUE_DATABASE instead, or put the password into ~/.pgpass (PGPASSFILE).",
+            )
         use_database(args.database)
         return str(args.database)
     url = database_url()
     if url is None:
         raise UsageError(
-            "There is no database.", remedy="Name one: --database postgresql://USER:PASSWORD@HOST/DATABASE"
+            "There is no database.", remedy="Name one: RETINUE_DATABASE=postgresql://USER:PASSWORD@HOST/DATABASE"
         )
     return url
 
@@ -71,10 +80,11 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 def execute_serve(args: argparse.Namespace) -> int:
     """Serve runs that other machines offer in a shared database, until SIGTERM or Ctrl-C.
 
-        retinue worker --database postgresql://retinue:…@db.example/retinue --labels gpu --concurrency 8
+        retinue worker --labels gpu --concurrency 8
 
-    It uses the keys and the sandbox of this machine; a run gets a copy of its project as git has it. Asked to end, it
-    takes no more runs, lets those at work finish for a while, and hands the others over.
+    The database is the one that RETINUE_DATABASE names. It uses the keys and the sandbox of this machine; a run gets
+    a copy of its project as git has it. Asked to end, it takes no more runs, lets those at work finish for a while, and
+    hands the others over.
     """
     from retinue.engine.git_remote import check_url
 
@@ -148,7 +158,7 @@ def execute_list(args: argparse.Namespace) -> int:
         write_json({"workers": [_data(worker) for worker in workers]})
         return 0
     if not workers:
-        print("No worker is running. Start one: retinue worker --database URL")
+        print("No worker is running. Start one: retinue worker")
     for worker in workers:
         print(_line(worker))
     return 0
