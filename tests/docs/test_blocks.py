@@ -17,6 +17,8 @@ NOT_RUN = {
     "$ make test": "makes a virtual environment from the package index, and runs this test",
     "$ pip install": "takes packages from the package index",
     'require("codecompanion")': "needs Neovim; test_editors.py checks the command in it",
+    "CREATE ROLE retinue_workers": "tests/program/test_cluster_roles.py runs it, and a run through these roles",
+    "REVOKE INSERT": "the same",
     "(require 'agent-shell)": "needs Emacs; test_editors.py checks the command in it",
 }
 # Drawings, grammars and listings of files.

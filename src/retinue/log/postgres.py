@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.identifiers import ProjectName, is_valid
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
-from retinue.errors import MissingExtraError, StateError
+from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
 from retinue.log.postgres_listener import listener_of
 from retinue.log.postgres_schema import STEPS, NoRows, count_steps, migrate, number_loader, read_rows
@@ -328,6 +328,14 @@ def project_names(url: str) -> list[str]:
     return [name for name in names if is_valid(name, ProjectName)]
 
 
+def make_project(url: str, name: str) -> None:
+    """Make the log of a project where there is none, for senders whose role may not. Raise UsageError or StateError."""
+    if not is_valid(name, ProjectName):
+        remedy = "Small letters, digits, - and _: as `retinue runs list` of the project would name it."
+        raise UsageError(f"{name!r} is not the name of a project in a database.", remedy=remedy)
+    PostgresBackend(ProjectDatabase(url, name)).connect().close()
+
+
 def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
     """Return a new connection that sees `schema`. Raise MissingExtraError or LostDatabaseError."""
     try:
@@ -369,6 +377,11 @@ def explain(error: Exception, label: str, *, broken: bool) -> StateError:
         return LostDatabaseError(
             f"The log {label} cannot be reached ({said}).",
             remedy="See that the server runs and RETINUE_DATABASE is right. What is not written is tried again.",
+        )
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StateError(
+            f"The log {label} refused something to this role ({said}).",
+            remedy="A new project is made by a worker: retinue worker --project NAME. See docs/cluster.md, Roles.",
         )
     if isinstance(error, errors.LockNotAvailable):
         return StateError(f"The log {label} is held by another process ({said}).", remedy="Try again.")

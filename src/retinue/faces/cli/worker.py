@@ -66,6 +66,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         help="a git repository, or the beginning of its URL, that files of runs may travel through; repeatable",
     )
     parser.add_argument(
+        "--project",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="make the log of this project, for senders whose role in the database may not; repeatable",
+    )
+    parser.add_argument(
         "--grace", type=positive, default=20.0, metavar="SECONDS", help="for runs to finish after SIGTERM (default: 20)"
     )
     parser.add_argument(
@@ -87,6 +94,7 @@ def execute_serve(args: argparse.Namespace) -> int:
     hands the others over.
     """
     from retinue.engine.git_remote import check_url
+    from retinue.log.postgres import make_project
 
     url = database_of(args)
     allow = split_labels(args.allow)
@@ -103,6 +111,8 @@ def execute_serve(args: argparse.Namespace) -> int:
             f"All workers together have room for {args.global_limit} runs, and this one alone for {args.concurrency}.",
             remedy=f"Use --concurrency {max(args.global_limit, 1)} or less.",
         )
+    for name in args.project:
+        make_project(url, name)
     return asyncio.run(_serve(args, url, allow))
 
 
