@@ -9,7 +9,8 @@ import uuid
 
 import pytest
 
-from tests.program.cluster_scene import ClusterScene, result, steps
+from retinue.settings.database import digest
+from tests.program.cluster_scene import ClusterScene, Gate, result, steps
 
 pytest.importorskip("dbos")
 pytestmark = pytest.mark.slow
@@ -172,3 +173,49 @@ def test_an_ended_run_with_a_path_as_its_id_removes_nothing(scene, serve):
     assert (precious / "inside").is_dir()
     scene.until(lambda: any("It is passed over." in line for line in worker.said))
     assert (precious / "inside").is_dir()
+
+
+def test_a_transcript_in_the_database_is_no_other_file_of_the_worker(scene, serve):
+    serve(steps)
+    process, _ = scene.send_and_hold()
+    home = scene.folder / "worker-0"
+    state = home / ".retinue" / "projects" / f"{scene.name}@{digest(scene.url)}"
+    path = f"{state}/../../../.bashrc"
+    scene.execute(f'UPDATE "retinue_{scene.name}".runs SET transcript=%s', (path,))
+    scene.worker("--labels", "later")
+    assert result(process)["output"].startswith("all steps done")
+    assert not (home / ".bashrc").exists()
+
+
+def test_a_run_whose_id_is_a_path_is_no_run(scene, serve):
+    serve(steps)
+    scene.worker()
+    scene.ready(1)
+    run_id = result(scene.run("Do all steps", "--json"))["id"]
+    schema = f'"retinue_{scene.name}"'
+    for number, forged in enumerate(("../../../x", "a/b", "x" * 65, "-x", "a\nb")):
+        scene.execute(
+            f"INSERT INTO {schema}.runs OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(NULL::{schema}.runs, "
+            "to_jsonb(runs) || jsonb_build_object('id', %s::text, 'rowid', %s::int))).* "
+            f"FROM {schema}.runs WHERE id=%s",
+            (forged, 900 + number, run_id),
+        )
+    assert [row["id"] for row in scene.json("runs", "list", "--json")["runs"]] == [run_id]
+    for forged in ("../../../x", "a/b"):
+        done = scene.project.retinue("runs", "show", forged, env=scene.variables)
+        assert done.returncode != 0 and "There is no run" in done.stderr
+
+
+def test_a_transcript_in_the_database_is_no_other_file_of_who_resumes_the_run(scene, serve):
+    gate = Gate(1)
+    serve(gate.answer)
+    process = scene.project.start("run", "general-purpose", "Do all steps", env=scene.variables)
+    assert gate.reached.wait(60)
+    process.kill()
+    process.wait()
+    gate.open.set()
+    path = scene.project.home / ".bashrc"
+    scene.execute(f'UPDATE "retinue_{scene.name}".runs SET transcript=%s', (str(path),))
+    done = scene.project.retinue("runs", "resume", scene.only_run()["id"], env=scene.variables)
+    assert done.returncode == 0, done.stderr
+    assert not path.exists()

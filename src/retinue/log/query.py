@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.delegation import LIVE, State
 from retinue.core.events import Event, RunCreated, RunEnded, RunResumed
+from retinue.core.identifiers import RunId, is_valid
 from retinue.core.outcome import Outcome
 from retinue.core.process import Owner, this_process
 from retinue.errors import StateError, UnknownRunError, UsageError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
 
 T = TypeVar("T")
+_IDS = ("id", "parent_id", "root_id")
 
 
 _PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
@@ -40,6 +43,7 @@ class LogReader:
         self.path = log_file(folder)
         self._connection = connection
         self._here: Owner | None = None
+        self._has_warned = False
 
     @classmethod
     def open(cls, folder: Path) -> LogReader:
@@ -106,7 +110,7 @@ class LogReader:
             known = self._connection.owners()
             cursors = [self._connection.execute(query, values) for query in queries]
             rows = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_moment, reverse=True)
-            for row in rows:
+            for row in filter(self._is_readable, rows):
                 if limit is not None and len(found) >= limit:
                     break
                 run = self._seen(row, known)
@@ -129,7 +133,7 @@ class LogReader:
         with self._reading():
             known = self._connection.owners()
             rows = self._connection.execute(f"{SELECT_RUN} WHERE id IN ({found}) ORDER BY created_at DESC", (name,))
-            return [self._seen(row, known) for row in rows]
+            return [self._seen(row, known) for row in filter(self._is_readable, rows)]
 
     def run(self, id_or_prefix: str) -> RunRow:
         """The run of that id, or the only one whose id begins so. Raise UnknownRunError with
@@ -141,6 +145,7 @@ class LogReader:
                 f"{SELECT_RUN} WHERE id=? OR (id>? AND id<?) ORDER BY id LIMIT 6",
                 (wanted, wanted, wanted + "\U0010ffff"),
             ).fetchall()
+            rows = list(filter(self._is_readable, rows))
             known = self._connection.owners() if rows else {}
         exact = [row for row in rows if row["id"] == wanted]
         if len(exact or rows) == 1 and wanted:
@@ -262,6 +267,16 @@ class LogReader:
                 "SELECT 1 FROM commands WHERE owner=? AND taken_at IS NULL LIMIT 1", (owner,)
             ).fetchone()
         return found is not None
+
+    def _is_readable(self, row: Any) -> bool:
+        """Return whether a row is one of a run. In a shared database others may have put there what would be a path
+        elsewhere; it is reported once and left out."""
+        if not self._connection.shared or all(is_valid(row[name], RunId | None) for name in _IDS):
+            return True
+        if not self._has_warned:
+            self._has_warned = True
+            logging.getLogger("retinue").warning("A run in the database has an id that is none. It is left out.")
+        return False
 
     def _seen(self, row: Any, known: dict[str, Owner]) -> RunRow:
         state: State = row["state"]

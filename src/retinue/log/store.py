@@ -28,6 +28,7 @@ from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace, RunRow, tally_of
 from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
+from retinue.log.transcript_file import transcript_path
 from retinue.log.writer import Writer, WriterJob
 
 if TYPE_CHECKING:
@@ -375,8 +376,8 @@ def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     tally = tally_of(row)
     tally.state = "running"
     writer.tallies[run_id] = tally
-    # One of another machine is there.
-    if row["transcript"] and (not writer.connection.shared or Path(row["transcript"]).is_relative_to(folder)):
+    # In a database it may be a file of another machine, or any other: only the one that we would make is ours.
+    if row["transcript"] and (not writer.connection.shared or row["transcript"] == transcript_path(folder, run_id)):
         with LogReader.open(folder) as reader:
             writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.stream(run_id))
     return last

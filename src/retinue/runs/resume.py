@@ -33,6 +33,7 @@ from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import announced, notification
 from retinue.runs.record import RESERVED, Tag, planner_note, tag_of
 from retinue.runs.system_prompt import restored
+from retinue.settings.database import database_of
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:
@@ -247,10 +248,10 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
         notes=(*launch.notes, *planner_note(past, launch)),
     )
     system = None
-    if project.moved is not None:
-        # What names folders of another machine is made anew.
+    if project.moved is not None or database_of(project.state) is not None:
+        # A database may name any file, and files of other machines.
         launch = replace(launch, transcript=transcript_path(project.state, row.id))
-    elif past.messages:
+    if project.moved is None and past.messages:
         system = restored(project.log.reader, past.created, row.parent_id)
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
