@@ -453,7 +453,7 @@ def test_agents_that_are_left_out_beside_the_folder_of_pi_are_named(folders: Age
         catalog.find("left")
 
 
-def test_a_codingcode_user_file_does_not_replace_a_built_in_agent(folders: AgentFolders) -> None:
+def test_a_codingcode_user_file_replaces_neither_of_its_two_built_in_profiles(folders: AgentFolders) -> None:
     text = "---\nname: Plan\ndescription: mine\n---\nBody\n"
     user = folders.file(".codingcode/agents/Plan.md", text, base=folders.home)
     catalog = folders.load(builtins=True)
@@ -462,6 +462,14 @@ def test_a_codingcode_user_file_does_not_replace_a_built_in_agent(folders: Agent
     assert loser.shadowed_by is not None
     project = folders.file(".codingcode/agents/Plan.md", text)
     assert folders.load(builtins=True).find("Plan").path == str(project)
+
+
+@pytest.mark.parametrize("name", ["reviewer", "tester", "explorer", "implementer", "researcher", "general-purpose"])
+def test_a_codingcode_user_file_replaces_a_built_in_agent_of_another_system(folders: AgentFolders, name: str) -> None:
+    user = folders.agent(".codingcode/agents/x.md", name, text='tools: ["read_file"]\n', base=folders.home)
+    catalog = folders.load(builtins=True)
+    assert [catalog.find(name, each).path for each in (None, "codingcode")] == [str(user)] * 2
+    assert catalog.find(name).spec.tools.allow == ("read_file",)
 
 
 def test_a_pi_agent_is_found_by_its_name_and_by_its_files_name(folders: AgentFolders) -> None:

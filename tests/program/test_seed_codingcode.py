@@ -49,6 +49,15 @@ def dispatch(project: Project, **more: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_users_profile_called_as_a_built_in_agent_of_another_system_runs(project: Project, serve: Any) -> None:
+    text = '---\nname: reviewer\ndescription: It helps.\ntools: ["read_file"]\n---\nReview as I do.\n'
+    write(project, ".codingcode/agents/reviewer.md", text, home=True)
+    server = serve(dispatching("reviewer"))
+    dispatch(project)
+    assert tools(child(server)) == {"read"}
+    assert "Review as I do." in system(child(server))
+
+
 def test_the_example_of_codingcode_runs_with_its_tools_steps_model_and_prompt(project: Project, serve: Any) -> None:
     write(project, ".codingcode/agents/security-auditor.md", AUDITOR)
     server = serve(dispatching("security-auditor"))

@@ -136,7 +136,7 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
     entries: list[LoadedAgent] = []
     broken: list[tuple[int, Parsed]] = []
     readings = tuple(readings)
-    builtin = _builtin_paths(readings)
+    profiles = _profile_paths(readings)
     for reading in readings:
         for parsed in reversed(reading.files):
             spec = parsed.spec
@@ -151,9 +151,9 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
                 _follow(entries, winner)
                 winner = None
             taken = None
-            # CodingCode ignores a user's file that is called as a built-in agent; a project's counts.
+            # CodingCode ignores a user's file that is called as one of its own profiles; a project's counts.
             if reading.folder.home == "codingcode" and source == "user":
-                taken = builtin.get(spec.name.casefold())
+                taken = profiles.get(spec.name.casefold())
             if taken is not None:
                 entry = LoadedAgent(parsed, spec.name, source, taken, plugin=plugin)
             elif winner is None:
@@ -170,11 +170,11 @@ def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...]
     return tuple(entries), tuple(_make_failed(parsed, index, winners, order) for index, parsed in broken)
 
 
-def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
-    """Return the names of built-in agents, in lower case, with their files."""
+def _profile_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
+    """Return the names of CodingCode's built-in profiles, in lower case, with their files."""
     found = {}
     for reading in readings:
-        if reading.folder.source == "builtin":
+        if reading.folder.source == "builtin" and reading.folder.home == "codingcode":
             for parsed in reading.files:
                 if parsed.spec is not None:
                     found[parsed.spec.name.casefold()] = parsed.file
