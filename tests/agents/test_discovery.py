@@ -144,6 +144,23 @@ def test_A34_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> No
     assert folders.load("other").names == ("far",)
 
 
+def test_A34_devkit_looks_above_the_repository_within_the_home(folders: AgentFolders) -> None:
+    text = "---\nname: outer\nreadonly: true\n---\nBody\n"
+    inner = folders.home / "code" / "inner"
+    (inner / ".git").mkdir(parents=True)
+    outer = folders.file(".agents/outer.md", text, base=folders.home / "code")
+    folders.agent(".claude/agents/other.md", "other", base=folders.home / "code")
+    assert [entry.path for entry in folders.load(inner).entries] == [str(outer)], "and nothing else of that folder"
+    outer.parent.parent.chmod(0o1777)
+    assert folders.load(inner).names == (), "others could write there"
+    folders.file(".agents/outer.md", text, base=folders.home)
+    assert folders.load(inner).names == ("outer",), "the home itself"
+    folders.file(".agents/near.md", "---\nname: near\n---\nBody\n", base=inner)
+    assert folders.load(inner).names == ("near",), "only the nearest"
+    folders.file(".agents/outer.md", text, base=folders.project.parent)
+    assert folders.load().names == (), "not outside of the home"
+
+
 def test_A34_user_agents_of_devkit(folders: AgentFolders) -> None:
     folders.file(".pi/agent/agents/u.md", "---\nname: u\nreadonly: true\npackage: x\n---\n", base=folders.home)
     assert folders.load().find("u").source == "user"

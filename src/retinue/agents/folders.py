@@ -18,8 +18,8 @@ Without a repository the walk continues to the root of the file system, but skip
 other users can write to: otherwise anyone could plant an agent in /tmp.
 
 pi looks only in the working folder; devkit-pi takes the nearest `.pi/agents` or `.agents` upward,
-and only that one. Both rules are applied. This module is read at every start and imports no table of a
-dialect.
+and only that one, also above the repository while that is within the user's home. Both rules are applied. This
+module is read at every start and imports no table of a dialect.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def find_folders(
     taken = {os.path.realpath(folder.path) for folder in user}
     policy = _existing(_policy(policy_folders))
     plugins = _existing(_plugins(plugin_folders))
-    return [*policy, *_project(levels(cwd), taken), *user, *plugins]
+    return [*policy, *_project(levels(cwd), home(environment), taken), *user, *plugins]
 
 
 def _existing(folders: Iterable[Folder]) -> list[Folder]:
@@ -253,12 +253,15 @@ def _policy(folders: Iterable[Path | str]) -> Iterator[Folder]:
     yield Folder(managed, "policy", "claude", recursive=True)
 
 
-def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
+def _project(inside: list[Path], own: Path, taken: set[str]) -> Iterator[Folder]:
+    steps = [*inside, *_above(inside[-1], own)]
     nearest = _nearest_devkit(steps)
     for depth, level in enumerate(steps):
         base = str(level).rstrip("/")
         for place in PROJECT:
             path = f"{base}/{place.below}"
+            if depth >= len(inside) and path != nearest:
+                continue
             if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
                 if not depth and _exists(path):
                     why = f"Of .pi/agents and .agents, devkit-pi reads the nearest: here {nearest}."
@@ -266,6 +269,14 @@ def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
                 continue
             if _exists(path) and os.path.realpath(path) not in taken:
                 yield Folder(path, "project", place.dialect, place.recursive, place.suffixes)
+
+
+def _above(top: Path, own: Path) -> Iterator[Path]:
+    """Return the folders above `top` within the home `own` that nobody else can write to, the nearest first."""
+    homes = (own, own.resolve())
+    for folder in top.parents:
+        if any(folder.is_relative_to(each) for each in homes) and _private(folder):
+            yield folder
 
 
 def _nearest_devkit(steps: list[Path]) -> str | None:
