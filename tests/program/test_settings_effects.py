@@ -34,6 +34,25 @@ def test_B2_an_agent_of_devkit_pi_writes_nothing_without_allow_write(project: Pr
     assert "retinue settings set allowWrite true" in done.stderr
 
 
+def test_B2_so_does_one_in_a_folder_of_pi_that_may_be_devkits(project: Project, serve: Any) -> None:
+    agent = project.cwd / ".pi/agents/fixer.md"
+    agent.parent.mkdir(parents=True)
+    head = "name: fixer\ndescription: d\n"
+    calls = [("write", {"path": "new.txt", "content": "x"})]
+    server = serve(lambda request: Reply("done", calls=calls if request.turn == 0 else []))
+    for tools in ("tools: read, write\n", ""):
+        agent.write_text(f"---\n{head}{tools}---\nFix it.\n")
+        done = project.retinue("run", "fixer", "go")
+        assert "write" not in tools_of(server.requests[-1]) and not (project.cwd / "new.txt").exists()
+        assert "retinue settings set allowWrite true" in done.stderr and "prompt_mode: replace" in done.stderr
+    agent.write_text(f"---\n{head}tools: read, grep\n---\nFix it.\n")
+    assert "allowWrite" not in project.retinue("run", "fixer", "go").stderr, "it asks for nothing that is held back"
+    for key in ("prompt_mode: replace\n", "max_turns: 9\n"):
+        agent.write_text(f"---\n{head}tools: read, write\n{key}---\nFix it.\n")
+        project.retinue("run", "fixer", "go")
+        assert "write" in tools_of(server.requests[-1]), "a key of pi's makes it pi's"
+
+
 def test_B2_it_has_what_its_file_lists_with_allow_write_and_a_project_needs_consent_to_say_so(
     project: Project, serve: Any
 ) -> None:

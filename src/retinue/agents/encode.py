@@ -321,6 +321,13 @@ def _subagents(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     return "all" if spec.subagents else "none"
 
 
+def _prompt_mode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    """Return the mode; pi's default is written, too: without a key that only pi has, a file may be devkit-pi's."""
+    if spec.prompt_mode == "replace" and dialect != "pi":
+        return ABSENT
+    return spec.prompt_mode
+
+
 def _number(value: float) -> float:
     if value == int(value):
         return int(value)
@@ -358,7 +365,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
     "max_turns": _said(lambda spec: spec.max_turns),
     "timeout_seconds": _timeout,
     "budget": _said(lambda spec: spec.budget.as_dict() or None if spec.budget else None),
-    "prompt_mode": _said(lambda spec: spec.prompt_mode, "replace"),
+    "prompt_mode": _prompt_mode,
     "initial_prompt": _said(lambda spec: spec.initial_prompt),
     "inherit_context": _said(lambda spec: spec.inherit_context),
     "omit_instructions": _said(lambda spec: spec.omit_instructions),

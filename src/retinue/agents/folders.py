@@ -96,6 +96,9 @@ _SIGNS: tuple[tuple[DialectName, frozenset[str]], ...] = (
 
 _DEVKIT = frozenset({"name", "description", "readonly", "tools", "model"})
 
+_WORKSPACE = "/.agents/agents/"
+"""The one folder of pi that devkit-pi does not read."""
+
 _OTHER_PLACES: dict[tuple[str, str], DialectName] = {
     (".claude-plugin", "agents"): "claude",
     (".pi", "agent"): "pi",
@@ -138,6 +141,14 @@ def refine(home: DialectName | None, keys: Collection[str]) -> DialectName:
     if home in (None, "pi") and "readonly" in keys and "name" in keys and _DEVKIT.issuperset(keys):
         return "devkit"
     return home or "claude"
+
+
+def may_be_devkits(spec: AgentSpec) -> bool:
+    """Return whether the file was written for devkit-pi, as far as anyone can tell: also one that is read as pi's
+    and has a name and nothing beyond devkit-pi's keys, in a folder that both share."""
+    if spec.dialect != "pi" or spec.path is None:
+        return spec.dialect == "devkit"
+    return "name" in spec.fates and _DEVKIT.issuperset(spec.fates) and _WORKSPACE not in spec.path.replace("\\", "/")
 
 
 def by_place(path: str) -> DialectName | None:

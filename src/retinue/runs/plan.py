@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.agents.folders import may_be_devkits
 from retinue.agents.report import file_notes, require_startable
 from retinue.core.delegation import Delegation
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.toolnames import canonical
+from retinue.core.toolnames import canonical, is_read_only
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError
 from retinue.models.select import ModelSelection, unsent_level
@@ -110,19 +111,32 @@ async def restrict(plan: LaunchPlan) -> None:
 
 def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
     """Return whether a run may change nothing: because its file or mode says so, no run above it could
-    let it, or it was written for devkit-pi, whose agents write only with `allowWrite`."""
+    let it, or it may have been written for devkit-pi, whose agents write only with `allowWrite`."""
     if bool(request.spec.readonly) or mode == "plan":
         return True
     if request.ceiling.readonly:
         notes.append("It is read-only: the agent that started it can change nothing.")
         return True
-    if request.spec.dialect != "devkit" or settings.allow_write:
+    if settings.allow_write or not may_be_devkits(request.spec):
         return False
-    notes.append(
-        "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
-        "(retinue settings set allowWrite true)."
-    )
+    if _asks_to_change(request.spec):
+        notes.append(_HELD[request.spec.dialect == "devkit"])
     return True
+
+
+_HELD = {
+    True: "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
+    "(retinue settings set allowWrite true).",
+    False: "It runs read-only: by its keys it may have been written for devkit-pi, whose agents write only with the "
+    "setting allowWrite (retinue settings set allowWrite true). A key that only pi has, such as prompt_mode: replace, "
+    "makes it pi's.",
+}
+"""What is said of an agent that `allowWrite` holds back, by whether its file is devkit-pi's for certain."""
+
+
+def _asks_to_change(spec: AgentSpec) -> bool:
+    """Return whether the file leaves its tools open, or lists one that could change something."""
+    return spec.tools.allow is None or not all(is_read_only(tool) for tool in spec.tools.allow)
 
 
 async def choose_tools(plan: LaunchPlan) -> None:

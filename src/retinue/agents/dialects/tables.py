@@ -199,7 +199,8 @@ DEVKIT = Dialect(
     notes=(
         "Every line is 'key: value', all text; a pair of quotes around a value is removed. "
         "A block with lists or nested values is read as YAML instead.",
-        "In a shared folder a file is devkit-pi's if it has a name, a readonly key and no key that only pi knows.",
+        "In a shared folder a file is devkit-pi's if it has a name, a readonly key and no key that only pi knows. "
+        "One without readonly is read as pi's, and writes only with allowWrite, as if it were devkit-pi's.",
     ),
 )
 
