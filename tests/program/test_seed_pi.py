@@ -118,6 +118,22 @@ def test_what_tools_means(project: Project, serve: Any, line: str, expected: set
 
 
 @pytest.mark.parametrize(
+    ("listed", "more"),
+    [("*", set()), ("all", set()), ("*, ext:foo/bar", set()), ("*, fetch_content", {"fetch_content"})],
+)
+def test_a_star_is_the_seven_and_other_names_are_added(
+    project: Project, serve: Any, listed: str, more: set[str]
+) -> None:
+    write(project, AGENT, "---\ndescription: d\n" + BODY)
+    server = serve(calling_agent("helper"))
+    delegate(project)
+    assert tools(child(server)) > SEVEN, "without the key it has what the extras bring as well"
+    write(project, AGENT, f"---\ndescription: d\ntools: '{listed}'\n" + BODY)
+    delegate(project)
+    assert tools(child(server)) == SEVEN | more
+
+
+@pytest.mark.parametrize(
     ("line", "has"), [("", True), ("skills: true\n", True), ("skills: false\n", False), ("isolated: true\n", False)]
 )
 def test_skills_are_the_parents_unless_the_file_says_none(project: Project, serve: Any, line: str, has: bool) -> None:

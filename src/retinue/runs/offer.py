@@ -119,10 +119,10 @@ def suited(
 ) -> Mapping[str, Tool]:
     """Without what a run of this kind has no use for: a main agent asks the person, if there is one
     (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
-    only main hands in a plan; an isolated one, and one whose `extensions` are none or named, has
-    the seven built-in tools of pi and no more."""
+    only main hands in a plan; an isolated one, one whose `extensions` are none or named, and one of pi
+    with `tools: "*"` has the seven built-in tools of pi and no more."""
     spec, dropped = request.spec, set[str]()
-    if has_only_builtins(spec):
+    if has_only_builtins(spec) or _asks_for_seven(spec):
         dropped = set(tools) - set(BUILT_IN_SEVEN)
     elif spec.dialect == "pi" and spec.tools.allow is None:
         dropped = set(companions(tools)) | {"ask_user"}
@@ -135,6 +135,12 @@ def suited(
     if "bash" not in tools:
         dropped.add("bash_output")
     return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
+
+
+def _asks_for_seven(spec: AgentSpec) -> bool:
+    """Return whether a file of pi says `tools: "*"`. One that says nothing of tools has what others have."""
+    said = any(fate.to == "tools.allow" for fate in spec.fates.values())
+    return spec.dialect == "pi" and spec.tools.allow is None and said
 
 
 def has_only_builtins(spec: AgentSpec) -> bool:

@@ -11,7 +11,7 @@ from retinue.agents.dialects.permissions import ONLY, RULES
 from retinue.agents.dialects.rows import DESCRIPTION, GENERIC, LIMITING, NAME, OUR_TOOLS, RETINUE, TOOL_LIST, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL, OBSERVERS, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
-from retinue.agents.dialects.tools import DENY
+from retinue.agents.dialects.tools import DENY, PI_TOOLS
 from retinue.agents.dialects.values import (
     ALL_OR_NAMES,
     DEVKIT_READONLY,
@@ -315,7 +315,7 @@ PI = Dialect(
         FieldRow("display_name", TEXT, "display_name"),
         DESCRIPTION,
         FieldRow("color", TEXT, "color"),
-        FieldRow("tools", TOOL_LIST.kind, "tools.allow", note="ext:NAME selects tools of an extension"),
+        FieldRow("tools", PI_TOOLS, "tools.allow", note="* is pi's seven; ext:NAME selects tools of an extension"),
         FieldRow("disallowed_tools", DENY, "tools.deny"),
         FieldRow("extensions", ALL_OR_NAMES, "tools.extensions", ("inherit_extensions",)),
         FieldRow("exclude_extensions", SOME_NAMES, "tools.exclude_extensions"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
 from retinue.agents.yaml_items import scalar_text
-from retinue.core.toolnames import ALIASES, base_name, canonical
+from retinue.core.toolnames import ALIASES, BUILT_IN_SEVEN, base_name, canonical
 
 _OPEN = "([{"
 _CLOSE = ")]}"
@@ -203,6 +203,15 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
         raise BadValueError(error.why, error.remedy, instead=choose_tools(error.readable)) from None
 
 
+def _pi_choice(value: Any) -> Any:
+    """Read pi's `*`, which is its seven tools: other names beside it are added to these."""
+    choice: ToolChoice = _choice(value)
+    others = [name for name in choice.names if name.lower() not in EVERY and name not in choice.selectors]
+    if choice.allow is not None or not others:
+        return choice
+    return choice._replace(allow=tuple(dict.fromkeys((*BUILT_IN_SEVEN, *others))))
+
+
 @lru_cache(maxsize=1024)
 def _same_words(text: str) -> ToolChoice:
     # Many files say exactly the same: one reading serves all of them.
@@ -297,6 +306,7 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
 
 
 TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
+PI_TOOLS = FieldKind(TOOLS.type, TOOLS.bad, _pi_choice, combine=_both)
 SPACED_TOOLS = FieldKind(
     "tool names: comma or space text, list, *, none", "", partial(_choice, spaces=True), combine=_both
 )
