@@ -41,8 +41,8 @@ async def test_the_reminder_to_hand_in_a_result():
     turns = "done", Turn(Call("submit_result", {}))
     [text] = await said("correction", *turns, schema={"type": "object"})
     assert text == (
-        "Your answer is missing: this task ends with a call of the tool `submit_result`, whose arguments are the "
-        "result. Text is not read. Call it now."
+        "Your answer is not yet the result of this task: it is text, not JSON. The task ends with a call of the tool "
+        "`submit_result`, whose arguments are the result. Correct what is wrong and call it now."
     )
 
 

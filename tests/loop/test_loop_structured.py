@@ -67,15 +67,24 @@ async def test_several_refused_results_in_one_turn_all_count():
     assert run.outcome.failure.kind == "validation"
 
 
-async def test_an_end_without_a_result_gets_one_reminder():
-    with ScriptedModel("the answer is a.py", Turn(Expect("submit_result"), *submit(GOOD).steps)) as model:
+async def test_an_answer_in_text_is_corrected_with_the_reason():
+    with ScriptedModel(
+        "the answer is a.py",
+        Turn(Expect("it is text, not JSON"), Expect("submit_result"), '{"file": "a.py", "line": "5"}'),
+        Turn(Expect('line: "5" is not of type "integer"'), *submit(GOOD).steps),
+    ) as model:
         run = await drive(model, schema=SCHEMA)
     assert run.outcome.value == GOOD
-    assert [added.message.origin for added in run.of(MessageAdded)] == ["task", "correction"]
-    with ScriptedModel("no", "and no") as model:
+    assert [added.message.origin for added in run.of(MessageAdded)] == ["task", "correction", "correction"]
+
+
+@pytest.mark.parametrize(("text", "problem"), [("no", "not JSON"), ('{"file": 7}', '7 is not of type "string"')])
+async def test_five_answers_in_text_that_do_not_match_are_a_failure(text: str, problem: str):
+    with ScriptedModel(*[text] * 5) as model:
         run = await drive(model, schema=SCHEMA)
     assert (run.outcome.ended, run.outcome.failure.kind) == ("error", "validation")
-    assert (run.outcome.text, run.outcome.partial) == ("and no", True)
+    assert "5 attempts" in run.outcome.failure.message and problem in run.outcome.failure.message
+    assert (run.outcome.text, run.outcome.partial) == (text, True)
 
 
 @pytest.mark.parametrize("text", ['{"file": "a.py", "line": 3}', '```json\n{"file": "a.py", "line": 3}\n```\n'])
@@ -92,7 +101,7 @@ async def test_json_that_does_not_match_is_no_result():
     assert [added.message.origin for added in run.of(MessageAdded)] == ["task", "correction"]
 
 
-async def test_the_reminder_is_one_of_the_five_attempts():
+async def test_calls_and_answers_in_text_are_counted_together():
     turns = [submit({"file": 1})] * 3 + [Turn("forgot"), submit({"file": 2})]
     with ScriptedModel(*turns) as model:
         run = await drive(model, schema=SCHEMA)

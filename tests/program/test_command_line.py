@@ -132,6 +132,16 @@ def test_schema_gives_a_typed_value_after_corrections(project, serve):
     assert server.requests[1].results[0]["is_error"]
 
 
+def test_schema_corrects_answers_in_text_five_times_with_the_reason(project, serve):
+    (project.cwd / "schema.json").write_text('{"type": "object", "properties": {"n": {"type": "integer"}}}')
+    server = serve(lambda request: Reply('{"n": "5"}'))
+    done = project.retinue("run", "Explore", "How many?", "--schema", "schema.json", "--json")
+    assert done.returncode == 1 and "in 5 attempts" in json.loads(done.stdout)["details"]["error"]["message"]
+    assert len(server.requests) == 5
+    for request in server.requests[1:]:
+        assert 'n: "5" is not of type "integer"' in json.dumps(request.body["messages"][-1]).replace("\\", "")
+
+
 def test_turn_limit_wraps_up_once_and_says_so(project, serve):
     def never_done(request: Request) -> Reply:
         said = json.dumps(request.body["messages"][-1])

@@ -163,7 +163,6 @@ class Submission:
         if _is_plain_object(schema):
             parameters = schema
         self._attempts = 0
-        self._reminded = False
         self._last = ""
         self.spec = ToolSpec(
             SUBMIT,
@@ -190,29 +189,32 @@ class Submission:
                 self._last = result.text
         return self._failure() if self._attempts >= ATTEMPTS else None
 
-    def read(self, text: str) -> ToolOutput | None:
-        """Return an answer in text that is the result, as JSON and nothing else; None for any other text."""
-        text = text.strip()
-        fenced = _FENCED.fullmatch(text)
-        if fenced is not None:
-            text = fenced[1]
-        try:
-            value = orjson.loads(text)
-        except ValueError:
-            return None
-        return None if self._problem(value) else ToolOutput((Text("Accepted."),), value=value)
-
-    def remind(self) -> UserMessage | Ending:
-        """Remind a run that ends without a result: once, and the reminder counts as an attempt."""
+    def take(self, text: str) -> ToolOutput | UserMessage | Ending:
+        """Return what an answer in text amounts to: the result, where it is that as JSON and nothing else, or a
+        correction that says what is wrong with it. It counts as an attempt; the fifth ends the run."""
+        value, problem = self._read(text.strip())
+        if not problem:
+            return ToolOutput((Text("Accepted."),), value=value)
         self._attempts += 1
-        if self._reminded or self._attempts >= ATTEMPTS:
+        self._last = problem
+        if self._attempts >= ATTEMPTS:
             return self._failure()
-        self._reminded = True
-        return user(prompt("submit-reminder"), "correction")
+        return user(prompt("submit-reminder", problem=problem), "correction")
+
+    def _read(self, text: str) -> tuple[Any, str]:
+        """Return the value that `text` is as JSON, and what is wrong with it."""
+        if not text:
+            return None, "there is no answer"
+        fenced = _FENCED.fullmatch(text)
+        try:
+            value = orjson.loads(fenced[1] if fenced is not None else text)
+        except ValueError:
+            return None, "it is text, not JSON"
+        return value, self._problem(value)
 
     def _failure(self) -> Ending:
-        said = f"Last problem: {self._last}" if self._last else f"It ended without calling {SUBMIT}."
-        message = f"The run gave no result that matches its schema in {self._attempts} attempts. {said}"
+        message = f"The run gave no result that matches its schema in {self._attempts} attempts."
+        message += f" Last problem: {self._last}"
         return Ending("error", Failure("validation", message, "Simplify the schema, or use a stronger model."))
 
     def _problem(self, value: Any) -> str:

@@ -331,7 +331,7 @@ class Steps:
         if self._submission is None:
             self.ending = self._done(None)
             return
-        answer = self._submission.read(self._tally.text) or self._submission.remind()
+        answer = self._submission.take(self._tally.text)
         if isinstance(answer, UserMessage):
             yield self.say(answer)
         else:
