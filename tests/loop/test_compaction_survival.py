@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.events import Compacted, ToolEnded
+from retinue.core.events import Compacted
 from retinue.core.messages import ToolMessage, UserMessage
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext, ok
-from retinue.core.usage import Limits
 from retinue.loop import Compaction
 from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, ToolBench, Turn, drive
 
@@ -107,18 +106,6 @@ async def test_a_low_threshold_does_not_prune_every_turn_for_nothing(tmp_path: P
     run, _ = await run_it(tmp_path.resolve(), *work(), compaction=Compaction(at=share, keep_turns=1))
     for compacted in run.of(Compacted):
         assert compacted.tokens_after < 0.9 * compacted.tokens_before
-
-
-async def test_a_run_at_its_turn_limit_gives_an_answer_instead_of_more_calls() -> None:
-    ran: list[int] = []
-    look = FakeTool("look", lambda n: ran.append(n) or "seen")
-    turns = [Turn(Call("look", {"n": n})) for n in range(4)]
-    run = await drive(ScriptedModel(*turns, "what I know"), tools=[look], limits=Limits(max_turns=1, grace_turns=5))
-    assert ran == [0, 1], "one turn to finish what it was doing, and no more"
-    refused = [ended.result.text for ended in run.of(ToolEnded) if ended.result.is_error]
-    assert (run.outcome.ended, run.outcome.text) == ("steered", "what I know")
-    texts = [r.text for m in run.messages if isinstance(m, ToolMessage) for r in m.results if r.is_error]
-    assert len(texts) == 2 and all("used all its turns" in text for text in texts), refused
 
 
 async def test_files_that_were_written_are_named_before_those_that_were_only_read() -> None:

@@ -65,12 +65,15 @@ async def test_K01_without_a_limit_a_run_may_take_as_long_as_it_takes():
         assert (run.outcome.ended, run.outcome.turns) == ("completed", 61)
 
 
-async def test_once_calls_are_refused_the_model_may_only_answer_and_keeps_the_tools_it_was_shown():
-    with ScriptedModel(*busy(4), "at last") as model:
-        run = await drive(model, tools=[TOOL], limits=Limits(max_turns=2, grace_turns=5))
-    assert [request.tool_choice for request in model.requests] == ["auto", "auto", "auto", "none", "none"]
+async def test_tools_stay_usable_in_the_grace_turns_and_the_last_one_asks_for_the_answer():
+    ran: list[int] = []
+    look = FakeTool("look", lambda n: ran.append(n) or "seen")
+    turns = [Turn(Call("look", {"n": n})) for n in range(6)]
+    with ScriptedModel(*turns, "at last") as model:
+        run = await drive(model, tools=[look], limits=Limits(max_turns=2, grace_turns=5))
+    assert ran == list(range(6)) and (run.outcome.ended, run.outcome.text) == ("steered", "at last")
+    assert [request.tool_choice for request in model.requests] == ["auto"] * 6 + ["none"]
     assert all(request.tools == model.requests[0].tools for request in model.requests), "the prefix stays cached"
-    assert run.outcome.text == "at last"
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ async def said(origin, *turns, **options):
 async def test_the_wrap_up_at_the_turn_limit():
     [text] = await said("wrap-up", Turn(Call("look")), "done", limits=Limits(max_turns=1))
     assert text == (
-        "You have used the 1 turns this run was given. Stop working now: make no further tool calls, but give "
-        "your final answer from what you already know. Say plainly what is unfinished. Tool calls are refused "
-        "from your next turn on, and the run is aborted after 5 turns without an answer."
+        "You have used the 1 turns this run was given. Wrap up now: give your final answer from what you already "
+        "know, and say plainly what is unfinished. Call tools only for what must not be left half done. The run is "
+        "aborted after 5 turns without an answer."
     )
 
 

@@ -156,6 +156,19 @@ def test_turn_limit_wraps_up_once_and_says_so(project, serve):
     assert result["output"] == "this far I came"
 
 
+def test_tools_work_in_all_grace_turns(project, serve):
+    def tidy(request: Request) -> Reply:
+        if request.turn == 5:
+            return Reply("tidied up")
+        return Reply(calls=[("write", {"path": f"made{request.turn}.txt", "content": "x"})])
+
+    serve(tidy)
+    done = project.retinue("run", "general-purpose", "Tidy up", "--max-turns", "1", "--json")
+    (result,) = json.loads(done.stdout)["details"]["results"]
+    assert (done.returncode, result["status"], result["output"]) == (0, "steered", "tidied up")
+    assert all((project.cwd / f"made{number}.txt").exists() for number in range(5))
+
+
 def test_tail_and_show_of_a_finished_run(project, serve):
     serve(answer)
     project.retinue("run", "Explore", "What is in f0?")

@@ -153,7 +153,6 @@ def _name(position: str) -> str:
 
 
 LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."
-TURNS = "Not run: this run has used all its turns. Give your final answer now, as text, from what you know."
 AFTER_ANSWER = "Not run: the result had already been handed in."
 NOT_RUN = "Not run: the run was stopped before this call started."
 STOPPED = "Stopped while running: whether it took effect is not known. Check before you repeat it."

@@ -57,7 +57,6 @@ class Dispatch:
         calls: tuple[ToolCall, ...],
         stop: StopReason,
         allowed: int | None,
-        refusal: str = refusals.LIMIT,
     ) -> None:
         self._job = job
         self._tools = tools
@@ -69,7 +68,6 @@ class Dispatch:
         self._understood = {call.id: understand(call, specs) for call in calls}
         self._stop = stop
         self._allowed = allowed
-        self._refusal = refusal
         self._queue = deque(understood.call for understood in self._understood.values())
         self._announced: ToolCall | None = None
         self._running: dict[str, _Running] = {}
@@ -141,7 +139,7 @@ class Dispatch:
             return False
         if self._allowed is not None and self.counted >= self._allowed:
             self.refused += 1
-            self._results[call.id] = self._result(call, failed(self._refusal))
+            self._results[call.id] = self._result(call, failed(refusals.LIMIT))
             return True
         self.counted += 1
         return False

@@ -184,16 +184,10 @@ class Turns:
         self._taken = 0
         self._last: int | None = None
         self._last_paid: int | None = None
-        self._wrapped_at: int | None = None
         self.wrapped: LimitName | None = None
 
     def took_one(self) -> None:
         self._taken += 1
-
-    @property
-    def over(self) -> bool:
-        """Return whether the run has had a turn to finish what it was doing: only an answer is left."""
-        return self._wrapped_at is not None and self._taken > self._wrapped_at
 
     @property
     def tool_choice(self) -> Literal["auto", "none"]:
@@ -203,9 +197,7 @@ class Turns:
         if self.wrapped is None or self._hands_in:
             return "auto"
         is_last = self._last is not None and self._taken >= self._last - 1
-        if self.over or is_last or self.wrapped != "turns":
-            return "none"
-        return "auto"
+        return "none" if is_last or self.wrapped != "turns" else "auto"
 
     @property
     def allows_another(self) -> bool:
@@ -226,7 +218,7 @@ class Turns:
             end = max(most, 1) + self._grace
             self._last = end if self._last is None else min(self._last, end)
             if self.wrapped is None:
-                self.wrapped, self._wrapped_at = "turns", self._taken
+                self.wrapped = "turns"
                 text = prompt("wrap-up-turns", limit=most, grace=self._grace, finish=self._finish)
                 return WrapUp("turns", user(text, "wrap-up"), f"The turn limit of {most} is reached.")
         most = self._limits.max_tool_calls

@@ -16,7 +16,6 @@ from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMe
 from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput, shown_specs
 from retinue.core.usage import NOTHING
-from retinue.loop import arguments as refusals
 from retinue.loop.answer import ModelTurn, PastMessages, Tally, failure_of, settle_message
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls, Interrupt
@@ -230,8 +229,7 @@ class Steps:
             self._context,
             calls=self.calls,
             stop=stop,
-            allowed=0 if self._turns.over else self._calls_left(),
-            refusal=refusals.TURNS if self._turns.over else refusals.LIMIT,
+            allowed=self._calls_left(),
         )
         return self._dispatch
 
