@@ -77,7 +77,7 @@ def test_the_main_agent_has_the_three_tools(project: Project, serve: Any) -> Non
     server = serve(lambda request: Reply("done"))
     ran(project, "-p", "hello")
     assert {"Agent", "get_subagent_result", "steer_subagent"} <= tools(server.requests[0])
-    shown_by("program/test_seed_pi.py::test_the_three_tools_have_the_parameters_of_pi_and_take_rare_ones_unshown")
+    shown_by("program/test_seed_pi.py::test_the_three_tools_have_all_parameters_of_pi")
 
 
 @shows_row("widget, `/agents`, wizard, conversation viewer, F9")

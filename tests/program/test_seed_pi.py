@@ -33,17 +33,18 @@ def delegate(project: Project, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_three_tools_have_the_parameters_of_pi_and_take_rare_ones_unshown(project: Project, serve: Any) -> None:
+def test_the_three_tools_have_all_parameters_of_pi(project: Project, serve: Any) -> None:
     server = serve(calling_agent("Explore", thinking="low", max_turns=3, isolated=True))
     delegate(project)
     request = server.requests[0]
     agent = tool_named(request, "Agent")["input_schema"]
-    shown = {"prompt", "description", "subagent_type", "model", "resume", "inherit_context", "run_in_background"}
-    assert shown <= set(agent["properties"])
+    shown = {"prompt", "description", "subagent_type", "model", "thinking", "max_turns", "resume", "isolated"}
+    shown |= {"isolation", "inherit_context", "schedule"}
+    assert shown <= set(agent["properties"]), "also where there is no repository"
     assert agent["required"] == ["prompt", "description"]
     assert child(server).body["thinking"]["budget_tokens"] > 0, "it was taken"
     result = tool_named(request, "get_subagent_result")["input_schema"]
-    assert {"agent_id", "wait"} <= set(result["properties"])
+    assert {"agent_id", "wait", "verbose", "peek"} <= set(result["properties"])
     steer = tool_named(request, "steer_subagent")["input_schema"]
     assert set(steer["required"]) == {"agent_id", "message"}
 

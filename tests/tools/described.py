@@ -8,11 +8,14 @@ from typing import Any
 PLAIN = frozenset(
     {
         "action",
+        "after",
         "command",
         "content",
         "file",
         "ignore_case",
         "isolation",
+        "lines",
+        "max_turns",
         "message",
         "name",
         "new_string",
@@ -21,6 +24,7 @@ PLAIN = frozenset(
         "pattern",
         "query",
         "question",
+        "regex",
         "replace_all",
         "status",
         "stop",

@@ -195,7 +195,7 @@ def test_T01_every_placeholder_is_replaced_literally_and_once():
     assert parts[2:] == [
         "/x",
         "\n- schedule only if the user asked for a later or repeated run.",
-        "\n- isolation worktree: own git checkout of the last commit, without uncommitted changes; its work comes "
+        "\n- isolation worktree: own checkout of the last commit, without uncommitted changes; its work comes "
         "back as a branch.",
         "2",
         "5",

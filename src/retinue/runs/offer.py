@@ -22,7 +22,7 @@ from retinue.models.efforts import version_of
 from retinue.runs.bounds import STARTING, startable_types
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
-from retinue.settings.places import home, repository_root
+from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
 from retinue.tools.delegation.describe import Wording, find_template, type_lines
@@ -227,7 +227,6 @@ def offered_tools(delegation: Delegation, project: Project, request: RunRequest,
         found = find_template(request.cwd, project.environment)
         notes.extend(found.warnings)
         template = found.text
-    in_repository = repository_root(request.cwd) is not None
     wording = Wording(
         types=type_lines(_listed(project, request), frozenset(project.tools)),
         mode=settings.tool_description_mode,
@@ -238,8 +237,7 @@ def offered_tools(delegation: Delegation, project: Project, request: RunRequest,
         background=settings.background_by_default,
         default=_default_type(settings, nested=request.depth > 0),
         schedules=settings.scheduling_enabled,
-        worktrees=settings.worktree_isolation and in_repository,
-        no_worktrees=Wording().no_worktrees if in_repository else "this folder is not in a git repository",
+        worktrees=settings.worktree_isolation,
     )
     return delegation_tools(
         delegation,

@@ -142,7 +142,7 @@ class BashOutputTool(BuiltinTool):
     required = ()
     properties: ClassVar[Properties] = {
         "id": {"type": "string", "description": "Without one: a list"},
-        "wait": {"type": "number", "description": "Seconds to wait for its end"},
+        "wait": {"type": "number", "description": "Seconds"},
         "stop": {"type": "boolean"},
     }
     aliases: ClassVar[Aliases] = {

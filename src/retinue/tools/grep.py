@@ -234,7 +234,7 @@ class GrepTool(BuiltinTool):
         "pattern": {"type": "string"},
         "path": {"type": "string", "description": "Folder or file (default .)"},
         "glob": {"type": "string", "description": "*.py, src/**/*.{ts,tsx}; !x excludes"},
-        "literal": {"type": "boolean", "description": "Plain text, no regex"},
+        "literal": {"type": "boolean", "description": "No regex"},
         "ignore_case": {"type": "boolean"},
         "context": {"type": "integer", "description": "Lines around each match"},
         "mode": {"type": "string", "enum": ["content", "files", "count"], "description": "Default content"},

@@ -159,7 +159,7 @@ class FetchContentTool(WebTool):
     required = ()
     properties: ClassVar[Properties] = {
         "url": {"type": "string"},
-        "responseId": {"type": "string", "description": "Of an earlier result, to read on"},
+        "responseId": {"type": "string", "description": "To read on"},
         "offset": {"type": "integer", "description": "From 0"},
     }
     hidden: ClassVar[Properties] = {

@@ -62,18 +62,15 @@ class AgentTool(DelegationTool):
         "run_in_background": flag_property("false: wait"),
         "resume": text_property("Id or name"),
         "name": {"type": "string"},
-        "model": text_property("provider/name or part of it"),
+        "model": text_property("provider/name or a part"),
+        "thinking": text_property("off to xhigh"),
+        "max_turns": {"type": "integer"},
+        "isolated": flag_property("Built-in tools only"),
         "isolation": {"type": "string", "enum": ["off", "worktree"]},
         "inherit_context": flag_property("It sees this conversation"),
         "schedule": text_property("Cron, interval or time"),
     }
-    hidden: ClassVar[Properties] = {
-        "thinking": {"type": "string"},
-        "max_turns": {"type": "integer"},
-        "budget": {"type": "object"},
-        "isolated": {"type": "boolean"},
-        "retry": {"type": "string"},
-    }
+    hidden: ClassVar[Properties] = {"budget": {"type": "object"}, "retry": {"type": "string"}}
     aliases: ClassVar[Aliases] = {
         "prompt": ("task", "message", "instructions", "input"),
         "description": ("title",),
@@ -163,7 +160,7 @@ def agent_spec(wording: Wording) -> ToolSpec:
     properties = dict(AgentTool.properties)
     unavailable: dict[str, str] = {}
     if not wording.worktrees:
-        unavailable["isolation"] = wording.no_worktrees
+        unavailable["isolation"] = "worktrees are switched off (worktreeIsolation)"
     if not wording.schedules:
         unavailable["schedule"] = "scheduling is switched off (schedulingEnabled)"
     for name in unavailable:

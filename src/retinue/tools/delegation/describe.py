@@ -184,8 +184,6 @@ class Wording(Struct, frozen=True, kw_only=True):
     default: str | None = "general-purpose"
     schedules: bool = False
     worktrees: bool = True
-    no_worktrees: str = "worktrees are switched off (worktreeIsolation)"
-    """Why there are no worktrees, where `worktrees` is False."""
 
 
 class Template(Struct, frozen=True):

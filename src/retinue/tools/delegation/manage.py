@@ -194,18 +194,16 @@ class GetSubagentResultTool(DelegationTool):
     name = "get_subagent_result"
     required = ()
     properties: ClassVar[Properties] = {
-        "agent_id": text_property("Id or name. Without one: a list"),
+        "agent_id": text_property("Id or name; none: a list"),
         "wait": flag_property("Wait for its end"),
-    }
-    hidden: ClassVar[Properties] = {
-        "all": {"type": "boolean"},
-        "verbose": {"type": "boolean"},
+        "verbose": flag_property("With the conversation"),
         "peek": {
             "type": "object",
+            "description": "A part of its output",
             "properties": {"lines": {"type": "integer"}, "regex": {"type": "string"}, "after": {"type": "integer"}},
-            "additionalProperties": False,
         },
     }
+    hidden: ClassVar[Properties] = {"all": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "wait": ("block", "blocking")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
