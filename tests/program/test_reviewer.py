@@ -41,6 +41,10 @@ def settings(project: Project, **values: Any) -> None:
     (project.home / ".retinue" / "settings.json").write_text(json.dumps(values))
 
 
+def is_lsp(tool: dict[str, Any]) -> bool:
+    return tool["name"] == "lsp"
+
+
 def test_the_reviewer_asks_the_language_server(project: Project, serve: Any) -> None:
     server = serve(
         script(
@@ -80,10 +84,27 @@ def test_a_child_never_gets_privileged_actions_and_no_server_is_left(project: Pr
     assert done.returncode == 0, done.stderr
     mine, childs = texts(server.requests[-1])
     assert mine.startswith("Proposed, nothing was changed:")
-    assert "LSP_ACTION_NOT_ALLOWED: rename is never for a run that another run started" in childs
+    assert "Not run: the arguments do not fit lsp: action must be one of" in childs
+    offered = [tool for each in server.requests if each.turn == 0 for tool in each.body["tools"] if is_lsp(tool)]
+    actions = [tool["input_schema"]["properties"]["action"]["enum"] for tool in offered]
+    assert [{"rename", "codeAction", "restart"} <= set(each) for each in actions] == [True, False]
+    assert not {"rename", "codeAction", "restart"} & set(actions[1]), "a child is not even offered them"
     assert (project.cwd / "app" / "main.py").read_text() == MAIN
     marks = [path for path in Path("/proc").glob("[0-9]*/cwd") if _is(path, project.cwd)]
     assert not marks, "a language server outlived the program"
+
+
+@pytest.mark.parametrize("values", [{"allowLspTools": False}, {"allowedLspActions": []}, {"lsp": {"enabled": False}}])
+def test_sub_agents_lose_the_tool_by_settings_of_their_own(project: Project, serve: Any, values: Any) -> None:
+    settings(project, **values)
+    task = {"subagent_type": "reviewer", "prompt": "CHILD", "description": "d", "run_in_background": False}
+    server = serve(lambda request: Reply(calls=[("Agent", task)] if len(server.requests) == 1 else [], text="done"))
+    assert project.retinue("-p", "Start one.").returncode == 0
+    main, child = server.requests[:2]
+    assert any(map(is_lsp, main.body["tools"])) is ("lsp" not in values)
+    assert not any(map(is_lsp, child.body["tools"]))
+    project.retinue("run", "reviewer", "go")
+    assert not any(map(is_lsp, server.requests[-1].body["tools"])), "an agent of devkit-pi is a sub-agent"
 
 
 def test_what_an_edit_breaks_is_told_beside_its_result(project: Project, serve: Any) -> None:

@@ -76,10 +76,12 @@ def test_every_name_of_devkit_pi_that_is_read_is_one_of_ours() -> None:
     assert set(DEVKIT) <= set(spellings())
 
 
-@pytest.mark.parametrize("lsp", [{"enabled": False}, {"tool": {"enabled": False}}])
+@pytest.mark.parametrize(
+    "lsp", [{"enabled": False, "tool": {"enabled": True}}, {"tool": {"enabled": False}}, {"enabled": False}]
+)
 def test_B29_a_switch_of_devkit_pi_that_is_off_is_not_switched_on_by_another(place: Home, lsp: dict) -> None:
     place.write(devkit(place), {"subagents": {"allowLspTools": True}, "lsp": lsp})
-    assert place.listed()["allowLspTools"] is False
+    assert place.listed()["lsp.enabled"] is False
 
 
 def test_B29_codingcodes_switch_and_its_disabled_agents_are_read(place: Home) -> None:

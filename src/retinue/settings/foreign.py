@@ -126,6 +126,7 @@ DEVKIT = (
     *("subagents.allowWrite", "subagents.allowLspTools", "subagents.allowedLspActions"),
     *("subagents.injectDelegationPolicy", "subagents.retry.enabled", "subagents.retry.maxAttempts"),
     *("web.provider", "convertContent.enabled", "lsp.tool.allowMutatingActions", "lsp.hook.enabled"),
+    *("lsp.enabled", "lsp.tool.enabled"),
 )
 
 
@@ -158,7 +159,6 @@ def _deny_agents(names: Any) -> Any:
 _PI = {name: Taken(name) for name in PI}
 _PI_OWN = {"enabledModels": Taken("enabledModels")}
 _DEVKIT = {name: Taken(name) for name in DEVKIT}
-_DEVKIT |= {"lsp.enabled": Taken("allowLspTools"), "lsp.tool.enabled": Taken("allowLspTools")}
 _CODINGCODE = {
     "subagent.enabled": Taken("subagents.enabled"),
     "subagent.disabledAgents": Taken("permissions.deny", _deny_agents),

@@ -253,11 +253,11 @@ class Settings(
     )
     allow_lsp_tools: bool = setting(
         True, _FLAG, section="tools", applies="next run", aliases=("subagents.allowLspTools",),
-        doc="Let agents ask language servers.",
+        doc="Let sub-agents, and agents of devkit-pi however they are started, ask language servers.",
     )
     allowed_lsp_actions: tuple[str, ...] = setting(
         LSP_ACTIONS, Texts(LSP_ACTIONS), section="tools", applies="next run", aliases=("subagents.allowedLspActions",),
-        doc="What agents may ask language servers; an empty list takes the tool away.",
+        doc="What those may ask language servers; an empty list takes the tool away from them.",
     )
 
     permissions_allow: tuple[str, ...] = setting(

@@ -120,6 +120,11 @@ _SERVER = Record(
 
 # fmt: off
 class LanguageSettings(Values):
+    lsp_enabled: bool = setting(
+        True, Flag(), name="lsp.enabled", section="language servers", applies="next session",
+        aliases=("lsp.tool.enabled",),
+        doc="Offer the tool that asks language servers. What sub-agents have of it: allowLspTools, allowedLspActions.",
+    )
     lsp_servers: Mapping[str, Mapping[str, Any]] = setting(
         {}, Table(_SERVER, "server names"), name="lsp.servers", section="language servers", applies="next session",
         merges=True,

@@ -59,12 +59,12 @@ async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_ch
 
 
 async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
-    made = faking(bench, "ok", RETINUE_ALLOWED_LSP_ACTIONS='["symbols", "rename"]')
-    tool = made.tool("lsp")
+    made = faking(bench, "ok")
+    tool = made.project.part(Languages).tool(("symbols",))
     assert tool.spec.parameters["properties"]["action"]["enum"] == ["symbols"]
-    assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_ACTION_NOT_ALLOWED")
-    assert "lsp" not in bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").project.tools
-    assert "lsp" not in bench(RETINUE_ALLOW_LSP_TOOLS="false").project.tools
+    output = await tool.run("c", {"action": "hover", "file": "a.fake", "line": 1, "column": 1}, made.context)
+    assert output.is_error and output.text.startswith("LSP_ACTION_NOT_ALLOWED")
+    assert "lsp" in made.project.tools and "lsp" not in bench(RETINUE_LSP_ENABLED="false").project.tools
 
 
 async def test_AB07_paths_outside_of_the_workspace_are_refused(bench: Make) -> None:
@@ -154,7 +154,7 @@ async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
         held = opened(root, environment={{"PATH": "", "RETINUE_HOME": {str(empty)!r}, "RETINUE_LSP_SERVERS": servers}})
-        tool = held.part(Languages).tools()["lsp"]
+        tool = held.part(Languages).tool()
         question = {{"action": "hover", "file": "a.py", "line": 1, "column": 1}}
         output = await tool.run("c", question, ToolContext("r", (root,), root))
         print(output.text)
@@ -273,7 +273,7 @@ from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
     project = opened(root, environment={dict(made.project.environment)!r})
-    tool = project.part(Languages).tools()["lsp"]
+    tool = project.part(Languages).tool()
     question = {{"action": "hover", "file": "a.fake", "line": 1, "column": 1}}
     await tool.run("c", question, ToolContext("r", (root,), root))
     os.kill(os.getpid(), signal.SIGKILL)

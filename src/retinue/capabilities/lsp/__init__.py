@@ -10,6 +10,7 @@ from retinue.runs.capability import Capability, Wrap, loaded_module
 
 if TYPE_CHECKING:
     from retinue.core.tool import Tool
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -18,12 +19,17 @@ class LspCapability(Capability):
     """The tool that asks language servers, and their diagnostics after an edit."""
 
     def tools(self, project: Project) -> Mapping[str, Tool]:
-        settings = project.settings.settings
-        if "lsp" in project.unavailable or not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
+        if "lsp" in project.unavailable or not project.settings.settings.lsp_enabled:
             return {}
         from retinue.capabilities.lsp.attach import Languages
 
-        return project.part(Languages).tools()
+        return {"lsp": project.part(Languages).tool()}
+
+    async def offer(self, plan: LaunchPlan) -> None:
+        if "lsp" in plan.available and (plan.request.depth > 0 or plan.spec.dialect == "devkit"):
+            from retinue.capabilities.lsp.attach import limit_tool
+
+            limit_tool(plan)
 
     def unavailable_tools(self, project: Project) -> Mapping[str, str]:
         if find_spec("lsprotocol") is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
     from retinue.capabilities.lsp.pool import LanguageServerPool
     from retinue.core.clearance import Clearance, Confinement
-    from retinue.runs.launch import Launch
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
     from retinue.tools.processes import ErrorLog, ServerProcess
 
@@ -47,14 +47,14 @@ class Languages:
         self._project = project
         self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
-    def tools(self) -> dict[str, Tool]:
-        """Return the tool with which agents ask."""
-        from retinue.capabilities.lsp.tool import PRIVILEGED, LspTool
+    def tool(self, actions: tuple[str, ...] | None = None) -> Tool:
+        """Return the tool with which agents ask, for `actions` or for all that the settings allow."""
+        from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
 
-        settings = self._project.settings.settings
-        actions = settings.allowed_lsp_actions
-        more = PRIVILEGED if settings.lsp_allow_mutating_actions else ()
-        return {"lsp": LspTool(lambda: self.pool, (*actions, *more))}
+        if actions is None:
+            more = PRIVILEGED if self._project.settings.settings.lsp_allow_mutating_actions else ()
+            actions = (*READING, *more)
+        return LspTool(lambda: self.pool, actions)
 
     @cached_property
     def pool(self) -> LanguageServerPool:
@@ -154,6 +154,20 @@ class WatchedServer:
         await self._process.end()
         if self._box is not None:
             await asyncio.to_thread(self._box.close)
+
+
+def limit_tool(plan: LaunchPlan) -> None:
+    """Leave a sub-agent the actions that the settings allow for it, never a privileged one, or no tool at all."""
+    from retinue.capabilities.lsp.tool import LspTool
+
+    # A program may have put another tool in its place.
+    if type(plan.available["lsp"]) is not LspTool:
+        return
+    settings = plan.project.settings.settings
+    if settings.allow_lsp_tools and settings.allowed_lsp_actions:
+        plan.available["lsp"] = plan.project.part(Languages).tool(settings.allowed_lsp_actions)
+    else:
+        del plan.available["lsp"]
 
 
 def add_diagnostics(launch: Launch, project: Project, inner: Wrap) -> Wrap:

@@ -254,13 +254,15 @@ def language_servers(installation: Installation) -> Iterator[Row]:
     from retinue.capabilities.lsp.catalog import find_projects, server_kinds
 
     settings = installation.loaded.settings
-    if not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
-        yield "info", "tool", "agents may not ask language servers (allowLspTools, allowedLspActions)"
+    if not settings.lsp_enabled:
+        yield "info", "tool", "agents may not ask language servers (lsp.enabled)"
         return
     if find_spec("lsprotocol") is None:
         yield "warning", "tool", "the protocol's types are not installed", "Run: pip install 'retinue[lsp]'"
+    elif not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
+        yield "info", "tool", "only the main agent may ask language servers (allowLspTools, allowedLspActions)"
     else:
-        yield "ok", "tool", f"agents may ask for {', '.join(settings.allowed_lsp_actions)}"
+        yield "ok", "tool", f"sub-agents may ask for {', '.join(settings.allowed_lsp_actions)}"
     search = installation.environment.get("PATH")
     kinds = [kind for kind in server_kinds(settings.lsp_servers) if kind.enabled]
     covered: set[str] = set()
