@@ -92,7 +92,8 @@ async def _nobody(item: Any) -> None:
 
 
 def _repository(folder: Path) -> None:
-    (folder / ".git").mkdir(parents=True)
+    for name in ("objects", "refs"):
+        (folder / ".git" / name).mkdir(parents=True)
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
 
 

@@ -41,7 +41,7 @@ async def app_in(folder: Path) -> AsyncIterator[tuple[Any, Any, Teller]]:
     from retinue.testing import FakeClock
 
     home, project = folder / "home", folder / "home" / "shop"
-    (project / ".git").mkdir(parents=True)
+    project.mkdir(parents=True)
     (project / ".retinue" / "agents").mkdir(parents=True)
     (home / ".retinue" / "agents").mkdir(parents=True)
     for name, fields in AGENTS.items():

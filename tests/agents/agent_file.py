@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.git_folder import make_git_folder
+
 from retinue import Retinue
 
 FOLDERS = {
@@ -26,7 +28,7 @@ def read_agent(content: str | bytes, path: str = ".claude/agents/x.md") -> Any:
     """Return what the catalog of a project has of a file at `path`: its `spec`, `problems`, `fates`, or its `error`."""
     with tempfile.TemporaryDirectory(prefix="retinue-agents-") as folder:
         project = Path(folder).resolve() / "project"
-        (project / ".git").mkdir(parents=True)
+        make_git_folder(project)
         file = project / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content if isinstance(content, bytes) else content.encode())

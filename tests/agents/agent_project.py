@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.git_folder import make_git_folder
 from tests.program_main import run_main
 
 from retinue import Retinue
@@ -16,7 +17,7 @@ class Project:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = folder / "project"
         self.home = folder / "home"
-        (self.root / ".git").mkdir(parents=True)
+        make_git_folder(self.root)
         self.home.mkdir()
         monkeypatch.setenv("HOME", str(self.home))
         for name in ("RETINUE_HOME", "PI_CODING_AGENT_DIR", "RETINUE_DISABLE_BUILTIN_AGENTS", "GITHUB_WORKSPACE"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.fork_server import run_program
+from tests.git_folder import make_git_folder
 
 AGENT = "---\nname: critic\ndescription: Reviews\ntools: Read, Grep\nmodel: opus\nvibe: calm\n---\nYou review.\n"
 
@@ -18,7 +19,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.home, self.project = folder / "home", folder / "project"
         self.home.mkdir()
-        (self.project / ".git").mkdir(parents=True)
+        make_git_folder(self.project)
 
     def file(self, path: str, text: str | bytes = AGENT, base: Path | None = None) -> Path:
         target = (base or self.project) / path

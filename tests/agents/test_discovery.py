@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.git_folder import make_git_folder
 
 from retinue import Retinue
 from retinue.agents.catalog import Catalog, FileCache
@@ -24,7 +26,7 @@ class AgentFolders:
         self.home = folder / "home"
         self.project = folder / "work" / "project"
         self.home.mkdir()
-        (self.project / ".git").mkdir(parents=True)
+        make_git_folder(self.project)
         self.environment = {"HOME": str(self.home)}
 
     def agent(self, path: str, name: str | None = "x", *, text: str = "", base: Path | None = None) -> Path:
@@ -306,7 +308,7 @@ def test_the_nearest_folder_wins_and_all_up_to_the_repository_are_read(folders: 
 
 def test_without_a_repository_the_walk_goes_up_but_not_through_folders_others_can_write_to(tmp_path: Path) -> None:
     folders = AgentFolders(tmp_path)
-    (folders.project / ".git").rmdir()
+    shutil.rmtree(folders.project / ".git")
     folders.agent(".claude/agents/top.md", "top", base=folders.project.parent)
     assert folders.load().names == ("top",)
     folders.project.parent.chmod(0o1777)

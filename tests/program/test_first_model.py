@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return what runs one command on a fresh machine: an empty home, and no keyring that could keep anything."""
-    (tmp_path / "project" / ".git").mkdir(parents=True)
+    (tmp_path / "project").mkdir(parents=True)
 
     def execute(*words: str, input: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from docs.requests import BEFORE, PLAIN, first_requests, largest_request
+from tests.git_folder import make_git_folder
 
 from retinue.core.messages import user
 from retinue.core.request import RunRequest
@@ -27,8 +28,7 @@ from retinue.testing import ModelRequest
 
 def project_with(tmp_path: Path, **files: str) -> Project:
     cwd = tmp_path.resolve() / "project"
-    (cwd / ".git").mkdir(parents=True)
-    (cwd / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    make_git_folder(cwd)
     for name, text in files.items():
         path = cwd / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)

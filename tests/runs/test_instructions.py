@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.git_folder import make_git_folder
 
 from retinue.runs.requests import TAIL, task_message
 from retinue.runs.system_prompt import DEEPEST, LARGEST, project_instructions
@@ -14,7 +15,7 @@ from retinue.runs.system_prompt import DEEPEST, LARGEST, project_instructions
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "home" / "project"
-    (folder / ".git").mkdir(parents=True)
+    make_git_folder(folder)
     return folder
 
 

@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
+from tests.git_folder import make_git_folder
 from tests.program_main import run_main
 
 
@@ -18,7 +19,7 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.project = folder / "project"
-        (self.project / ".git").mkdir(parents=True)
+        make_git_folder(self.project)
         self.user_file = self.home / ".retinue" / "settings.json"
         self.project_file = self.project / ".retinue" / "settings.json"
         self.local_file = self.project / ".retinue" / "settings.local.json"

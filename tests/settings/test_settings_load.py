@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from settings_home import Home
+from tests.git_folder import make_git_folder
 
 import retinue
 from retinue.settings.field import Origin
@@ -164,7 +165,7 @@ def test_without_a_repository_only_the_folder_itself_counts(tmp_path: Path, plac
 
 def test_the_users_own_file_is_never_taken_for_a_projects(place: Home) -> None:
     place.write(place.user_file, {"maxConcurrent": 9})
-    (place.home / ".git").mkdir()
+    make_git_folder(place.home)
     assert place.listed(place.home).layers("maxConcurrent") == [("user", 9)]
     moved = place.listed(place.project, environment={"RETINUE_HOME": str(place.project / ".retinue")})
     assert moved["maxConcurrent"] == 4

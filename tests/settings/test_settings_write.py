@@ -26,7 +26,7 @@ def save(place: Home, changes: dict[str, Any], target: str = "project", cwd: Pat
 
 def test_S02_saving_writes_only_the_projects_file_and_creates_its_folder(place: Home, tmp_path: Path) -> None:
     assert save(place, {"maxConcurrent": 8}) == ""
-    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    written = {path for path in tmp_path.rglob("*") if path.is_file() and ".git" not in path.parts}
     assert written == {place.project_file}
     assert json.loads(place.project_file.read_text()) == {"maxConcurrent": 8}
     assert place.listed()["maxConcurrent"] == 8

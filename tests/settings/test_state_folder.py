@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.fork_server import run_program
+from tests.git_folder import make_git_folder
 
 from retinue.settings.places import encode_folder, state_folder
 
@@ -101,3 +102,56 @@ def test_a_path_too_long_for_a_file_name_has_a_state_folder_all_the_same(place: 
     place.retinue(deep, "run", "Explore", "deep")
     assert place.runs(deep) == ["deep"]
     assert len(os.fsencode(place.state(deep).name)) <= 255
+
+
+def test_an_empty_folder_called_git_makes_no_project(place: Place) -> None:
+    """Another program had left `.git` in the temporary folder, and everything below became one project."""
+    (place.one.parent / ".git").mkdir()
+    place.retinue(place.one, "settings", "set", "maxConcurrent", "3", "--local")
+    assert (place.one / ".retinue" / "settings.local.json").is_file()
+    assert not (place.one.parent / ".retinue").exists()
+    assert place.state(place.one) != place.state(place.two)
+
+
+@pytest.mark.parametrize("left", ["no-head", "no-objects", "bad-head", "file"])
+def test_what_git_does_not_accept_makes_no_project(place: Place, left: str) -> None:
+    make_git_folder(place.one)
+    git = place.one / ".git"
+    if left == "no-head":
+        (git / "HEAD").unlink()
+    elif left == "no-objects":
+        (git / "objects").rmdir()
+    elif left == "bad-head":
+        (git / "HEAD").write_text("nothing\n")
+    else:
+        git.rename(place.one / "elsewhere")
+        git.write_text("gitdir: nowhere\n")
+    inner = place.one / "inner"
+    inner.mkdir()
+    assert subprocess.run(["git", "rev-parse"], cwd=inner, capture_output=True).returncode != 0
+    assert place.state(inner) != place.state(place.one)
+
+
+def test_worktrees_and_submodules_are_projects_as_git_accepts_them(place: Place) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], cwd=place.one, check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=place.one, check=True)
+    tree = place.two / "tree"
+    subprocess.run([*git, "worktree", "add", "-q", str(tree)], cwd=place.one, check=True)
+    for root in (place.one, tree):
+        (root / "inner").mkdir()
+        assert place.state(root / "inner") == place.state(root)
+    separate = place.two / "separate"
+    subprocess.run([*git, "init", "-q", "--separate-git-dir", str(place.two / "git"), str(separate)], check=True)
+    (separate / "inner").mkdir()
+    assert place.state(separate / "inner") == place.state(separate)
+
+
+def test_a_repository_of_another_user_above_makes_no_project(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_git_folder(place.one)
+    inner = place.one / "inner"
+    inner.mkdir()
+    assert place.state(inner) == place.state(place.one)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert place.state(inner) != place.state(place.one)

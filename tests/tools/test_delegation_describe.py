@@ -10,6 +10,7 @@ import pytest
 from delegation_scene import FakeDelegate
 from msgspec import to_builtins
 from msgspec.structs import replace
+from tests.git_folder import make_git_folder
 from tests.tools.described import is_described
 
 import retinue.builtin
@@ -213,7 +214,7 @@ def test_T01_the_projects_template_comes_before_the_users_and_retinues_before_pi
     home, project = tmp_path / "home", tmp_path / "project"
     inner = project / "a" / "b"
     inner.mkdir(parents=True)
-    (project / ".git").mkdir()
+    make_git_folder(project)
     environment = {"HOME": str(home)}
     places = [
         home / ".pi/agent/agent-tool-description.md",

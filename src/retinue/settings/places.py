@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from retinue.core.files import read_head
+
 _LONGEST = 200
 """Of a project's path in the name of its state folder: file systems allow 255 bytes."""
+_HEAD = re.compile(rb"ref:\s*refs/|[0-9a-f]{40}")
 
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
@@ -65,27 +69,70 @@ def pi_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def repository_root(start: Path) -> Path | None:
-    """Return the nearest folder upward that holds `.git` (a folder, or a file in a worktree). It looks by
-    texts, because every run asks, and paths cost ten times as much."""
-    folder = str(start)
-    while not os.path.exists(os.path.join(folder, ".git")):  # noqa: PTH110, PTH118
-        above = os.path.dirname(folder)  # noqa: PTH120
-        if above == folder:
-            return None
-        folder = above
-    return Path(folder)
+    """Return the top folder of the repository that `start` is in, or None. As git does it, the nearest `.git` upward
+    that is a repository counts; a folder above `start` only if the user owns it. Nothing is started: every run asks."""
+    root = _repository_above(str(start))
+    return None if root is None else Path(root)
 
 
 def project_levels(cwd: str) -> list[str]:
     """Return the folder itself and those above it up to the repository's root; itself alone where there is
     no repository. As texts: this is asked at every start, and paths cost ten times as much."""
-    found = [cwd]
-    while not os.path.exists(os.path.join(found[-1], ".git")):  # noqa: PTH110, PTH118
-        above = os.path.dirname(found[-1])  # noqa: PTH120
-        if above == found[-1]:
-            return [cwd]
-        found.append(above)
-    return found
+    root = _repository_above(cwd)
+    levels = [cwd]
+    while root is not None and levels[-1] != root:
+        levels.append(os.path.dirname(levels[-1]))  # noqa: PTH120
+    return levels
+
+
+def _repository_above(start: str) -> str | None:
+    folder = start
+    while True:
+        marker = os.path.join(folder, ".git")  # noqa: PTH118
+        if os.path.exists(marker):  # noqa: PTH110
+            git = _git_folder(folder, marker)
+            if git is not None and _is_git_folder(git):
+                return folder if folder == start or _is_own(folder, marker, git) else None
+            if git != marker:
+                return None  # git goes no further up at a file that leads nowhere
+        above = os.path.dirname(folder)  # noqa: PTH120
+        if above == folder:
+            return None
+        folder = above
+
+
+def _git_folder(folder: str, marker: str) -> str | None:
+    """Return the folder that `.git` is, or names in a worktree or submodule; None for a file without a name."""
+    if os.path.isdir(marker):  # noqa: PTH112
+        return marker
+    kind, _, name = _first_bytes(marker).partition(b"gitdir: ")
+    return os.path.join(folder, os.fsdecode(name.strip())) if not kind and name.strip() else None  # noqa: PTH118
+
+
+def _is_git_folder(git: str) -> bool:
+    """Return whether git takes a folder for a repository: it has a HEAD, and objects and references of its own or
+    those of the repository whose worktree it is."""
+    if not _HEAD.match(_first_bytes(os.path.join(git, "HEAD"))):  # noqa: PTH118
+        return False
+    common = os.fsdecode(_first_bytes(os.path.join(git, "commondir")).strip())  # noqa: PTH118
+    return all(os.path.isdir(os.path.join(git, common, name)) for name in ("objects", "refs"))  # noqa: PTH112, PTH118
+
+
+def _is_own(*paths: str) -> bool:
+    """Return whether the user owns all of these, or with sudo the user who called it."""
+    if not hasattr(os, "geteuid"):
+        return True
+    users = {os.geteuid()}
+    if users == {0} and os.environ.get("SUDO_UID", "").isdecimal():
+        users.add(int(os.environ["SUDO_UID"]))
+    return all(os.lstat(path).st_uid in users for path in paths)
+
+
+def _first_bytes(path: str) -> bytes:
+    try:
+        return read_head(path, 4096)
+    except OSError:
+        return b""
 
 
 def encode_folder(path: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.git_folder import make_git_folder
 
 from retinue.agents.parse import parse_file
 from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks, session_hooks
@@ -21,7 +22,7 @@ class Place:
         self.home, self.project = folder / "home", folder / "project"
         self.environment = {"HOME": str(self.home), "RETINUE_HOME": str(self.home / ".retinue")}
         self.trust = Trust(self.home / ".retinue")
-        (self.project / ".git").mkdir(parents=True)
+        make_git_folder(self.project)
 
     def write(self, path: Path, content: Any) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from retinue.capabilities.plugins.load import PluginTools, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.engine import open_project
 from retinue.runs.project import Project as OpenProject
+from tests.git_folder import make_git_folder
 
 TOOL = """
 from retinue import tool
@@ -30,7 +31,7 @@ class Project:
         self.home = folder / "home"
         self.cwd.mkdir()
         self.home.mkdir()
-        (self.cwd / ".git").mkdir()
+        make_git_folder(self.cwd)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.git_folder import make_git_folder
 
 from retinue.capabilities.skills.attach import LONGEST, describe_skills, preload_skills
 from retinue.capabilities.skills.library import Library, substitute
@@ -33,7 +34,7 @@ def text(found: Library, name: str) -> str | None:
 
 def test_G02_every_root_in_order_and_the_project_before_the_user(tmp_path):
     project, house = tmp_path / "p", tmp_path / "h"
-    (project / ".git").mkdir(parents=True)
+    make_git_folder(project)
     (project / "sub").mkdir()
     env = {"HOME": str(house), "RETINUE_HOME": str(tmp_path / "own"), "PI_CODING_AGENT_DIR": str(tmp_path / "pi")}
     roots = skill_roots(project / "sub", env, extra=("~/more", "here"), plugins=[("plug", tmp_path / "plug")])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.fork_server import run_program
+from tests.git_folder import make_git_folder
 
 from retinue.faces.cli.main import run
 
@@ -20,7 +21,7 @@ AGENT = "---\nname: {name}\ndescription: Use: often\nallowed_tools: Read, Raed\n
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "project"
-    (root / ".git").mkdir(parents=True)
+    make_git_folder(root)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("RETINUE_HOME", "PI_CODING_AGENT_DIR", "RETINUE_DISABLE_BUILTIN_AGENTS", "GITHUB_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)

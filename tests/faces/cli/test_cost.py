@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.git_folder import make_git_folder
 
 from retinue.core.events import AssistantEnded, RunCreated, RunEnded, RunStarted
 from retinue.core.messages import AssistantMessage
@@ -27,7 +28,7 @@ COST = Command("", "reports:cost")
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
-    (tmp_path / "project" / ".git").mkdir(parents=True)
+    make_git_folder(tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
 
@@ -178,7 +179,7 @@ def test_all_projects_are_added_up_and_a_broken_log_is_said(
 ) -> None:
     record(project, *STORY)
     other = tmp_path / "other"
-    (other / ".git").mkdir(parents=True)
+    make_git_folder(other)
     record(other, ("ffff0000", None, "reviewer", PRICED, Usage(1, 1, 0, 0, 1.0)))
     broken = tmp_path / "home" / "projects" / "broken"
     broken.mkdir()

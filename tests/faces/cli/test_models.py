@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fork_server import run_program
+from tests.git_folder import make_git_folder
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SECRET = "sk-ant-REAL-SECRET-000000000000"
@@ -20,7 +21,7 @@ SECRET = "sk-ant-REAL-SECRET-000000000000"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    (tmp_path / "project" / ".git").mkdir(parents=True)
+    make_git_folder(tmp_path / "project")
 
     def execute(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **environment}

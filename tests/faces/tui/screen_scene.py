@@ -56,7 +56,6 @@ def at_home(project: Any, patch: pytest.MonkeyPatch) -> None:
         patch.setenv(name, value)
     for name in ("VISUAL", "EDITOR", "NO_COLOR"):
         patch.delenv(name, raising=False)
-    (project.cwd / ".git").mkdir(exist_ok=True)
     # Pictures of the first screen must not depend on where and at which hour the test runs, or on the release.
     patch.setattr(welcome, "tip_for", lambda now: welcome.TIPS[0])
     patch.setattr(welcome, "short_folder", lambda folder, home: "~/project")

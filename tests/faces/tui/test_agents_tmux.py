@@ -39,7 +39,6 @@ def window(project: Project, tmp_path: Path) -> Iterator[Terminal]:
     agents = project.cwd / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "mine.md").write_text(MINE)
-    (project.cwd / ".git").mkdir()
     with Terminal(tmp_path, project.cwd, {**project.environment, "EDITOR": str(editor)}, 90, 30) as found:
         yield found
 
