@@ -17,7 +17,8 @@ EDIT = ("edit", {"path": "f0.txt", "old_string": "beta", "new_string": "gamma"})
 
 
 def sdk(server: Served) -> Any:
-    openai = pytest.importorskip("openai")
+    import openai
+
     return openai.OpenAI(base_url=f"{server.base}/v1", api_key=server.token, max_retries=0)
 
 
@@ -74,6 +75,72 @@ def test_the_openai_sdk_hears_of_errors(project: Project, serve: Any, serving: S
         client.chat.completions.create(model="Explore", messages=[{"role": "system", "content": "x"}])
 
 
+def test_the_openai_sdk_gets_an_answer_that_fits_its_schema(project: Project, serve: Any, serving: Serving) -> None:
+    def answer(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply(text="I count.", calls=[("read", {"path": "f0.txt"})])
+        return Reply(calls=[("submit_result", {"count": 3})])
+
+    serve(answer)
+    client = sdk(serving())
+    properties = {"count": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": ["count"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "counted", "strict": True, "schema": schema}}
+    asked = {"model": "main", "messages": [{"role": "user", "content": "How many?"}], "response_format": form}
+    whole = client.chat.completions.create(**asked)
+    assert json.loads(whole.choices[0].message.content) == {"count": 3}
+    chunks = client.chat.completions.create(**asked, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert json.loads(text) == {"count": 3}
+
+
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"tools": [TOOL]}, "`tools`"),
+        ({"n": 2}, "`n`"),
+        ({"logprobs": True}, "`logprobs`"),
+        ({"response_format": {"type": "json_schema"}}, "schema"),
+        ({"messages": [{"role": "user", "content": [PICTURE]}]}, "image_url"),
+    ],
+    ids=["tools", "n", "logprobs", "no-schema", "picture"],
+)
+def test_the_openai_sdk_is_refused_what_an_agent_cannot_do(
+    project: Project, serve: Any, serving: Serving, asked: dict[str, Any], word: str
+) -> None:
+    import openai
+
+    model = serve(lambda request: Reply(text="Hello there."))
+    client = sdk(serving())
+    order = {"model": "Explore", "messages": [{"role": "user", "content": "x"}], **asked}
+    with pytest.raises(openai.UnprocessableEntityError, match=word):
+        client.chat.completions.create(**order)
+    assert not model.requests
+
+
+def test_a_streamed_answer_begins_with_its_first_word(project: Project, serve: Any, serving: Serving) -> None:
+    def reads(request: Request) -> Reply:
+        return Reply(calls=[("read", {"path": "f0.txt"})]) if request.turn == 0 else Reply(text="Found.")
+
+    serve(reads)
+    asked = [{"role": "user", "content": "Where?"}]
+    chunks = sdk(serving()).chat.completions.create(model="main", messages=asked, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Found."
+
+
+def test_the_openai_sdk_asks_for_one_model(project: Project, serve: Any, serving: Serving) -> None:
+    import openai
+
+    client = sdk(serving())
+    assert [client.models.retrieve(name).id for name in ("main", "Explore")] == ["main", "Explore"]
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("Nobody")
+
+
 def test_a_client_that_leaves_a_chat_stops_its_run(project: Project, serve: Any, serving: Serving) -> None:
     serve(lambda request: Reply(text="Thinking", hang=True))
     server = serving()
@@ -91,8 +158,9 @@ def test_a_client_that_leaves_a_chat_stops_its_run(project: Project, serve: Any,
 
 def talk(server: Served, agent: str, **given: Any) -> list[Any]:
     """Send a RunAgentInput and return the events, each checked by the types of AG-UI's own package."""
-    core = pytest.importorskip("ag_ui.core")
-    pydantic = pytest.importorskip("pydantic")
+    import pydantic
+    from ag_ui import core
+
     messages = [{"id": "m", "role": "user", "content": text} for text in given.pop("said", [])]
     body = {"threadId": "t1", "runId": "r1", "state": {}, "messages": messages, "tools": [], "context": []}
     body |= {"forwardedProps": {}, **given}

@@ -294,6 +294,15 @@ async def list_models(feed: Feed) -> ModelList:
     return ModelList(models=views, data=agents, problem=str(found.problem) if found.problem is not None else None)
 
 
+async def find_model(feed: Feed, name: str) -> OpenAIModel:
+    """Return an agent as OpenAI's clients know a model. Raise UnknownAgentError."""
+    now = int(time.time())
+    if name == "main":
+        return OpenAIModel("main", now, "retinue")
+    entry = (await feed.retinue()).agents.find(name)
+    return OpenAIModel(entry.name, now, entry.source)
+
+
 async def examine_installation(feed: Feed) -> DoctorReport:
     """Return what `retinue doctor` finds."""
     from retinue.faces.cli.doctor import Installation, examine

@@ -26,30 +26,55 @@ BY = "openai"
 
 
 class ChatMessage(Struct, frozen=True):
-    """One message; of `content` in parts only the text is used."""
+    """One message. Parts of `content` must be text."""
 
     role: str
     content: str | list[dict[str, Any]] | None = None
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(str(part["text"]) for part in self.content if "text" in part)
-        return self.content or ""
+        """Raise UsageError for parts that are no text: the run would know nothing of them."""
+        if not isinstance(self.content, list):
+            return self.content or ""
+        texts = [part.get("text") for part in self.content]
+        if not all(isinstance(text, str) for text in texts):
+            kinds = sorted({str(part.get("type")) for part in self.content if not isinstance(part.get("text"), str)})
+            raise UsageError(
+                f"A message has parts that are no text: {', '.join(kinds)}.",
+                remedy="Send text; name files of the project as @path in it.",
+            )
+        return "\n".join(str(text) for text in texts)
 
 
 class StreamOptions(Struct, frozen=True):
     include_usage: bool = False
 
 
+class JsonSchema(Struct, frozen=True):
+    schema: dict[str, Any] | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """In which form the answer comes. A schema binds the run, as `schema` of POST /v1/runs does."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+
 class ChatBody(Struct, frozen=True, kw_only=True):
     """As OpenAI's API has it. `model` is the name of an agent. Sampling parameters are not used: the agent's file has
-    its own."""
+    its own. Tools of the client, several choices and log probabilities are refused: an agent has none of them."""
 
     model: str
     messages: list[ChatMessage]
     stream: bool = False
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    n: int | None = None
+    logprobs: bool | None = None
 
 
 class ChatUsage(Struct, frozen=True):
@@ -92,10 +117,36 @@ def task_of(messages: list[ChatMessage]) -> str:
     return f"What was said before, as JSON:\n{said}\n\nAnswer this:\n{last}"
 
 
+def schema_of(form: ResponseFormat | None) -> dict[str, Any] | None:
+    """Return the schema that an answer must fit, or None for plain text."""
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return {"type": "object"}
+    if form.json_schema is None or form.json_schema.schema is None:
+        raise UsageError("`response_format` has no schema.", remedy="Put it into response_format.json_schema.schema.")
+    return form.json_schema.schema
+
+
+def _refuse_unable(body: ChatBody) -> None:
+    """Raise UsageError for what an agent cannot do: to leave it out in silence would look like an answer to it."""
+    if (body.tools or body.functions) and body.tool_choice != "none":
+        raise UsageError(
+            "An agent has its own tools, and cannot call those of a client.",
+            remedy="Leave `tools` out; an MCP server (`mcpServers` of the agent) can bring them.",
+        )
+    if body.n not in (None, 1):
+        raise UsageError("A run has one answer.", remedy="Leave `n` out, or send the request several times.")
+    if body.logprobs:
+        raise UsageError("A run has no log probabilities.", remedy="Leave `logprobs` out.")
+
+
 async def start_run(feed: Feed, body: ChatBody) -> str:
     """Start the run that a request asks for, and return its id."""
+    _refuse_unable(body)
     agent = None if body.model == "main" else body.model
-    row, _ = await feed.spawn(SpawnOrder(agent=agent, task=task_of(body.messages)), by=BY)
+    order = SpawnOrder(agent=agent, task=task_of(body.messages), schema=schema_of(body.response_format))
+    row, _ = await feed.spawn(order, by=BY)
     return row.id
 
 
@@ -112,7 +163,7 @@ async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
         detail = failure.message if failure is not None else f"The run ended as {outcome.ended}."
         # Not 409 or 5xx: clients would send the same task again by themselves.
         raise RequestError(422, "RUN_FAILED", detail, f"retinue runs show {run_id}")
-    choice = ChatChoice(ChatAnswer(outcome.text), _finish_reason(outcome))
+    choice = ChatChoice(ChatAnswer(_answer(outcome, body)), _finish_reason(outcome))
     return ChatCompletion(
         id=run_id, created=int(time.time()), model=body.model, choices=[choice], usage=_usage(outcome)
     )
@@ -127,21 +178,23 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         return b"data: %b\n\n" % dump({**common, "choices": [choice]})
 
     outcome: Outcome | None = None
+    # Only the value fits a schema: words on the way to it would be no JSON.
+    words = schema_of(body.response_format) is None
     try:
         yield chunk({"role": "assistant", "content": ""})
-        sent, turns = SentText(), 0
+        sent, spoken = SentText(), False
         async for frame in _frames(feed, run_id):
-            data = orjson.loads(frame.data)
-            if frame.type == "turn.started":
-                turns += 1
-            elif frame.type == "run.ended":
+            if frame.type == "run.ended":
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
-            new = sent.take(frame.type, data)
-            if new:
-                if turns > 1 and sent.length == len(new):
-                    new = "\n\n" + new
-                yield chunk({"content": new})
+            new = sent.take(frame.type, orjson.loads(frame.data))
+            if new and words:
+                # A blank line parts the texts of two turns.
+                first = sent.length == len(new)
+                yield chunk({"content": "\n\n" + new if first and spoken else new})
+                spoken = True
         assert outcome is not None
+        if outcome.ok and not words:
+            yield chunk({"content": _answer(outcome, body)})
         if not outcome.ok:
             message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
             yield b"data: %b\n\n" % dump({"error": {"message": message, "type": "run_failed", "code": outcome.ended}})
@@ -177,6 +230,10 @@ async def _ended(feed: Feed, run_id: str) -> Outcome:
         pass
     outcome: Outcome = await feed.read(lambda reader: reader.outcome(run_id))
     return outcome
+
+
+def _answer(outcome: Outcome, body: ChatBody) -> str:
+    return outcome.text if schema_of(body.response_format) is None else dump(outcome.value).decode()
 
 
 def _finish_reason(outcome: Outcome) -> Literal["stop", "length"]:

@@ -82,6 +82,10 @@ async def get_models(call: ApiCall) -> views.ModelList:
     return await details.list_models(await call.projects.feed(call.params.project))
 
 
+async def get_model(call: ApiCall) -> views.OpenAIModel:
+    return await details.find_model(await call.projects.feed(call.params.project), call.params.name)
+
+
 async def get_runs(call: ApiCall) -> views.RunList:
     wanted: params.RunFilter = call.params
     feed = await call.projects.feed(wanted.project)

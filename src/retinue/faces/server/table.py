@@ -107,6 +107,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/models/{name}",
+        handler="get_model",
+        help="One agent, as clients of OpenAI's API ask for a model.",
+        result=views.OpenAIModel,
+        params=params.OfAgent,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
         path="/v1/runs",
         handler="get_runs",
         help="Runs of all processes, newest first.",
