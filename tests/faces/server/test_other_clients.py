@@ -230,7 +230,7 @@ async def test_ag_ui_passes_the_call_on_before_the_interrupt_however_late_it_rea
 ) -> None:
     """The run may wait for a person before anyone reads the first event of its thread."""
     from retinue.faces.feed.feed import Feed
-    from retinue.faces.server.ag_ui import AgentInput, stream_thread
+    from retinue.faces.server.ag_ui import AgentInput, Thread, stream_thread
     from retinue.settings.places import state_folder
 
     project.mode = "default"
@@ -240,7 +240,7 @@ async def test_ag_ui_passes_the_call_on_before_the_interrupt_however_late_it_rea
     (item,) = server.until("/v1/inbox", lambda found: found["items"])
     feed = Feed(project.cwd, state_folder(project.cwd, project.environment))
     given = AgentInput(thread_id="t", run_id="r", messages=[])
-    sent = [chunk async for chunk in stream_thread(feed, given, run["id"], 0)]
+    sent = [chunk async for chunk in stream_thread(feed, given, Thread(run["id"]))]
     await feed.close()
     events = [json.loads(chunk.removeprefix(b"data: ")) for chunk in sent]
     kinds = [event["type"] for event in events]
@@ -249,11 +249,18 @@ async def test_ag_ui_passes_the_call_on_before_the_interrupt_however_late_it_rea
 
 
 def test_ag_ui_goes_on_in_the_same_thread_and_says_what_failed(project: Project, serve: Any, serving: Serving) -> None:
+    from ag_ui.core import PROTOCOL_VERSION
+
     model = serve(lambda request: Reply(text="One."))
     server = serving()
-    assert talk(server, "Explore", said=["First"])[-1].result == "One."
+    first = talk(server, "Explore", said=["First"])
+    assert first[0].protocol_version == PROTOCOL_VERSION
+    assert first[-1].result == "One."
     model.answer = lambda request: Reply(text="Two.")
-    assert talk(server, "Explore", said=["First", "Second"], runId="r2")[-1].result == "Two."
+    second = talk(server, "Explore", said=["First", "Second"], runId="r2")[-1]
+    assert second.result == "Two."
+    assert second.usage[0].output_tokens == first[-1].usage[0].output_tokens > 0
+    assert second.usage[0].input_tokens == first[-1].usage[0].input_tokens > 0
     assert len(server.get("/v1/runs")["runs"]) == 1
     model.answer = lambda request: Reply(status=401, text="no")
     failed = talk(server, "Explore", said=["Third"], runId="r3")[-1]

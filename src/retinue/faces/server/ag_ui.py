@@ -17,17 +17,19 @@ from msgspec import Struct
 from retinue.core.delegation import LIVE
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
+from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.feed.feed import Feed, SpawnOrder, id_of_key
 from retinue.faces.feed.sent_text import SentText
 from retinue.faces.server.chat import ChatMessage
 from retinue.log.encode import dump
 from retinue.log.inbox import items, opening_number
+from retinue.log.overview import tree_usage
 from retinue.log.query import LogReader
 from retinue.log.tail import last_number
 
 BY = "ag-ui"
-VERSION = "1.0.0"
+VERSION = "1.0"
 
 
 class ResumeEntry(Struct, frozen=True, rename="camel"):
@@ -45,6 +47,14 @@ class AgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
     run_id: str
     messages: list[ChatMessage]
     resume: list[ResumeEntry] | None = None
+
+
+class Thread(Struct, frozen=True):
+    """The run of a thread for one request: after which event to listen, and what its tree had used before."""
+
+    run_id: str
+    after: int = 0
+    used: Usage = NOTHING
 
 
 class _Speaker:
@@ -180,8 +190,8 @@ def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
     return found
 
 
-async def start_thread(feed: Feed, agent: str, given: AgentInput) -> tuple[str, int]:
-    """Start, steer, answer or resume the run of a thread. Return its id and the event after which to listen."""
+async def start_thread(feed: Feed, agent: str, given: AgentInput) -> Thread:
+    """Start, steer, answer or resume the run of a thread."""
     key = f"ag-ui {agent} {given.thread_id}"
     run_id = id_of_key(key, feed.cwd)
     rows = await feed.read(lambda reader: [row for row in reader.list_runs(root_id=run_id) if row.id == run_id])
@@ -194,7 +204,8 @@ async def start_thread(feed: Feed, agent: str, given: AgentInput) -> tuple[str, 
             raise UsageError("A new thread needs words of the user.", remedy="Send a message with the role `user`.")
         order = SpawnOrder(agent=None if agent == "main" else agent, task=said)
         await feed.spawn(order, by=BY, run_id=run_id)
-        return run_id, 0
+        return Thread(run_id)
+    used = await feed.read(lambda reader: tree_usage(reader, run_id))
     if given.resume:
         for entry in given.resume:
             await _answer(feed, entry)
@@ -202,7 +213,7 @@ async def start_thread(feed: Feed, agent: str, given: AgentInput) -> tuple[str, 
         await feed.say(run_id, said, by=BY)
     if (await feed.find(run_id)).state not in LIVE:
         await feed.resume(run_id, said if not given.resume else None, by=BY)
-    return run_id, cursor
+    return Thread(run_id, cursor, used)
 
 
 async def _answer(feed: Feed, entry: ResumeEntry) -> None:
@@ -225,8 +236,9 @@ def _last_words(given: AgentInput) -> str | None:
     return None
 
 
-async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) -> AsyncIterator[bytes]:
+async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncIterator[bytes]:
     """Yield AG-UI's events as server-sent events, until the run ends or waits for a person."""
+    run_id, after = thread.run_id, thread.after
     ids = {"threadId": given.thread_id, "runId": given.run_id}
     yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
     agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
@@ -244,7 +256,7 @@ async def stream_thread(feed: Feed, given: AgentInput, run_id: str, after: int) 
                 yield _event(event)
             if frame.type == "run.ended" and frame.run_id == run_id:
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
-                yield _event(_end(ids, outcome))
+                yield _event(_end(ids, outcome, thread.used))
                 return
             if frame.type in ("inbox.opened", "inbox.waiting"):
                 waiting = await _waiting(feed, run_id, after)
@@ -275,14 +287,25 @@ async def _waiting(feed: Feed, run_id: str, told: int) -> list[InboxItem]:
     return found
 
 
-def _end(ids: dict[str, str], outcome: Outcome) -> dict[str, Any]:
+def _end(ids: dict[str, str], outcome: Outcome, before: Usage) -> dict[str, Any]:
     if not outcome.ok:
         message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
         return {"type": "RUN_ERROR", "message": message, "code": outcome.ended}
-    usage = outcome.tree_usage or outcome.usage
-    spent = {"model": outcome.model, "inputTokens": usage.input, "outputTokens": usage.output}
     result = outcome.value if outcome.value is not None else outcome.text
-    return {"type": "RUN_FINISHED", **ids, "result": result, "outcome": {"type": "success"}, "usage": [spent]}
+    usage = [_spent(outcome.tree_usage or outcome.usage, before, outcome.model)]
+    return {"type": "RUN_FINISHED", **ids, "result": result, "outcome": {"type": "success"}, "usage": usage}
+
+
+def _spent(now: Usage, before: Usage, model: str | None) -> dict[str, Any]:
+    """Return what was used since `before`. In AG-UI, tokens that a cache has are part of those that go in."""
+    read, written = now.cache_read - before.cache_read, now.cache_write - before.cache_write
+    return {
+        "model": model,
+        "inputTokens": now.input - before.input + read + written,
+        "outputTokens": now.output - before.output,
+        "cachedInputTokens": read,
+        "cacheWriteInputTokens": written,
+    }
 
 
 def _event(event: dict[str, Any]) -> bytes:

@@ -261,8 +261,8 @@ def _chat_problem(error: Exception) -> Response:
 
 async def post_ag_ui(call: ApiCall) -> ByteStream:
     feed, given = call.projects.current, call.body
-    run_id, after = await ag_ui.start_thread(feed, call.params.agent, given)
-    return ByteStream(ag_ui.stream_thread(feed, given, run_id, after), call.closing)
+    thread = await ag_ui.start_thread(feed, call.params.agent, given)
+    return ByteStream(ag_ui.stream_thread(feed, given, thread), call.closing)
 
 
 def _last_event(call: ApiCall, after: int | None) -> int | None:
