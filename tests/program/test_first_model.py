@@ -103,6 +103,29 @@ def test_a_stored_key_is_sent_only_to_the_address_it_was_given_for(run: Run, tmp
         assert all(KEY not in key for _, key, _ in other.asked)
 
 
+def test_a_removed_provider_is_no_longer_the_default(run: Run, tmp_path: Path) -> None:
+    """The default named it for ever: every later run was refused."""
+    assert (
+        run("models", "add", "work", "--url", "http://127.0.0.1:9/v1", "--model", "big", "--no-check").returncode == 0
+    )
+    assert run("settings", "set", "model", "work/big", "--user").returncode == 0
+    removed = run("models", "remove", "work")
+    assert removed.returncode == 0, removed.stderr
+    assert "work/big is no longer the default.\n" in removed.stdout
+    assert "A run without a model of its own gets offline/planner" in removed.stdout
+    assert run("run", "Explore", "Where is x?").returncode == 0
+
+
+def test_the_default_of_a_project_that_a_removal_breaks_is_told(run: Run, tmp_path: Path) -> None:
+    assert (
+        run("models", "add", "work", "--url", "http://127.0.0.1:9/v1", "--model", "big", "--no-check").returncode == 0
+    )
+    assert run("settings", "set", "model", "work/big", "--project").returncode == 0
+    removed = run("models", "remove", "work")
+    assert "is refused now: see retinue models resolve" in removed.stdout
+    assert ".retinue/settings.json" in run("models", "resolve").stderr
+
+
 def test_a_removed_key_is_gone_and_what_is_left_is_said(run: Run, tmp_path: Path) -> None:
     with ChatServer(SONNET, key=KEY) as server:
         run("models", "add", "openrouter", "--url", server.url, "--key-stdin", input=KEY)

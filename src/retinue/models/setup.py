@@ -249,6 +249,15 @@ def make_default(model: str, environment: Mapping[str, str]) -> Path:
     return _save({"model": model}, environment)
 
 
+def forget_default(provider: str, environment: Mapping[str, str]) -> str | None:
+    """Remove the user's setting `model` if it names a model of this provider, and return that name."""
+    written = read_object(retinue_home(environment) / FILE, exact=True).data.get("model")
+    if not isinstance(written, str) or not written.startswith(f"{provider}/"):
+        return None
+    _save({"model": None}, environment)
+    return written
+
+
 def go_without_model(environment: Mapping[str, str]) -> None:
     """Remember that the user goes on with the planner, so that nobody asks again at every start. A model that is
     there later is used all the same."""

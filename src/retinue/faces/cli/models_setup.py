@@ -29,6 +29,7 @@ from retinue.models.setup import (
     add_provider,
     add_weights,
     forget_address,
+    forget_default,
     make_default,
     own_providers,
     preset_of,
@@ -212,7 +213,8 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_remove(args: argparse.Namespace) -> int:
-    """Forget the key and the address that `retinue models add` has kept. Variables of your shell stay."""
+    """Forget the key and the address that `retinue models add` has kept, and your default if it is a model of it.
+    Variables of your shell stay."""
     environment = process_environment()
     name = provider_name(args.provider)
     had_key = remove_key(name, environment)
@@ -222,13 +224,23 @@ def execute_remove(args: argparse.Namespace) -> int:
     if not had_key and not had_entry:
         why = f" Its key comes from {left}." if left else ""
         raise UsageError(f"Nothing is kept for '{name}'.{why}", remedy="See what there is: retinue models list")
+    default = None if left else forget_default(name, environment)
+    active = _active(args, environment)
     if args.json:
-        write_json({"provider": name, "key": had_key, "settings": had_entry, "left": left or None})
+        found = {"provider": name, "key": had_key, "settings": had_entry, "left": left or None, "default": default}
+        write_json({**found, "active": active and active.info.full_name})
         return 0
     removed = [word for word, had in (("its key", had_key), ("its entry in your settings", had_entry)) if had]
     print(f"Removed of {name}: {' and '.join(removed)}.")
     if left:
         print(f"It can still be used: its key comes from {left}.")
+        return 0
+    if default is not None:
+        print(f"{default} is no longer the default.")
+    if active is not None:
+        print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")
+    else:
+        print("A run without a model of its own is refused now: see retinue models resolve")
     return 0
 
 
