@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faces.mcp.test_mcp_hosts import edits_a_file
 from tests.faces.server.conftest import serving
+from tests.npm_packages import npm_modules
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
 __all__ = ["serving"]
 
 pytestmark = pytest.mark.slow
-PACKAGES = ("node@22", "@modelcontextprotocol/inspector@2.12.0")
 
 
 @pytest.fixture(scope="session")
 def inspector() -> Path:
-    """Return the folder of the inspector's programs. It is installed once for all test processes of a machine."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed: the inspector was not tried.")
-    folder = Path(tempfile.gettempdir()) / f"retinue-inspector-{os.getuid()}"
-    programs = folder / "node_modules" / ".bin"
-    if not (folder / "complete").exists():
-        folder.mkdir(mode=0o700, exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *PACKAGES]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=300)
-        except (subprocess.SubprocessError, OSError) as error:
-            pytest.skip(f"npm could not install the inspector ({type(error).__name__}): it was not tried.")
-        (folder / "complete").touch()
-    return programs
+    """Return the folder of the inspector's program, and of the Node it needs."""
+    return npm_modules() / ".bin"
 
 
 class Inspector:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.absent import give_up
 from tests.faces.server.conftest import Served, serving
 from tests.faces.web.browser import open_browser, why_no_browser
 from tests.faces.web.story import Script, StoryServer
@@ -22,7 +23,7 @@ PATIENCE = 60_000
 def browser() -> Iterator[Any]:
     missing = why_no_browser()
     if missing is not None:
-        pytest.skip(missing)
+        give_up(missing)
     with open_browser() as found:
         yield found
 

@@ -35,7 +35,7 @@ function Nav() {
 	const current = view.value === "run" ? "fleet" : view.value;
 	return html`<nav class="nav" aria-label="Views">
 		<a class="brand" href=${link("")}><svg viewBox="0 0 32 32" aria-hidden="true"><use href="/static/icon.svg#mark" /></svg><b>Retinue</b></a>
-		<a class="button primary new" href=${link("start")}><${Icon} name="start" /><span>Start a run</span></a>
+		<a class="button primary new" href=${link("start")} aria-label="Start a run"><${Icon} name="start" /><span>Start a run</span></a>
 		${Object.entries(VIEWS).map(
 			([name, [short, title]]) => html`<a class="place" href=${link(name)} aria-current=${current === name ? "page" : undefined}>
 				<${Icon} name=${name} /><span class="long">${title}</span><span class="short">${short}</span>
@@ -82,8 +82,8 @@ function App() {
 		...Object.fromEntries(Object.keys(VIEWS).map((name, place) => [place + 1, () => go(name)])),
 	});
 	if (!signedIn.value) return html`<${SignInView} />`;
-	return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Main} /></div>
-		${help && html`<${Help} close=${() => setHelp(false)} />`}<${Notices} />`;
+	return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Notices} /><${Main} /></div>
+		${help && html`<${Help} close=${() => setHelp(false)} />`}`;
 }
 
 // Read the project, then follow it from the moment of which was read.

@@ -5,11 +5,11 @@ export function Numbers({ numbers }) {
 	return html`<dl class="tiles">${numbers.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-// A share of a whole. Above 100 % it says so.
-export function Bar({ label, part, text }) {
+// A share of a whole. Above 100 % it says so. `title` names it where the label stands elsewhere.
+export function Bar({ label, part, text, title = label }) {
 	const share = Math.max(0, Math.min(1, part || 0));
 	const tone = part >= 1 ? "bad" : part > 0.8 ? "warn" : "";
-	return html`<div class=${`bar ${tone}`} role="meter" aria-label=${label} aria-valuenow=${Math.round(share * 100)}>
+	return html`<div class=${`bar ${tone}`} role="meter" aria-label=${title} aria-valuenow=${Math.round(share * 100)}>
 		<span class="name">${label}</span>
 		<span class="track"><span class="fill" style=${{ width: share * 100 + "%" }}></span></span>
 		<span class="value">${text}</span>
@@ -22,8 +22,8 @@ const HIGH = 120;
 export function Columns({ rows, label }) {
 	const most = Math.max(...rows.map(([, value]) => value), 1e-9);
 	const width = 100 / Math.max(rows.length, 14);
-	return html`<figure class="columns" role="img" aria-label=${label}>
-		<svg viewBox=${`0 0 100 ${HIGH}`} preserveAspectRatio="none" height=${HIGH}>
+	return html`<figure class="columns">
+		<svg role="img" aria-label=${label} viewBox=${`0 0 100 ${HIGH}`} preserveAspectRatio="none" height=${HIGH}>
 			${rows.map(([name, value, text], place) => {
 				const height = Math.max((value / most) * (HIGH - 4), value ? 1 : 0);
 				return html`<rect x=${place * width + width * 0.12} width=${width * 0.76} y=${HIGH - height} height=${height} rx="0.4"><title>${name}: ${text}</title></rect>`;

@@ -34,9 +34,9 @@ export const Diff = memo(({ text }) => html`<${DiffLines} lines=${linesOf(text)}
 function DiffLines({ lines }) {
 	const [whole, setWhole] = useState(false);
 	const shown = whole ? lines : lines.slice(0, MOST);
-	return html`<div class="diff" role="table" aria-label="Changes">
+	return html`<div class="diff" role="group" aria-label="Changes">
 		${shown.map(
-			({ kind, line, before, after }) => html`<div class=${`line ${kind}`} role="row">
+			({ kind, line, before, after }) => html`<div class=${`line ${kind}`}>
 				<span class="number">${before}</span><span class="number">${after}</span><span class="text">${line || " "}</span>
 			</div>`,
 		)}

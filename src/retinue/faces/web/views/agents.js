@@ -19,7 +19,7 @@ function Findings({ findings }) {
 }
 
 function Part({ part, all }) {
-	const head = html`<b>${part.name}</b><${Bar} label="" part=${part.tokens / all} text=${count(part.tokens)} />`;
+	const head = html`<b>${part.name}</b><${Bar} label="" title=${part.name} part=${part.tokens / all} text=${count(part.tokens)} />`;
 	return html`<${Fold} kind="file" head=${head}><${Output} text=${part.text || part.description} /><//>`;
 }
 
@@ -59,7 +59,7 @@ function Agent({ name }) {
 function Row({ agent, problems }) {
 	const off = !agent.enabled || agent.shadowed_by;
 	return html`<a class=${"card agent" + (off ? " off" : "")} href=${link("agents", agent.name)}>
-		<header><h3>${agent.name}</h3>
+		<header><h2>${agent.name}</h2>
 			${problems > 0 && html`<${Chip} tone="warn">${plural(problems, "problem")}<//>`}
 			${agent.readonly && html`<${Chip}>read-only<//>`}${!agent.enabled && html`<${Chip}>off<//>`}${agent.shadowed_by && html`<${Chip}>replaced<//>`}
 		</header>

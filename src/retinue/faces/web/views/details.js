@@ -40,7 +40,7 @@ export function Effects({ row }) {
 		if (!busy.length) return html`<${Empty} title="Nothing yet">Files, commands, hosts and denials: what the tools did, not what the agent says.<//>`;
 		return busy.map(
 			(each) => html`${all && html`<h2><a href=${link("run", each.run_id)}>${each.agent}</a></h2>`}
-				${each.turns.map((turn) => html`<h3>Turn ${turn.turn}</h3><div class="scroll"><table class="effects"><tbody>
+				${each.turns.map((turn) => html`<${all ? "h3" : "h2"}>Turn ${turn.turn}<//><div class="scroll"><table class="effects"><tbody>
 					${turn.calls.map((call) => html`<${CallRow} call=${call} cwd=${row.cwd} />`)}</tbody></table></div>`)}`,
 		);
 	};

@@ -3,7 +3,7 @@ import { address, ago, Chip, clean, duration, Empty, get, getOfProject, go, html
 
 function Job({ job }) {
 	return html`<article class=${"card" + (job.enabled ? "" : " off")}>
-		<header><h3>${job.name}</h3>${!job.enabled && html`<${Chip}>off<//>`}${job.last_error && html`<${Chip} tone="bad">failed<//>`}</header>
+		<header><h2>${job.name}</h2>${!job.enabled && html`<${Chip}>off<//>`}${job.last_error && html`<${Chip} tone="bad">failed<//>`}</header>
 		<p>${clean(job.prompt)}</p>
 		<p class="about"><b>${job.agent}</b><span>${job.schedule}</span>${job.zone && html`<span>${job.zone}</span>`}</p>
 		<p class="about">
@@ -32,7 +32,7 @@ export function showProject(id, current) {
 function ProjectCard({ each }) {
 	const shown = project.value ? project.value === each.id : each.current;
 	return html`<button class=${"card project" + (shown ? " current" : "")} onClick=${() => showProject(each.id, each.current)}>
-		<header><h3>${each.cwd.split("/").pop()}</h3>${each.current && html`<${Chip}>served here<//>`}${shown && html`<${Chip} tone="live">shown<//>`}</header>
+		<header><h2>${each.cwd.split("/").pop()}</h2>${each.current && html`<${Chip}>served here<//>`}${shown && html`<${Chip} tone="live">shown<//>`}</header>
 		<p class="about"><code>${each.cwd}</code></p>
 		<p class="about"><span>${plural(each.runs, "run")}</span>${each.live > 0 && html`<${Chip} tone="live">● ${each.live} working<//>`}
 			${each.waiting > 0 && html`<${Chip} tone="ask">? ${each.waiting} waiting for you<//>`}${each.updated_at && html`<span>${ago(each.updated_at, now.value)} ago</span>`}</p>

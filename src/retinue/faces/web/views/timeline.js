@@ -91,7 +91,7 @@ export function Timeline({ row }) {
 						${known.agent}<small>${clean(known.description)}</small></button>`;
 				})}
 			</div>
-			<div class="tracks">
+			<div class="tracks" tabindex="0" role="group" aria-label="Runs over time">
 				<${Axis} left=${left} right=${right} scale=${scale} width=${width} />
 				${tracks.map((each) => html`<${Track} key=${each.run_id} spans=${each.spans} left=${left} scale=${scale} width=${width} choose=${choose} chosen=${chosen} />`)}
 			</div>
