@@ -219,7 +219,7 @@ def test_every_get_route_answers_with_its_document(project: Project, serve: Any,
         whole = {**schema["application/json"]["schema"], "components": document["components"]}
         jsonschema_rs.validator_for(whole).validate(found)
         checked += 1
-    assert checked == 19
+    assert checked == 20
 
 
 @pytest.mark.parametrize(
@@ -297,3 +297,21 @@ def test_prometheus_gets_sums_and_never_an_id(project: Project, serve: Any, serv
     assert run["id"] not in said
     refused = server.raw(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
     assert refused.startswith(b"HTTP/1.1 401")
+
+
+def test_a_wrong_method_is_told_before_a_wrong_body_and_every_right_one_is_named(serving: Serving) -> None:
+    server = serving()
+    refused, headers, problem = server.request("POST", "/v1/cost", b"x", {"Content-Type": "text/plain"})
+    assert (refused, problem["code"], headers["allow"]) == (405, "METHOD", "GET, HEAD")
+    refused, headers, _ = server.request("DELETE", "/v1/runs")
+    assert (refused, headers["allow"]) == (405, "GET, HEAD, POST")
+    refused, _, problem = server.request("POST", "/v1/runs", b"x", {"Content-Type": "text/plain"})
+    assert (refused, problem["code"]) == (415, "NOT_JSON")
+
+
+def test_null_in_a_query_is_a_word(serving: Serving) -> None:
+    server = serving()
+    assert server.request("GET", "/v1/runs?state=null")[0] == 422
+    assert server.request("GET", "/v1/runs?depth=null")[0] == 422
+    assert server.request("GET", "/v1/runs?before=null")[2]["code"] == "UNKNOWN_RUN"
+    assert server.get("/v1/runs?agent=null")["runs"] == []

@@ -16,7 +16,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,6 +25,7 @@ from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -100,7 +102,11 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
     app = Starlette(routes=routes, exception_handlers=handlers_of_errors)
     # An address with a slash too many is not found: a redirect would lose the method.
     app.router.redirect_slashes = False
-    return Guard(app, access, PUBLIC, STATIC)
+
+    def takes_body(scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in routes)
+
+    return Guard(app, access, PUBLIC, STATIC, takes_body)
 
 
 def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio.Event) -> Endpoint:
@@ -161,9 +167,22 @@ def read_params(route: Route, request: Request) -> Any:
             raise RequestError(422, "INVALID", f"{name!r} stands in the path, not in the query.")
         given[name] = value
     try:
-        return msgspec.convert(given, route.params, strict=False)
+        params = msgspec.convert(given, route.params, strict=False)
+        nulls = {name: value for name, value in given.items() if value.lower() == "null"}
+        return msgspec.structs.replace(params, **_read_words(route.params, nulls))
     except msgspec.ValidationError as error:
         raise RequestError(422, "INVALID", f"{error}.", "See /openapi.json.") from None
+
+
+def _read_words(params: type[Struct], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return values of the query that msgspec takes for nothing: there, `null` is a word like others."""
+    found = {}
+    for field in msgspec.structs.fields(params):
+        if field.name in given:
+            kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
+            kind: Any = Union[tuple(kind for kind in kinds if kind is not NoneType)]  # noqa: UP007 - made at run time
+            found[field.name] = msgspec.convert(given[field.name], kind, strict=False)
+    return found
 
 
 def read_body(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -201,7 +220,11 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    allowed = getattr(error, "headers", None) or {}
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    allowed = {"allow": ", ".join(sorted(methods))}
     refused = RequestError(405, "METHOD", f"{request.method} is not for this address.", "See /openapi.json.", allowed)
     return problem_response(refused)
 

@@ -99,8 +99,17 @@ class Access:
 class Guard:
     """The outermost ASGI layer: refuses what it must, and puts the same headers on every response."""
 
-    def __init__(self, app: ASGIApp, access: Access, public: frozenset[str], public_prefix: str) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        public: frozenset[str],
+        public_prefix: str,
+        takes_body: Callable[[Scope], bool],
+    ) -> None:
+        """`takes_body` says whether the application has something at an address that takes a POST."""
         self._app = app
+        self._takes_body = takes_body
         self._access = access
         self._public = public
         self._prefix = public_prefix
@@ -147,7 +156,7 @@ class Guard:
             scope.get("extensions", {}).get(PROVE, _NO_CONNECTION)["prove"]()
         if writes:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-            if method == "POST" and kind != b"application/json":
+            if method == "POST" and kind != b"application/json" and self._takes_body(scope):
                 raise RequestError(415, "NOT_JSON", "The body must be JSON.", "Send Content-Type: application/json.")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15:
