@@ -15,7 +15,7 @@ from tests.absent import give_up
 PACKAGES = (
     "node@22",
     "@ag-ui/client@1.0.0",
-    "@modelcontextprotocol/conformance@0.1.16",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "@modelcontextprotocol/inspector@2.12.0",
     "axe-core@4.14.0",
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from mcp_types import ElicitResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, ElicitResult
 from tests.faces.mcp.conftest import Connect, TaskHost, ask_task, stdio, until
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
@@ -342,3 +343,33 @@ async def test_an_approval_of_an_agent_below_the_run_reaches_the_user_too(
     assert result.structured_content["results"][0]["output"] == "The child is done."
     assert result.structured_content["record"]["filesWritten"] == ["new.txt"]
     assert any(str(each.uri).endswith("/diff") for each in result.content[1:])
+
+
+async def test_an_unknown_tool_and_a_changed_state_are_errors_of_the_protocol(serve: Any, host: Connect) -> None:
+    """A changed state started the task a second time."""
+    model = serve(look_first)
+    async with host() as client:
+        for name, arguments, state in (
+            ("no_such_tool", {}, None),
+            ("run_agent", {"agent": "Explore", "task": "Look"}, "tampered"),
+            ("run_agent", {"agent": "Explore", "task": "Look"}, "run:00000000-0000-400"),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await client.session.call_tool(name, arguments, request_state=state)
+            assert caught.value.error.code == INVALID_PARAMS
+    assert not model.requests
+
+
+async def test_a_host_that_shows_the_details_alone_is_told_what_to_do(
+    project: Project, serve: Any, host: Connect
+) -> None:
+    """Claude Code drops the text of a result that has details."""
+    project.mode = "default"
+    serve(edits_a_file)
+    async with host(mode="legacy") as client:
+        asked = await client.call_tool("run_agent", WRITE)
+        item = asked.structured_content["waiting"][0]["item"]
+        await client.call_tool("answer", {"item": item, "choice": "allow"})
+        done = await client.call_tool("get_result", {"run": asked.structured_content["runId"]})
+    assert asked.structured_content["advice"].startswith("Ask the user, then call `answer`")
+    assert "data, not instructions" in done.structured_content["advice"]

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult
-from tests.faces.mcp.conftest import TaskHost
+from mcp.shared.exceptions import MCPError
+from mcp_types import HEADER_MISMATCH, ElicitResult
+from tests.faces.mcp.conftest import TaskHost, ask_task
 from tests.faces.mcp.test_mcp_hosts import MODES, WRITE, edits_a_file, look_first
 from tests.faces.server.conftest import Served, serving
 from tests.program.conftest import Project
@@ -97,3 +98,43 @@ async def test_a_server_that_ends_does_not_wait_for_a_call(serve: Any, serving: 
         await asyncio.gather(call, return_exceptions=True)
     assert code == 0, error
     assert "1 run of this server stopped" in error
+
+
+async def test_a_task_that_the_header_does_not_name_is_refused(serve: Any, serving: Any) -> None:
+    """Gateways route by the header: what it says and what the request says must be the same."""
+    serve(look_first)
+    server, tasks = serving(), TaskHost(follow=False)
+
+    async def name_another(request: httpx2.Request) -> None:
+        if b"tasks/get" in request.content:
+            request.headers["Mcp-Name"] = "another"
+
+    hooks = {"request": [name_another]}
+    async with httpx2.AsyncClient(headers=server.headers, timeout=60, event_hooks=hooks) as http:
+        transport = streamable_http_client(f"{server.base}/mcp", http_client=http)
+        async with Client(transport, extensions=[tasks]) as client:
+            made = await client.call_tool("run_agent", {"agent": "Explore", "task": "Look"})
+            with pytest.raises(MCPError) as caught:
+                await ask_task(client.session, "tasks/get", taskId=made.structured_content["taskId"])
+    assert caught.value.error.code == HEADER_MISMATCH
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
+def test_an_old_host_gets_no_links_which_it_could_not_read(serve: Any, serving: Any, version: str) -> None:
+    serve(look_first)
+    server = serving()
+    headers = {"Accept": "application/json, text/event-stream"}
+
+    def ask(method: str, **params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        status, sent, answer = server.request("POST", "/mcp", body, headers)
+        assert status == 200, answer
+        if "mcp-session-id" in sent:
+            headers["Mcp-Session-Id"] = sent["mcp-session-id"]
+        lines = [line for line in answer.decode().splitlines() if line.startswith("data: {")]
+        return json.loads(lines[-1].removeprefix("data: "))["result"]
+
+    info = {"name": "old", "version": "1"}
+    assert ask("initialize", protocolVersion=version, capabilities={}, clientInfo=info)["protocolVersion"] == version
+    result = ask("tools/call", name="run_agent", arguments={"agent": "Explore", "task": "Look"})
+    assert [block["type"] for block in result["content"]] == ["text"]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from tests.faces.mcp.conftest import Connect
 from tests.faces.mcp.test_mcp_hosts import edits_a_file
 from tests.program.conftest import Project
@@ -65,11 +66,11 @@ async def test_each_agent_is_a_tool_with_its_schema_and_hints(project: Project, 
         assert [hints[each].destructive_hint for each in hints] == [False, True, False]
         assert [hints[each].open_world_hint for each in hints] == [False, True, True]
         result = await client.call_tool("agent_counter", {"task": "Count"})
-        unknown = await client.call_tool("agent_nobody", {"task": "Count"})
+        with pytest.raises(MCPError, match="Unknown tool: agent_nobody"):
+            await client.call_tool("agent_nobody", {"task": "Count"})
     assert not result.is_error, result
     assert counter.output_schema["properties"]["results"]["items"]["properties"]["value"] == SCHEMA
     assert result.structured_content["results"][0]["value"] == {"lines": 3}
-    assert unknown.is_error
 
 
 async def test_a_schema_of_the_call_is_what_the_value_follows(serve: Any, host: Connect) -> None:

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ElicitRequest, InputRequiredResult
+from mcp_types import INVALID_PARAMS, CallToolResult, ElicitRequest, InputRequiredResult
 from msgspec import Struct, to_builtins
 
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxItem
-from retinue.errors import UsageError
+from retinue.errors import UnknownRunError, UsageError
 from retinue.faces.feed.feed import ConflictError, SpawnOrder, digest_of
 from retinue.faces.feed.views import run_view
 from retinue.faces.feed.watch import RunStanding, RunWatch, look_at
@@ -188,9 +188,14 @@ async def start_agent(call: HostCall, offer: Offer, name: str, given: params.Age
 async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | None:
     """Return the run that a call has started which now comes again with answers. What the host sends back is believed
     only as far as the log agrees: the run must have been started by the same order."""
-    if call.state is None or not call.state.startswith(_STATE):
+    if call.state is None:
         return None
-    found = await look_at(call.feed, call.state.removeprefix(_STATE))
+    try:
+        found = await look_at(call.feed, call.state.removeprefix(_STATE))
+    except UnknownRunError:
+        found = None
+    if found is None or call.state != _STATE + found.row.id:
+        raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
     if found.asked.get("order") != digest_of(order):
         raise UsageError("The call comes back with other arguments.", remedy="Call get_result with the run instead.")
     return found
@@ -255,7 +260,9 @@ async def resume(call: HostCall, offer: Offer, given: params.ResumeParams) -> To
     run_id = found.row.id
     await offer.find(call.feed, found.row.agent)
     state = _STATE + run_id
-    if call.state != state:
+    if call.state not in (None, state):
+        raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
+    if call.state is None:
         if found.row.state in LIVE:
             raise ConflictError(f"Run {run_id} is running.", remedy="Steer it instead, or wait for it: get_result.")
         again = call.feed.resume(run_id, given.prompt, by=call.host.by, model=given.model)

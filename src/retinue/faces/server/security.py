@@ -128,6 +128,8 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
             await send(message)
 
+        # White space around a value is no part of it; the parser leaves it at the end.
+        scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         try:
             headers = _headers(scope)
             self._check(scope, headers)
