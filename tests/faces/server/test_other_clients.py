@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faces.server.conftest import Served
+from tests.npm_packages import npm_modules
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
@@ -267,6 +271,23 @@ def test_ag_ui_goes_on_in_the_same_thread_and_says_what_failed(project: Project,
     assert failed.type.value == "RUN_ERROR" and failed.message
     status, _, document = server.request("POST", "/ag-ui/Nobody", {"threadId": "x", "runId": "y", "messages": []})
     assert (status, document["code"]) == (422, "USAGE")
+
+
+def test_the_client_of_ag_ui_understands_every_event(
+    project: Project, serve: Any, serving: Serving, tmp_path: Path
+) -> None:
+    """It warned of the version at every run."""
+    serve(lambda request: Reply(text="Two." if "Second" in json.dumps(request.body["messages"]) else "One."))
+    server, modules = serving(), npm_modules()
+    (tmp_path / "node_modules").symlink_to(modules)
+    script = shutil.copy(Path(__file__).with_name("ag_ui_client.mjs"), tmp_path)
+    command = [str(modules / ".bin" / "node"), script, f"{server.base}/ag-ui/Explore", server.token]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["warnings"] == []
+    assert [run["result"] for run in told["runs"]] == [run["said"] for run in told["runs"]] == ["One.", "Two."]
+    assert all((run["events"][0], run["events"][-1]) == ("RUN_STARTED", "RUN_FINISHED") for run in told["runs"])
 
 
 class GeneratedClient:
