@@ -80,9 +80,11 @@ class MissingExtraError(ConfigurationError):
     code = "MISSING_EXTRA"
 
     def __init__(self, extra: str, what: str) -> None:
+        from retinue.core.install import install_command
+
         super().__init__(
             f"{what} needs the optional part '{extra}', which is not installed.",
-            remedy=f"Install it with: pip install 'retinue[{extra}]'",
+            remedy=f"Install it with: {install_command(extra)}",
         )
         self.extra = extra
 

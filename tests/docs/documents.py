@@ -84,7 +84,7 @@ def check_workflow(data: dict[Any, Any]) -> None:
 def check_job(job: dict[str, Any]) -> None:
     """The script that a job of another CI calls is there and reads the variables that it is given."""
     (line,) = [each for each in job["script"] if "run.sh" in each]
-    script = ROOT / line.split()[-1]
+    script = ROOT / line.split()[-1].removeprefix("/tmp/retinue/")
     for name in re.findall(r"(\w+)=", line):
         assert name in script.read_text("utf-8")
 

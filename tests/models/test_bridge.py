@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from retinue.core.events import TextDelta
+from retinue.core.install import install_command
 from retinue.core.messages import (
     AssistantMessage,
     Image,
@@ -179,7 +180,7 @@ def test_without_the_extra_the_remedy_is_one_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pydantic_ai.direct", None)
     with pytest.raises(MissingExtraError) as caught:
         PydanticAIModel(info("cohere"), "cohere:command-r")
-    assert "retinue[providers]" in caught.value.remedy
+    assert install_command("providers") in caught.value.remedy
 
 
 def test_a_library_that_pydantic_ai_lacks_is_named_with_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from retinue.core.format import replace_unprintable
+from retinue.core.install import install_command
 from retinue.engine.cause_log import CauseLog
 from retinue.errors import MissingExtraError, StateError
 
@@ -78,7 +79,7 @@ def _check_refusal(serialization: Any) -> None:
             continue
         raise StateError(
             f"This version of DBOS unpickles values of the database ({read.__name__}).",
-            remedy="Install the version that Retinue asks for: pip install 'retinue[cluster]'",
+            remedy=f"Install the version that Retinue asks for: {install_command('cluster')}",
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.core.install import upgrade_advice
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGR
     if version > known:
         raise StateError(
             f"The log {path} was written by a newer Retinue (format {version}; this one knows {known}).",
-            remedy="Upgrade with: pip install --upgrade retinue. Or set RETINUE_HOME to another folder.",
+            remedy=f"{upgrade_advice()} Or set RETINUE_HOME to another folder.",
         )
     return version
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from retinue.core.install import upgrade_advice
 from retinue.errors import StateError
 from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
 
@@ -225,7 +226,7 @@ def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
     if done > len(STEPS):
         raise StateError(
             f"The log {label} was written by a newer Retinue (format {done}; this one knows {len(STEPS)}).",
-            remedy="Upgrade with: pip install --upgrade retinue. Or set RETINUE_DATABASE to another database.",
+            remedy=f"{upgrade_advice()} Or set RETINUE_DATABASE to another database.",
         )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
+from retinue.core.install import install_command
 from retinue.core.messages import (
     AssistantMessage,
     Document,
@@ -339,7 +340,7 @@ def _refuses_thoughts(draft: MessageDraft) -> bool:
 def _missing_library(name: str, said: str) -> ConfigurationError:
     """Return the failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
     extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
-    wanted = "pip install 'retinue[providers]'"
+    wanted = install_command("providers")
     if extra:
         wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'"
     message = f"pydantic-ai lacks a library for '{name}': {' '.join(said.split())[:300]}"

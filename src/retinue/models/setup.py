@@ -41,7 +41,7 @@ There is no language model yet. Any one of these is enough:
   retinue models add openrouter           one key for the models of all makers
   ollama serve                            Ollama, LM Studio, vLLM and llama.cpp on this machine are found by themselves
   retinue models add NAME --url ADDRESS   any server that speaks OpenAI's API, with or without a key
-  retinue models add FILE.gguf            weights on this machine (pip install 'retinue[local]')
+  retinue models add FILE.gguf            weights on this machine
 Then: retinue models test · retinue models default NAME · retinue -p "Say hello"
 """
 

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.capabilities.convert.attach import ConvertError, convert, open_file
+from retinue.core.install import install_command
 from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.convert import documents
 from tests.capabilities.convert.conftest import Converter
@@ -173,7 +174,7 @@ async def test_without_the_extra_the_error_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "markitdown", None)
     monkeypatch.setattr("retinue.capabilities.convert.attach.find_spec", lambda name: None)
     said = await converter.error(path="a.txt")
-    assert said.startswith("COMMAND_NOT_FOUND") and "pip install 'retinue[convert]'" in said
+    assert said.startswith("COMMAND_NOT_FOUND") and install_command("convert") in said
 
 
 async def test_AB06_urls_that_are_refused(converter: Converter, converters: Callable[..., Converter]) -> None:

@@ -19,6 +19,7 @@ from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
+from retinue.core.install import install_command
 from retinue.core.tool import ToolContext
 from retinue.guard.sandbox.kernel import can_sandbox
 from tests.capabilities.lsp.bench import FAKE, Bench, alive, pool_of, slot_of, until
@@ -163,9 +164,7 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     lines = done.stdout.splitlines()
-    assert all(line.startswith("LSP_SERVER_NOT_FOUND") and "pip install 'retinue[lsp]'" in line for line in lines), (
-        lines
-    )
+    assert all(line.startswith("LSP_SERVER_NOT_FOUND") and install_command("lsp") in line for line in lines), lines
     assert len(lines) == 2
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from retinue.capabilities.web import search as choose
 from retinue.capabilities.web import searchers as duckduckgo
+from retinue.core.install import install_command
 from retinue.settings.table import Settings
 from tests.capabilities.web.conftest import BoundedBrowser, Browser, Visit
 from tests.capabilities.web.test_web_tools import code, identifier
@@ -66,7 +67,7 @@ async def test_no_query_is_an_invalid_query(browser: Browser) -> None:
 async def test_nothing_set_up_says_what_to_do(browser: Browser, without_duckduckgo: None) -> None:
     output = await browser("web_search", query="x")
     assert code(output) == "PROVIDER_UNAVAILABLE"
-    for word in ("retinue[web]", "BRAVE_SEARCH_API_KEY", "web.searxngUrl"):
+    for word in (install_command("web"), "BRAVE_SEARCH_API_KEY", "web.searxngUrl"):
         assert word in output.text
 
 

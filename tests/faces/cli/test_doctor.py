@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from retinue.core.install import install_command
 from retinue.faces.cli import doctor as doctor
 from retinue.faces.cli.doctor import CHECKS, Installation, examine
 from retinue.faces.cli.main import run
@@ -125,4 +126,4 @@ def test_a_model_whose_extra_is_missing_is_a_failure_that_names_it(
     (row,) = [row for row in found["findings"] if row["name"] == "default"]
     assert (code, row["status"]) == (1, "failure")
     assert "'bedrock' needs the optional part 'providers'" in row["detail"]
-    assert "pip install 'retinue[providers]'" in row["remedy"]
+    assert install_command("providers") in row["remedy"]

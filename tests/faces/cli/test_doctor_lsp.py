@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from retinue.core.install import install_command
 from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 from retinue.faces.cli.main import run
 
@@ -33,7 +34,7 @@ def test_AB08_language_servers_that_are_there_and_that_are_missing(project: Path
     assert found["zig"].grade == "warning" and found["zig"].remedy == "Install it: zls"
     monkeypatch.setattr("retinue.capabilities.lsp.catalog.sys.executable", "")
     nothing = findings(project, "lsp", PATH=str(project))
-    assert nothing["ty"].grade == "warning" and "pip install 'retinue[lsp]'" in nothing["ty"].remedy
+    assert nothing["ty"].grade == "warning" and install_command("lsp") in nothing["ty"].remedy
     assert "basedpyright" not in nothing, "one remedy for one language"
 
 
@@ -49,7 +50,7 @@ def test_the_converter_and_its_formats(project: Path, monkeypatch: Any) -> None:
     assert found["converter"].detail.startswith("markitdown ") and found["formats"].grade == "ok"
     monkeypatch.setattr("retinue.faces.cli.doctor_checks.find_spec", lambda name: None)
     missing = findings(project, "convert")["converter"]
-    assert missing.grade == "warning" and "pip install 'retinue[convert]'" in missing.remedy
+    assert missing.grade == "warning" and install_command("convert") in missing.remedy
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of folders")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.capabilities.web import searchers as duckduckgo
+from retinue.core.install import install_command
 from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 
 
@@ -52,7 +53,7 @@ def test_without_the_extra_pages_are_a_warning_that_names_it(look, monkeypatch: 
     found = look()["pages"]
     assert found.grade == "warning"
     assert "HTML cannot be read" in found.detail
-    assert "retinue[web]" in found.remedy
+    assert install_command("web") in found.remedy
 
 
 def test_switched_off_and_exempt_hosts_are_said(look) -> None:

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, to_builtins
 
 from retinue.core.clearance import Clearance, Confinement
+from retinue.core.install import install_command
 from retinue.core.programs import prepare
 from retinue.core.tool import Tool, ToolContext
 from retinue.settings.places import home
@@ -168,7 +169,7 @@ def _too_large(name: str, most: int) -> str:
     return f"{name} is larger than {most:,} bytes (convert.maxFileBytes)."
 
 
-EXTRA = "pip install 'retinue[convert]'"
+EXTRA = install_command("convert")
 MOST_TEXT = 6 * 1024 * 1024
 MOST_OUTPUT = 8 * 1024 * 1024
 MOST_COMPLAINT = 64 * 1024

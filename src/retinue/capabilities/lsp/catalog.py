@@ -21,6 +21,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.install import install_command
+
 
 class ServerKind(Struct, frozen=True):
     """A language server. `languages` maps endings of file names to the protocol's language ids. `runs_code` says that
@@ -79,7 +81,7 @@ KNOWN: tuple[ServerKind, ...] = (
         _PYTHON_ROOTS,
         options={"diagnosticMode": "workspace"},
         settings={"ty": {"diagnosticMode": "workspace"}},
-        install="pip install 'retinue[lsp]'",
+        install=install_command("lsp"),
     ),
     ServerKind(
         "basedpyright",

@@ -19,6 +19,7 @@ from msgspec import Struct
 from retinue.capabilities.lsp.catalog import ServerKind
 from retinue.capabilities.lsp.protocol import LspError, ServerFailedError
 from retinue.capabilities.lsp.session import LspSession, Spawn
+from retinue.core.install import install_command
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.5
@@ -27,7 +28,7 @@ _PATIENCE = 3.0
 """Seconds. A pause of at most this length is waited for; a longer one is an error that says when."""
 _STEADY_SECONDS = 30.0
 """A server that lived this long has not crashed at its start."""
-EXTRA = "pip install 'retinue[lsp]'"
+EXTRA = install_command("lsp")
 
 
 class LanguagePoolOptions(Struct, frozen=True):

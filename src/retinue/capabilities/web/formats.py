@@ -20,6 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
+from retinue.core.install import install_command
 from retinue.http.fetched import FetchError
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def _extract_main_part(page: str, url: str) -> str:
 def _missing_extra(url: str) -> FetchError:
     return FetchError(
         "EXTRA_MISSING",
-        f"{url} is an HTML page, and reading HTML needs the extra web: pip install 'retinue[web]'. "
+        f"{url} is an HTML page, and reading HTML needs the extra web: {install_command('web')}. "
         "JSON, XML, CSV, Markdown and plain text can be fetched without it.",
     )
 

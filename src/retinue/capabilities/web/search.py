@@ -15,6 +15,7 @@ from msgspec import Struct
 from retinue.capabilities.web.base import SECONDS, Result, StoredQuery, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
+from retinue.core.install import install_command
 from retinue.http.address import is_loopback
 from retinue.settings.table_capabilities import SEARCHERS
 
@@ -77,7 +78,7 @@ def _at(data: Any, *names: str) -> Any:
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _SETUP = (
-    "No search service is set up. Install DuckDuckGo's with: pip install 'retinue[web]'; or set "
+    f"No search service is set up. Install DuckDuckGo's with: {install_command('web')}; or set "
     "BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY or web.searxngUrl."
 )
 

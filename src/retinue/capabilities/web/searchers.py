@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from retinue.capabilities.web.base import Result, WebError
+from retinue.core.install import install_command
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
@@ -171,7 +172,7 @@ class DuckDuckGo:
         self._seconds = seconds
 
     def missing(self) -> str | None:
-        return None if find_spec("ddgs") else "install it with: pip install 'retinue[web]'"
+        return None if find_spec("ddgs") else f"install it with: {install_command('web')}"
 
     async def search(self, query: str, count: int) -> list[Result]:
         rows = await asyncio.to_thread(self._search, query, count)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from retinue.core.install import install_command
 from retinue.faces.cli.doctor import Installation, Row
 from retinue.faces.text import optional
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
@@ -204,7 +205,7 @@ def _attempts() -> dict[str, str]:
     return results
 
 
-_EXTRA = "Install it with: pip install 'retinue[web]'"
+_EXTRA = f"Install it with: {install_command('web')}"
 
 
 def search(installation: Installation) -> Iterator[Row]:
@@ -258,7 +259,7 @@ def language_servers(installation: Installation) -> Iterator[Row]:
         yield "info", "tool", "agents may not ask language servers (lsp.enabled)"
         return
     if find_spec("lsprotocol") is None:
-        yield "warning", "tool", "the protocol's types are not installed", "Run: pip install 'retinue[lsp]'"
+        yield "warning", "tool", "the protocol's types are not installed", f"Run: {install_command('lsp')}"
     elif not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
         yield "info", "tool", "only the main agent may ask language servers (allowLspTools, allowedLspActions)"
     else:
@@ -279,7 +280,7 @@ def language_servers(installation: Installation) -> Iterator[Row]:
             missing[lacking[0]] = ("warning", kind.name, detail, f"Install it: {kind.install or kind.argv[0]}")
     yield from missing.values()
     if not covered and not missing:
-        yield "info", "servers", "none is installed; for Python: pip install 'retinue[lsp]'"
+        yield "info", "servers", f"none is installed; for Python: {install_command('lsp')}"
     yield from _confinement(installation)
 
 
@@ -304,7 +305,7 @@ def converter(installation: Installation) -> Iterator[Row]:
         yield "info", "converter", "switched off (convert.enabled)"
         return
     if find_spec("markitdown") is None:
-        yield "warning", "converter", "markitdown is not installed", "Run: pip install 'retinue[convert]'"
+        yield "warning", "converter", "markitdown is not installed", f"Run: {install_command('convert')}"
         return
     from importlib.metadata import version
 
@@ -312,7 +313,7 @@ def converter(installation: Installation) -> Iterator[Row]:
     parts = {"pdfminer": "PDF", "mammoth": "Word", "pptx": "PowerPoint", "openpyxl": "Excel", "PIL": "pictures"}
     lacking = [what for module, what in parts.items() if find_spec(module) is None]
     if lacking:
-        yield "warning", "formats", f"cannot read {', '.join(lacking)}", "Run: pip install 'retinue[convert]'"
+        yield "warning", "formats", f"cannot read {', '.join(lacking)}", f"Run: {install_command('convert')}"
     else:
         yield "ok", "formats", f"{', '.join(parts.values())}, EPUB, HTML, notebooks, CSV, text"
 
