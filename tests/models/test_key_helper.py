@@ -153,7 +153,12 @@ async def run_program(environment: dict[str, str], *words: str, stdin: str = "")
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, complaints = await program.communicate(stdin.encode())
+    try:
+        async with asyncio.timeout(60):
+            out, complaints = await program.communicate(stdin.encode())
+    finally:
+        if program.returncode is None:
+            program.kill()
     return program.returncode, out.decode(), complaints.decode()
 
 

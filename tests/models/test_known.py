@@ -17,7 +17,7 @@ from retinue.models.known import (
     wants_responses,
     with_overrides,
 )
-from retinue.models.names import newest_of
+from retinue.models.names import find_model
 from retinue.models.select import default_model
 from retinue.testing import Prices
 
@@ -141,4 +141,4 @@ def test_a_retired_name_costs_what_the_model_behind_it_costs() -> None:
 def test_the_newest_fable_is_known_with_its_price() -> None:
     found = known_model("anthropic", "claude-fable-5-2")
     assert found is not None and found.prices == Prices(8, 40, 0.2, 10)
-    assert newest_of("fable", list(known_models("anthropic"))) == found
+    assert find_model("fable", list(known_models("anthropic"))) == found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, assert_never
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from retinue.core.provenance import Provenance
 from retinue.core.usage import Budget
@@ -166,7 +166,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     """What reading its file found wrong; said at every run."""
     hash: str = ""
-    foreign: bool = False
+    foreign: bool | UnsetType = UNSET
     """It was read from a record that other machines write, whatever `source` says of the file there."""
 
     @property

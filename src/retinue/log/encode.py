@@ -77,7 +77,8 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, msgspec.Struct):
         tag = {"type": value.type} if isinstance(value, Tagged) else {}
-        return plain(tag | asdict(value))
+        written = {name: item for name, item in asdict(value).items() if item is not msgspec.UNSET}
+        return plain(tag | written)
     if isinstance(value, Mapping):
         return {whole(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

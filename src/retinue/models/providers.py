@@ -28,6 +28,7 @@ from retinue.settings.table import Settings
 
 LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)
 """The weights that come with the extra `local`, when no file is named."""
+LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 _OWN_SERVER = Preset("openai", "", needs_key=False)
 
 
@@ -106,10 +107,23 @@ class Providers:
 
     @cached_property
     def weights(self) -> Mapping[str, Path]:
-        """The GGUF files of this machine by name. Looked for when they are first asked for."""
+        """The GGUF files of this machine by name, the one that the user named first. Looked for when they are first
+        asked for."""
         from retinue.models.offline.weights import find_weights
 
-        return find_weights(self.environment)
+        weights = {}
+        named = self.named_file
+        if named is not None and named.is_file():
+            weights[named.stem] = named
+        for name, path in find_weights(self.environment).items():
+            weights.setdefault(name, path)
+        return weights
+
+    @property
+    def named_file(self) -> Path | None:
+        """The GGUF file that the settings or the environment name, whether it is there or not."""
+        named = self.settings.local_model or self.environment.get(LOCAL_VARIABLE, "").strip()
+        return Path(named).expanduser() if named else None
 
     @property
     def local_models(self) -> list[ModelInfo]:

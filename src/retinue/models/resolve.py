@@ -27,12 +27,11 @@ from retinue.models.names import (
 from retinue.models.program_models import NO_MODELS, ProgramModels
 from retinue.models.protocol import Model, ModelInfo
 from retinue.models.provider import Provider
-from retinue.models.providers import LOCAL, Providers
+from retinue.models.providers import LOCAL, LOCAL_VARIABLE, Providers
 
 OFFLINE = ModelInfo("offline", "planner", "Search planner, no language model", 200_000, 8_192, False, False, FREE)
 _TELLING = 4
 """Letters that tell a file from others."""
-LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 BRIDGE = "pydantic-ai"
 """`pydantic-ai/bedrock:model-id` goes through that library's models (extra `providers`)."""
 _FAMILIES = {
@@ -123,13 +122,16 @@ class Resolver:
             if head.lower() in EMBEDDED or self._program_models.get(name) is not None:
                 return True
             provider = self.providers.get(head) if slash else None
-            if provider is not None and (
-                has_version(model) or not match_models(model, self.providers.models_of(provider))
-            ):
+            if provider is not None and (has_version(model) or self._is_id_or_new(provider, model)):
                 return True
             if self._same_id(name) is not None:
                 return True
         return False
+
+    def _is_id_or_new(self, provider: Provider, model: str) -> bool:
+        """Return whether a name is the whole id of a model that the provider is known to have, or fits none."""
+        offered = self.providers.models_of(provider)
+        return any(same_name(info.id) == same_name(model) for info in offered) or not match_models(model, offered)
 
     def problem(self, query: str) -> str | None:
         """Return why a name means no model, if there is more to say than that none has it."""
@@ -272,7 +274,10 @@ class Resolver:
             if ":" not in wanted:
                 return None
             return ResolvedName(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
-        path = _gguf(wanted) or (_gguf(self._named_file()) if _names(wanted, self._named_file()) else None)
+        named = self.providers.named_file
+        path = _gguf(wanted)
+        if path is None and named is not None and wanted.lower() in ("", named.stem.lower(), named.name.lower()):
+            path = _gguf(str(named))
         if path is not None:
             return local_model(path)
         if wanted.lower() in ("", LOCAL.id):
@@ -289,9 +294,6 @@ class Resolver:
                 return ResolvedName(info, EMBEDDED["local"], path=self.providers.weights[info.id])
         return None
 
-    def _named_file(self) -> str:
-        return self.providers.settings.local_model or self.providers.environment.get(LOCAL_VARIABLE, "").strip()
-
 
 def local_model(path: Path) -> ResolvedName:
     """Return a GGUF file as a model; its real window is known once it is loaded."""
@@ -306,7 +308,3 @@ def _gguf(text: str) -> Path | None:
     if path.is_file():
         return path
     return None
-
-
-def _names(wanted: str, path: str) -> bool:
-    return wanted.lower() in ("", Path(path).stem.lower(), Path(path).name.lower())

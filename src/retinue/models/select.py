@@ -215,10 +215,9 @@ class _Chooser:
         return None
 
     def from_gguf(self) -> ModelSelection | None:
-        named = self.settings.local_model or self.environment.get("RETINUE_LOCAL_MODEL", "").strip()
-        if not named:
+        path = self.providers.named_file
+        if path is None:
             return None
-        path = Path(named).expanduser()
         if not path.is_file():
             self.warnings.append(f"the local model {path} is not there")
             return None

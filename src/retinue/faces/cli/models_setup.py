@@ -69,7 +69,7 @@ def execute_add(args: argparse.Namespace) -> int:
     environment = process_environment()
     name = args.provider or _choose(_settings(args, environment), environment, args)
     if name.lower().endswith(".gguf"):
-        return _add_weights(Path(name).expanduser().resolve(), args, environment)
+        return _add_weights(Path(name).expanduser().absolute(), args, environment)
     url = args.url
     if name == OTHER:
         name, url = _line("A name for it, such as work: "), _line("Its address, such as http://localhost:9000/v1: ")
