@@ -58,10 +58,12 @@ class Request:
 
 
 class ModelServer:
-    """Use with `with`. `requests` holds every request in order of arrival."""
+    """Use with `with`. `requests` holds every request in order of arrival. `models` is what it lists; without any it
+    has no list."""
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
         self.requests: list[Request] = []
+        self.models: tuple[str, ...] = ()
         self.answer = answer
         self.over = threading.Event()
         self._attempts: dict[int, int] = {}
@@ -74,6 +76,9 @@ class ModelServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 server._respond(self, body)
+
+            def do_GET(self) -> None:
+                server._list(self)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -118,6 +123,17 @@ class ModelServer:
                 handler.close_connection = True
                 return None
         handler.wfile.write(b"0\r\n\r\n")
+        return None
+
+    def _list(self, handler: BaseHTTPRequestHandler) -> None:
+        if not self.models or not handler.path.startswith("/v1/models"):
+            return self._fail(handler, Reply("not found", status=404))
+        data = json.dumps({"data": [{"id": model, "type": "model"} for model in self.models]}).encode()
+        handler.send_response(200)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
         return None
 
     def _fail(self, handler: BaseHTTPRequestHandler, reply: Reply) -> None:

@@ -96,7 +96,7 @@ def _work(window: Terminal, project: Project, day: Day) -> None:  # noqa: F811
     say(window, "/plan Rename f1")
     window.see("Inbox", "Carry out this plan?", "Write f9", "ask before each change", gone=("has switched",))
     # A key that comes as the inbox opens is no answer; a second one too early would be text for the prompt.
-    window.press_until("2", "The plan was approved", seconds=2)
+    window.press_until("2", "The plan was approved|write f9", seconds=2)
     window.see("Inbox", "write f9")
     assert not (project.cwd / "f9").exists()
     window.press_until("y", "It is renamed.", seconds=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from retinue.models.known import FREE, describe_bridged, known_model, makers_id,
 from retinue.models.names import (
     ModelScope,
     find_exact,
-    find_model,
     has_version,
     load_scope,
     match_models,
@@ -92,7 +92,8 @@ class Resolver:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
             info = self._same_id(name.partition("/")[2])
             if info is None and not self._names_wrong_maker(name):
-                info = self._find_in_scope(name)
+                matches = self._match_in_scope(name, self.providers.models)
+                info = matches[0] if len(matches) == 1 else None
             if info is not None:
                 return self._loose(query, info)
         return self._find_weights(query.strip())
@@ -109,7 +110,12 @@ class Resolver:
         """The models that the settings allow. Raise ConfigurationError for a list that cannot limit."""
         available = list(self.providers.models)
         for entry in self.providers.settings.enabled_models or ():
-            exact = self._of_provider(entry) if "/" in entry else None
+            head, _, model = entry.partition("/")
+            provider = self.providers.get(head)
+            # A part of a name is none that limits, and what it means would depend on the scope.
+            if provider is None or (not has_version(model) and match_models(model, self.providers.models_of(provider))):
+                continue
+            exact = self._of_provider(entry)
             if exact is not None:
                 available.append(exact.info)
         return load_scope(self.providers.settings, available)
@@ -155,22 +161,20 @@ class Resolver:
             head, slash, model = name.partition("/")
             provider = self.providers.get(head) if slash else None
             if provider is not None and provider.problem is None:
-                matches = match_models(model, self.providers.models_of(provider))
+                matches = self._match_in_scope(model, self.providers.models_of(provider))
             else:
-                matches = match_models(name, self.providers.models)
+                matches = self._match_in_scope(name, self.providers.models)
             if matches:
                 return matches
         return []
 
-    def _find_in_scope(self, name: str) -> ModelInfo | None:
-        """Return the model that a name means among those that are allowed, or else among all: the caller is told
-        that it is not allowed."""
-        if self.providers.settings.scope_models:
-            allowed = [info for info in self.providers.models if self.scope.permits(info)]
-            info = find_model(name, allowed)
-            if info is not None:
-                return info
-        return find_model(name, self.providers.models)
+    def _match_in_scope(self, name: str, offered: Sequence[ModelInfo]) -> list[ModelInfo]:
+        """Return the models that a name fits among those that are allowed, or else among all: the caller is told
+        that they are not allowed."""
+        matches = match_models(name, offered)
+        if not matches or not self.providers.settings.scope_models:
+            return matches
+        return match_models(name, [info for info in offered if self.scope.permits(info)]) or matches
 
     def _of_provider(self, name: str) -> ResolvedName | None:
         """`provider/model` with a usable provider: exact, the same in other words, or as it is."""
@@ -195,7 +199,7 @@ class Resolver:
             if len(same) == 1:
                 return self._loose(name, same[0])
         else:
-            matches = match_models(model, offered)
+            matches = self._match_in_scope(model, offered)
             if len(matches) > 1:
                 return None
             if matches:

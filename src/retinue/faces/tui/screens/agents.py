@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
+from textual import work
 from textual.binding import Binding, BindingType
 
 from retinue.agents import manage
@@ -29,6 +30,7 @@ from retinue.faces.tui.screens.dialogs import Pick, confirm
 from retinue.faces.tui.screens.external_editor import edit_agent
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
 from retinue.faces.tui.screens.wizard import PLACES, create_on
+from retinue.models.providers import Providers
 from retinue.models.resolve import Resolver
 
 # How the id of a row begins that is a file which could not be loaded.
@@ -242,12 +244,27 @@ class TypesScreen(ListSheet[None]):
         super().__init__()
         self._catalog = Catalog((), ())
 
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._ask_servers()
+
+    @cached_property
+    def _providers(self) -> Providers:
+        return Providers(self.project.settings.settings, self.project.environment)
+
     @cached_property
     def _label(self) -> Label:
-        from retinue.models.providers import Providers
-        from retinue.models.resolve import Resolver
+        return model_labels(Resolver(self._providers))
 
-        return model_labels(Resolver(Providers(self.project.settings.settings, self.project.environment)))
+    @work
+    async def _ask_servers(self) -> None:
+        """Show the models again once the servers have said which ones they have."""
+        from retinue.models.inventory import ask_named_servers
+
+        await ask_named_servers(self._providers, self.project.transport)
+        if self.is_mounted:
+            self.__dict__.pop("_label", None)
+            self.draw()
 
     def on_option_list_option_selected(self) -> None:
         self.do(self._choose())
