@@ -31,9 +31,9 @@ def test_the_python_example_runs_with_the_embedded_default(tmp_path):
     assert re.search(r"[\w/]+\.py:\d+", said)
 
 
-def test_the_headless_example_runs_with_the_embedded_default(tmp_path):
-    (prompt,) = re.findall(r'\$ retinue -p "([^"]+)"', README)
-    said = python("-m", "retinue", "-p", prompt, folder="examples", home=tmp_path)
+def test_the_searching_example_runs_with_the_embedded_default(tmp_path):
+    (task,) = re.findall(r'\$ retinue run explorer "([^"]+)"', README)
+    said = python("-m", "retinue", "run", "explorer", task, folder="examples", home=tmp_path)
     assert "language model" in said
 
 

@@ -109,3 +109,10 @@ def test_every_input_reaches_the_script_as_a_variable() -> None:
     for name in step["env"]:
         assert name in script, name
     assert {value[len("${{ inputs.") : -len(" }}")] for value in step["env"].values()} == set(action["inputs"])
+
+
+@pytest.mark.parametrize("agent", ["reviewer", "general-purpose"])
+def test_a_missing_secret_fails_the_step(project: Project, agent: str) -> None:
+    done = call(project, "run", RETINUE_ACTION_AGENT=agent, RETINUE_ACTION_TASK="Edit f0.txt: replace alpha by beta")
+    assert done.returncode == 2, done.stderr
+    assert "No language model is set up" in (project.cwd / "retinue-report" / "answer.md").read_text()

@@ -25,14 +25,15 @@ def cut_off(_: Request) -> Reply:
 def test_an_answer_cut_off_at_the_output_limit_says_so_everywhere(project: Project, serve: Any) -> None:
     server = serve(cut_off)
     shown = project.retinue("run", "Explore", "x")
-    assert shown.returncode == 0
+    assert shown.returncode == 1
     assert shown.stdout == "one one \n"
     assert f"completed, {CUT}" in shown.stderr
     assert len(server.requests) == 2, "it was asked for the rest, once"
-    document = project.json("run", "Explore", "x", "--json")
+    document = json.loads(project.retinue("run", "Explore", "x", "--json").stdout)
+    assert document["details"]["results"][0]["exitCode"] == 1
     assert document["details"]["error"]["code"] == "SUBAGENT_OUTPUT_TRUNCATED"
     assert document["details"]["results"][0]["truncated"] is True
-    summary = project.json("-p", "x", "--output-format", "json")
+    summary = json.loads(project.retinue("-p", "x", "--output-format", "json").stdout)
     assert summary["truncated"] is True
     assert any(CUT in note for note in summary["notes"])
     lines = project.retinue("-p", "x", "--output-format", "stream-json").stdout.splitlines()
@@ -46,7 +47,7 @@ def test_an_answer_cut_off_at_the_output_limit_says_so_everywhere(project: Proje
 
 def test_the_parent_of_an_agent_whose_answer_was_cut_off_is_told(project: Project, serve: Any) -> None:
     def answer(request: Request) -> Reply:
-        if '"half"' in said(request)[:200]:
+        if '"half"' in json.dumps(request.body["messages"][0]):
             return cut_off(request)
         if request.turn == 0:
             call = {"prompt": "half", "description": "d", "subagent_type": "Explore"}

@@ -204,4 +204,5 @@ def test_without_a_model_the_list_leads_to_one(run: Run) -> None:
     assert "There is no language model yet." in done.stdout
     assert "retinue models add" in done.stdout
     assert "There is no language model yet." not in run("models", "list", GROQ_API_KEY="g").stdout
-    assert "retinue models add" in run("-p", "hello").stdout
+    refused = run("-p", "hello")
+    assert (refused.returncode, refused.stdout) == (2, "") and "retinue models add" in refused.stderr

@@ -16,7 +16,14 @@ from tests.program.model_server import ModelServer, Reply, Request
 HAIKU = "claude-haiku-4-5"
 LISTED = ("claude-haiku-3-5", HAIKU, "claude-sonnet-4-5", "claude-opus-4-6")
 AGENT = "---\nname: cheap\ndescription: Cheap.\nmodel: {model}\n---\nYou are cheap.\n"
-CASES = "agent: cheap\ncases:\n  - name: hello\n    task: Say hello.\n    fixture: start\n    expect:\n      ended: completed\n"
+CASES = """agent: cheap
+cases:
+  - name: hello
+    task: Say hello.
+    fixture: start
+    expect:
+      ended: completed
+"""
 
 
 def answer(request: Request) -> Reply:

@@ -66,6 +66,7 @@ Status = Literal[
     "stopped",
     "timeout",
     "over-budget",
+    "refused",
     "error",
 ]
 JoinMode = Literal["async", "smart", "group"]

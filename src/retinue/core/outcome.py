@@ -32,6 +32,7 @@ FailureKind = Literal[
     "context_overflow",  # the conversation does not fit the model's window
     "invalid_request",  # the provider rejected what we sent
     "not_found",  # no such model or route
+    "no-model",  # no language model is set up, and the search planner cannot do this
     "refused",  # the model or a safety system declined
     "dropped",  # connection refused, reset, or a stream that ended early
     "timeout",  # no answer in time
@@ -64,7 +65,7 @@ class Failure(Struct, frozen=True):
         return self.kind in TRANSIENT if self.again is None else self.again
 
 
-Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-budget", "error"]
+Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-budget", "refused", "error"]
 StoppedBy = Literal["person", "agent", "program"]
 
 CUT_OFF = "cut off at the output limit"
@@ -122,5 +123,6 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
     @property
     def exit_code(self) -> int:
         if self.ok:
-            return 0
-        return {"timeout": 124, "stopped": 130}.get(self.ended, 1)
+            # An answer without its end is no failure of the run, but a script must not take it for a whole one.
+            return 1 if self.truncated else 0
+        return {"timeout": 124, "stopped": 130, "refused": 2}.get(self.ended, 1)

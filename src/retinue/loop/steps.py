@@ -313,7 +313,7 @@ class Steps:
             self._tally.not_continued(failure)
             self._continued, self.is_final = False, True
         else:
-            self.ending = Ending("error", failure)
+            self.ending = Ending("refused" if failure.kind == "no-model" else "error", failure)
 
     def finish(self) -> Iterator[Body]:
         """End the run because the model is done, unless messages are pending or a result is due.

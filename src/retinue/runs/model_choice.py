@@ -79,6 +79,20 @@ def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> Li
     return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
+SEARCHING_AGENTS = frozenset({"explore", "explorer"})
+"""What these do, the search planner can do, too."""
+
+
+def _lacks_model(plan: LaunchPlan, selection: ModelSelection) -> bool:
+    """Return whether nobody chose the planner that a run would get, and the agent does more than search. A person who
+    goes on without a model has chosen it."""
+    if selection.source != "offline" or plan.request.spec.name.lower() in SEARCHING_AGENTS:
+        return False
+    from retinue.models.setup import is_without_model
+
+    return not is_without_model(plan.project.environment)
+
+
 def build_for(
     plan: LaunchPlan, selection: ModelSelection, system: str, tools: tuple[Tool, ...]
 ) -> tuple[Model, LimiterGate | None]:
@@ -86,6 +100,10 @@ def build_for(
     source = plan.project.model_source
     if source is not None:
         return source.build(plan.request, plan.run_id), None
+    if _lacks_model(plan, selection):
+        from retinue.models.offline.planner import MissingModel
+
+        return MissingModel(), None
     gate = _gate(selection, system, tools)
 
     def gate_for(chosen: ModelSelection) -> LimiterGate | None:

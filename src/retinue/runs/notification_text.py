@@ -154,6 +154,7 @@ LABELS: dict[Status, str] = {
     "stopped": "Stopped",
     "timeout": "Timed out",
     "over-budget": "Stopped (budget spent)",
+    "refused": "Refused (no language model)",
 }
 _NOTES: dict[Status, str] = {
     "steered": " — wrapped up at its turn limit; the result may be partial",
@@ -161,6 +162,7 @@ _NOTES: dict[Status, str] = {
     "stopped": " — stopped before it had finished; the result is partial",
     "timeout": " — ran out of time; the result is partial",
     "over-budget": " — its budget was spent; the result is partial",
+    "refused": " — refused, because no language model is set up",
     "interrupted": " — its process ended while it worked; it can be resumed by its task id",
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")

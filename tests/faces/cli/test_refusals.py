@@ -94,7 +94,7 @@ def test_B27_a_deleted_working_directory_is_said_and_no_traceback(project: Path,
 def test_B27_from_a_deleted_working_directory_another_one_can_be_named(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    done = retinue(project, "run", "Explore", "x", "--cwd", str(other), inside='rmdir "$PWD"')
+    done = retinue(project, "run", "Explore", "Where is authentication?", "--cwd", str(other), inside='rmdir "$PWD"')
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 

@@ -169,7 +169,8 @@ async def test_a_conversation_of_the_planner_goes_on_with_the_model_that_is_ther
     async with opened(home) as (app, _):
         await app.session.say("Hello")
         assert app.session.run is not None
-        assert "retinue models add" in (await app.session.run.wait()).text
+        failure = (await app.session.run.wait()).failure
+        assert failure is not None and failure.kind == "no-model" and "retinue models add" in failure.remedy
         run_id = app.session.run.id
     with ChatServer("qwen3:8b") as server:
         async with opened(with_ollama(home, server), resume=run_id) as (app, _):

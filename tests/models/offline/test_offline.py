@@ -64,6 +64,8 @@ async def test_nothing_found_is_said_with_the_words_that_were_tried(shop: Path) 
 @pytest.mark.parametrize("task", ["Fix the login bug", "Please write a test for the basket", "refactor checkout"])
 async def test_work_it_cannot_do_is_refused_and_related_places_are_given(task: str, shop: Path) -> None:
     asked = await ask(task, shop)
+    assert (asked.outcome.ended, asked.outcome.ok, asked.outcome.exit_code) == ("refused", False, 2)
+    assert asked.outcome.failure is not None and asked.outcome.failure.kind == "no-model"
     assert asked.text.startswith("I cannot do this")
     assert "language model" in asked.text
     assert asked.named
@@ -71,7 +73,8 @@ async def test_work_it_cannot_do_is_refused_and_related_places_are_given(task: s
 
 @pytest.mark.parametrize("task", ["Summarise this project", "Explain the checkout", "review basket.py"])
 async def test_judgement_is_not_pretended(task: str, shop: Path) -> None:
-    assert (await ask(task, shop)).text.startswith("I cannot do this")
+    asked = await ask(task, shop)
+    assert asked.outcome.ended == "refused" and asked.text.startswith("I cannot do this")
 
 
 @pytest.mark.parametrize("task", ["hello", "Hi!", "thanks", "???", "1 2 3", "🦀"])

@@ -51,7 +51,7 @@ async def test_lists_of_places_are_filled(tree: Path) -> None:
 )
 async def test_what_a_search_does_not_know_is_not_made_up(properties: dict[str, Any], tree: Path) -> None:
     asked = await ask("where is the rate limiter?", tree, schema=schema(**properties))
-    assert asked.outcome.ended == "error"
+    assert (asked.outcome.ended, asked.outcome.ok) == ("refused", False)
     assert asked.outcome.value is None
     assert not any(call.name == "submit_result" for call in asked.calls)
     assert "cannot fill honestly" in asked.answers[-1].text

@@ -144,12 +144,12 @@ texts = st.text(max_size=300) | st.sampled_from(
     task=st.text(max_size=400), results=st.lists(st.lists(texts, min_size=1, max_size=4), max_size=4), bad=st.booleans()
 )
 async def test_any_task_and_any_results_end_in_a_valid_message(task: str, results: list[list[str]], bad: bool) -> None:
-    """Whatever is said, each request gives parts and one Finished that did not fail, and the
-    conversation ends."""
+    """Whatever is said, each request gives parts and one Finished that is an answer or
+    refuses the task, and the conversation ends."""
     messages: list[Any] = [user(task)]
     for turn in range(8):
         message = _message(await parts_of(ModelRequest(system="", messages=tuple(messages), tools=_specs())))
-        assert message.failure is None
+        assert message.failure is None or message.failure.kind == "no-model"
         if not message.tool_calls:
             assert message.text.strip()
             return

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.events import TextDelta
-from retinue.core.messages import AssistantMessage, Text, ToolCall
+from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall
 from retinue.core.outcome import Failure
 from retinue.models.offline.question import VOCABULARY, Query, Situation, Term, Wish, read
 from retinue.models.offline.rank import Ranked, Ranking
@@ -38,6 +38,9 @@ _REMEDY = (
     "`retinue models add` sets up a real model: a provider's key, a server or a GGUF file; `retinue models list` shows "
     "every way."
 )
+_NOT_DONE = "The task was not done: only the offline search planner was asked, which is not a language model."
+_NO_MODEL = "No language model is set up: no model is named, no key is set and no server answers."
+_SEARCHERS = "Without one, only Explore and explorer run: they search files."
 _CANNOT: dict[Wish, str] = {
     "act": "I cannot do this: I am Retinue's offline search planner, not a language model. I only search and read; "
     "I write no code, change no files and run nothing.",
@@ -64,6 +67,28 @@ class Findings(Struct, frozen=True):
     def searchable(self) -> bool:
         query = self.query
         return self.wish != "talk" and bool(query.terms or query.exact or query.places)
+
+
+class PlannerReport(Struct, frozen=True):
+    """The last words of a run. `answers` is False where the task was not a search, so that it is not done."""
+
+    text: str
+    answers: bool
+
+
+class MissingModel:
+    """What stands in for a model where none is set up and the agent does more than search: it refuses every task."""
+
+    @property
+    def info(self) -> ModelInfo:
+        return INFO
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        failure = Failure("no-model", _NO_MODEL, f"{_REMEDY} {_SEARCHERS}")
+        yield Finished(AssistantMessage((), "refusal", model=INFO.full_name, failure=failure))
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 def report(findings: Findings) -> str:
@@ -259,10 +284,12 @@ class OfflineModel:
             failure = Failure("internal", f"The offline planner failed: {type(error).__name__}: {error}")
             yield Finished(AssistantMessage((), "error", model=INFO.full_name, failure=failure))
             return
-        if isinstance(decided, str):
-            for line in decided.splitlines(keepends=True):
+        if isinstance(decided, PlannerReport):
+            for line in decided.text.splitlines(keepends=True):
                 yield TextDelta(line)
-            yield Finished(AssistantMessage((Text(decided),), "end", model=INFO.full_name))
+            refusal = None if decided.answers else Failure("no-model", _NOT_DONE, _REMEDY)
+            stop: StopReason = "end" if decided.answers else "refusal"
+            yield Finished(AssistantMessage((Text(decided.text),), stop, model=INFO.full_name, failure=refusal))
             return
         for call in decided:
             yield ToolCallStarted(call.name)
@@ -272,7 +299,7 @@ class OfflineModel:
         """Nothing is open."""
 
 
-def decide(request: ModelRequest) -> str | list[ToolCall]:
+def decide(request: ModelRequest) -> PlannerReport | list[ToolCall]:
     """Return the next tool calls, or the final report."""
     situation = read(request.messages)
     toolbox = Toolbox.of(() if request.tool_choice == "none" else request.tools)
@@ -302,16 +329,18 @@ def _next(turns: int, findings: Findings, toolbox: Toolbox) -> list[Wanted]:
     return inspect(findings.query, toolbox, [one.path for one in findings.ranked])
 
 
-def _final(request: ModelRequest, situation: Situation, findings: Findings, toolbox: Toolbox) -> str | list[ToolCall]:
+def _final(
+    request: ModelRequest, situation: Situation, findings: Findings, toolbox: Toolbox
+) -> PlannerReport | list[ToolCall]:
     if not toolbox.tools and situation.wish == "find" and not situation.turns:
-        return _NO_TOOLS
+        return PlannerReport(_NO_TOOLS, answers=False)
     offered = next((spec for spec in request.tools if spec.ends_run or spec.name == "submit_result"), None)
     if offered is None or request.tool_choice == "none":
-        return report(findings)
+        return PlannerReport(report(findings), answers=findings.searchable and findings.wish == "find")
     refused = any(call.name == offered.name for call, _ in chain.from_iterable(situation.turns))
     filled = None if refused else fill(offered.parameters, findings)
     if filled is None:
-        return f"{_NO_SCHEMA}\n\n{report(findings)}"
+        return PlannerReport(f"{_NO_SCHEMA}\n\n{report(findings)}", answers=False)
     return [ToolCall("submit_1", offered.name, filled)]
 
 

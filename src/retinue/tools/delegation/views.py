@@ -36,6 +36,7 @@ _NOTES: dict[Status, str] = {
     "stopped": "it was stopped before it was done, so the work is unfinished",
     "timeout": "it ran out of time, so the work is unfinished",
     "over-budget": "it ran out of budget, so the work is unfinished",
+    "refused": "it was not begun, because no language model is set up",
     "interrupted": "its process ended while it worked; resume takes it up again",
 }
 _RETRY_FIELDS = {

@@ -46,6 +46,7 @@ _STATUS: dict[str, Status] = {
     "Stopped by the user": "stopped",
     "Timed out": "timeout",
     "Stopped (budget spent)": "over-budget",
+    "Refused (no language model)": "refused",
     "Interrupted": "interrupted",
 }
 

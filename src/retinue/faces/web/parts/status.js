@@ -8,6 +8,7 @@ const STATES = {
 	stopped: ["idle", "■", "stopped"],
 	timeout: ["bad", "◷", "timed out"],
 	"over-budget": ["warn", "$", "over budget"],
+	refused: ["bad", "✕", "refused"],
 	error: ["bad", "✕", "failed"],
 	queued: ["idle", "○", "queued"],
 	starting: ["live", "◔", "starting"],
