@@ -29,6 +29,11 @@ def format_tokens(number: int, percent: float | None = None, compactions: int = 
     return f"{text} ({' · '.join(notes)})" if notes else text
 
 
+def format_used(usage: Usage, turns: int, model: str) -> str:
+    """`33.8k token`; `tokens unknown` where a language model was asked and nobody has counted."""
+    return format_tokens(usage.total_tokens) if usage.is_counted(turns, model) else "tokens unknown"
+
+
 def urgency(percent: float) -> Urgency:
     """How loudly to show that a window is `percent` full."""
     if percent >= 85:

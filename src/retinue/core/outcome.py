@@ -121,6 +121,20 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
         return self.ended in SUCCESS
 
     @property
+    def shortfall(self) -> str:
+        """What a run that ended well lacks all the same; empty where it lacks nothing."""
+        touched = self.evidence
+        if not self.ok:
+            return ""
+        if self.truncated:
+            return CUT_OFF
+        if not self.text.strip() and self.value is None:
+            return "without an answer"
+        if touched.denials and not (touched.files_read or touched.files_written or touched.commands or touched.hosts):
+            return "with every call denied"
+        return ""
+
+    @property
     def exit_code(self) -> int:
         if self.ok:
             # An answer without its end is no failure of the run, but a script must not take it for a whole one.

@@ -123,6 +123,10 @@ class Usage(Struct, frozen=True):
         """Tokens that were new work. Cache reads are left out: they repeat every turn."""
         return self.input + self.output + self.cache_write
 
+    def is_counted(self, turns: int, model: str) -> bool:
+        """Return whether the tokens of a run are known: no language model answers a turn with none."""
+        return bool(self.context_tokens) or not turns or model.startswith("offline/")
+
     @property
     def context_tokens(self) -> int:
         """Return the tokens that this one request occupied in the model's window."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct
 
-from retinue.core.format import format_duration, format_tokens
+from retinue.core.format import format_duration, format_used
 from retinue.core.outcome import Failure, Outcome
 from retinue.errors import OverBudgetError, UsageError
 
@@ -32,8 +32,11 @@ class MapProgress(Struct, frozen=True):
 
     def __str__(self) -> str:
         mark = "✓" if self.outcome.ok else "✗"
+        if self.outcome.shortfall:
+            mark = "!"
         failed = f", {self.failed} failed" if self.failed else ""
-        spent = f"{format_tokens(self.outcome.usage.total_tokens)} · {format_duration(self.outcome.duration_ms)}"
+        used = format_used(self.outcome.usage, self.outcome.turns, self.outcome.model)
+        spent = f"{used} · {format_duration(self.outcome.duration_ms)}"
         task = " ".join(self.task.split())[:60]
         return f"{mark} {self.done} of {self.total}{failed} · {task} · {spent}"
 

@@ -144,6 +144,10 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         result["treeUsage"] = _usage(outcome.tree_usage)
     if outcome.truncated:
         result["truncated"] = True
+    if not outcome.usage.is_counted(outcome.turns, outcome.model):
+        result["usageKnown"] = False
+    if outcome.shortfall:
+        result["shortfall"] = outcome.shortfall
     extra = {"value": outcome.value, "limit": outcome.limit, "branch": outcome.branch}
     result.update({key: value for key, value in extra.items() if value is not None})
     if outcome.evidence.denials:

@@ -13,7 +13,7 @@ from retinue.capabilities.questions.attach import todo_line
 from retinue.core import events
 from retinue.core.controls import escape_controls, in_line
 from retinue.core.delegation import State
-from retinue.core.format import format_cost, format_duration, format_tokens, format_wait
+from retinue.core.format import format_cost, format_duration, format_used, format_wait
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
 from retinue.faces.cli.console.output import print_json
@@ -127,7 +127,7 @@ def _line(row: RunRow, word: str, width: int, tag: Tag, *, cut_off: bool) -> str
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
     if cut_off:
         word += ", cut off"
-    facts = [f"↻{row.turns}", plural(row.tool_uses, "tool"), format_tokens(row.usage.total_tokens)]
+    facts = [f"↻{row.turns}", plural(row.tool_uses, "tool"), format_used(row.usage, row.turns, row.model)]
     cost = format_cost(row.usage.cost_usd)
     if cost:
         facts.append(cost)
@@ -196,7 +196,7 @@ def _header(row: RunRow, word: str) -> list[str]:
     if row.state == "waiting":
         word += " (retinue inbox list)"
     why = row.error if row.error != word else None
-    usage = f"↻{row.turns} turns · {row.tool_uses} tool uses · {format_tokens(row.usage.total_tokens)}"
+    usage = f"↻{row.turns} turns · {row.tool_uses} tool uses · {format_used(row.usage, row.turns, row.model)}"
     lines = [
         f"Run      {row.id}",
         f"Agent    {row.agent} · {row.model}",

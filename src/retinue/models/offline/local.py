@@ -40,7 +40,7 @@ from retinue.models.offline.engine import (
 )
 from retinue.models.openai_chat import ChatShape, build_messages
 from retinue.models.openai_chat_reader import ChatReader
-from retinue.models.protocol import ModelInfo, ModelRequest, Noted, Part, Prices
+from retinue.models.protocol import ModelInfo, ModelRequest, Part, Prices
 
 MAGIC = b"GGUF"
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -185,8 +185,8 @@ class LocalModel:
                         repetition.hear(part.text)
                     yield part
                 if repetition.found:
-                    draft.stop = "end"
-                    yield Noted("repetition", f"{self._info.full_name} {repetition.found}")
+                    # The same weights would say the same again.
+                    draft.fail(Failure("malformed", f"{self._info.full_name} {repetition.found}", again=False))
                     break
         except RetinueError as error:
             draft.fail(Failure("invalid_request", error.message, error.remedy))

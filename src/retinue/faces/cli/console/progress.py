@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from retinue.core import events
 from retinue.core.controls import visible
-from retinue.core.format import format_duration, format_tokens, retry_text
-from retinue.core.outcome import CUT_OFF, RECORD
+from retinue.core.format import format_duration, format_tokens, format_used, retry_text
+from retinue.core.outcome import RECORD
 from retinue.faces.cli.console.markdown_stream import MarkdownStream, can_style, has_colour
 from retinue.faces.cli.console.output import write_span
 from retinue.faces.text import one_line, optional, plural
@@ -152,11 +152,13 @@ class Progress:
     def _ended(self, body: events.RunEnded) -> str:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
-        how = f", {CUT_OFF}" if outcome.truncated else ""
+        if outcome.shortfall:
+            mark = "!"
+        how = optional(", {}", outcome.shortfall)
         if outcome.evidence.denials:
             how += f", {plural(len(outcome.evidence.denials), 'call')} denied"
         parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
-        parts.append(format_tokens(outcome.usage.total_tokens))
+        parts.append(format_used(outcome.usage, outcome.turns, outcome.model))
         if outcome.tree_usage is not None:
             parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
         return " · ".join([*parts, format_duration(outcome.duration_ms)])
