@@ -30,6 +30,8 @@ class RetinueError(Exception):
 
     code = "RETINUE_ERROR"
     exit_code = 1
+    run_id: str | None = None
+    """The run that it interrupted, and that can be resumed."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)

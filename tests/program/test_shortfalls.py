@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,3 +71,23 @@ def test_no_budget_in_money_binds_an_unknown_model_of_a_gateway(project: Project
     refused = json.loads(project.retinue(*words, "--max-budget-usd", "1").stdout)
     assert refused["is_error"] and "price" in refused["error"]["message"]
     assert len(gateway.requests) == asked, "nothing is sent"
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_the_document_of_a_full_disk_names_the_run_that_can_go_on(project: Project, serve: Any, form: str) -> None:
+    (project.cwd / "big.txt").write_text("a line of the big file\n" * 1_500)
+
+    def answer(request: Request) -> Reply:
+        again = request.turn < 40 and "Go on" not in json.dumps(request.body["messages"])
+        return Reply(calls=[("read", {"path": "big.txt", "limit": 1_500 - request.turn})]) if again else Reply("Done.")
+
+    serve(answer)
+    assert project.retinue("-p", "Go on", "--output-format", "json").returncode == 0
+    command = ('ulimit -f 900; exec "$@"', "bash", *project.program, "-p", "Read it", "--output-format", form)
+    done = subprocess.run(
+        ["bash", "-c", *command], cwd=project.cwd, env=project.environment, capture_output=True, text=True, timeout=60
+    )
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 1, done.stderr
+    assert (last.get("status") or last["ended"]) == "interrupted", last
+    assert project.retinue("runs", "resume", last["run_id"], "Go on").returncode == 0

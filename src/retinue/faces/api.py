@@ -22,7 +22,7 @@ from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
 from retinue.core.usage import Budget
 from retinue.engine import open_project
-from retinue.errors import UsageError
+from retinue.errors import StateError, UsageError
 from retinue.faces.dialogue import Dialogue, budget_of, output_type_of, with_prompt
 from retinue.models.keys import environment as process_environment
 from retinue.runs.handle import Run
@@ -312,8 +312,13 @@ class Retinue(Dialogue):
         await self._supervisor.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._supervisor.close()
+    async def __aexit__(self, kind: object = None, error: BaseException | None = None, *_: object) -> None:
+        try:
+            await self._supervisor.close()
+        except StateError:
+            # The error that ended the work says more than that its log could not be closed either.
+            if not isinstance(error, StateError):
+                raise
 
 
 def _json(agents: Mapping[str, Mapping[str, Any]] | str | None) -> str | None:

@@ -54,12 +54,13 @@ class RunReport(Struct, frozen=True, kw_only=True):
     output_limit: str = ""
 
 
-def refused(code: ErrorCode, message: str, *, mode: str = "single") -> dict[str, Any]:
-    """The object for a call that started no run: the same words in both places, no results."""
-    return {
-        "content": [{"type": "text", "text": message}],
-        "details": {"mode": mode, "results": [], "error": {"code": code, "message": message}},
-    }
+def refused(code: ErrorCode, message: str, *, mode: str = "single", run_id: str | None = None) -> dict[str, Any]:
+    """The object for a call that started no run: the same words in both places, no results. `run_id` names a run that
+    was interrupted instead."""
+    details = {"mode": mode, "results": [], "error": {"code": code, "message": message}}
+    if run_id is not None:
+        details["runId"] = run_id
+    return {"content": [{"type": "text", "text": message}], "details": details}
 
 
 def result_object(

@@ -90,6 +90,8 @@ class RunHandle(Run[Any]):
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._read_value: Callable[[Any], Any] | None = None
+        self._broken_off: list[Callable[[], None]] = []
+        """What is called when the run can be recorded no more: no event will tell of its end."""
 
     def __dir__(self) -> list[str]:
         # What a person at a prompt or in a notebook is offered.
@@ -130,6 +132,7 @@ class RunHandle(Run[Any]):
         """
         place = self.place
         subscription = self._log.subscribe(root_id=place.root_id) if tree else self._log.subscribe(run_id=self.id)
+        self._broken_off.append(subscription.close)
         await self._log.flush()
         seen: dict[str, int] = {}
         ours = {self.id}
@@ -218,6 +221,8 @@ class RunHandle(Run[Any]):
         """The run could not be recorded any more: whoever waits must know why."""
         if not self._ended.done():
             self._ended.set_exception(error)
+            for close in self._broken_off:
+                close()
             # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
             self._ended.exception()
 

@@ -44,11 +44,16 @@ async def drive(retinue: Retinue, started: Run[Any], output: Output, *, quiet: b
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
     """
     run = handle_of(started)
-    with _stop_on_interrupt(run):
-        if output == "events":
-            outcome = await _print_events(retinue, run)
-        else:
-            outcome = await _print_result(retinue, run, output, quiet)
+    try:
+        with _stop_on_interrupt(run):
+            if output == "events":
+                outcome = await _print_events(retinue, run)
+            else:
+                outcome = await _print_result(retinue, run, output, quiet)
+    except RetinueError as error:
+        # A log that cannot be written any more: the run has begun, and can go on later.
+        error.run_id = run.id
+        raise
     if output == "text" and not outcome.ok:
         _explain(run, outcome)
     return outcome.exit_code
@@ -224,20 +229,21 @@ def result_document(run: RunHandle, outcome: Outcome) -> str:
 
 
 def refusal(error: RetinueError, output: Output) -> str:
-    """Return what stands on stdout instead of the result of a run that never started."""
+    """Return what stands on stdout instead of the result of a run that never started, or that lost its log."""
+    status = "interrupted" if error.run_id else "refused"
     if output == "result":
         from retinue.loop.result import refused
 
         codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
         other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
-        return _text(refused(codes.get(error.code, other), str(error)))
+        return _text(refused(codes.get(error.code, other), str(error), run_id=error.run_id))
     if output == "events":
         # The last and only line of a stream of events.
-        place = {"run_id": None, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
+        place = {"run_id": error.run_id, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
         failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
-        return _text({"type": "outcome", **place, "ended": "refused", "failure": failure})
+        return _text({"type": "outcome", **place, "ended": status, "failure": failure})
     refusal = {"code": error.code, "message": error.message, "remedy": error.remedy}
-    return _text({"type": "result", "run_id": None, "status": "refused", "is_error": True, "error": refusal})
+    return _text({"type": "result", "run_id": error.run_id, "status": status, "is_error": True, "error": refusal})
 
 
 def delivered_summary(run_id: str, agent: str) -> str:
