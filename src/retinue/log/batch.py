@@ -36,6 +36,8 @@ class LogBatch(Struct):
 
     number: int
     events: list[Event]
+    cut: tuple[str, ...] = ()
+    """Runs that this process goes on with no more, though they have no ending."""
     rows: list[EventRow] | None = None
 
     def prepare(self, redact: TextRedactor | None, results: WrittenResults) -> list[EventRow]:

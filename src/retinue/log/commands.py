@@ -151,7 +151,9 @@ def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Seque
             numbers.append(connection.execute("SELECT max(id) FROM commands").fetchone()[0])
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # A full disk has ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
     return numbers
 

@@ -61,6 +61,13 @@ def trouble(error: Exception, path: Path) -> StateError:
     return explain(error, path)
 
 
+def may_pass(error: Exception) -> bool:
+    """Return whether a write that failed may succeed in a moment, when some space is free again."""
+    from retinue.log.sqlite import is_failing_disk
+
+    return is_failing_disk(error)
+
+
 def log_folders(home: Path) -> list[Path]:
     """Return every project folder under `home` (RETINUE_HOME) that has a log, and those of the projects in the
     database that the user has named."""

@@ -9,6 +9,7 @@ commits but never the file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -28,6 +29,7 @@ _SIZES = (512, 64, 8, 1)
 """Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
 event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
 keeps statements of these few sizes compiled."""
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _UPDATES_FROM = (3, 33)
 """The version of SQLite that can change rows by a list of values."""
 STREAM_SECONDS = 0.05
@@ -151,19 +153,20 @@ class SqliteBackend:
 def explain(error: Exception, path: Path) -> StateError:
     """The sentence for what SQLite or the file system said."""
     code = _code(error)
-    if isinstance(error, OSError):
-        return _no_access(path, error.strerror or str(error))
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return StateError(
             f"The log {path} is damaged or not a log of Retinue ({error}).",
             remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
             f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
         )
-    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+    if is_failing_disk(error):
         return StateError(
             f"The log {path} could not be written: the disk is full or failing ({error}).",
-            remedy="Free some space. What was written before is safe; what was not is kept in memory and tried again.",
+            remedy="Free some space. What was written before is safe, the rest is kept in memory and tried again. "
+            "Runs at work are interrupted and can be resumed then.",
         )
+    if isinstance(error, OSError):
+        return _no_access(path, error.strerror or str(error))
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return _no_access(path, str(error))
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -172,6 +175,13 @@ def explain(error: Exception, path: Path) -> StateError:
             remedy="Wait for it to finish, or find it with: lsof " + str(path),
         )
     return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
+
+
+def is_failing_disk(error: Exception) -> bool:
+    """Return whether a write failed for want of space, or because the disk did not take it."""
+    if isinstance(error, OSError):
+        return error.errno in _DISK_ERRORS
+    return _code(error).startswith(("SQLITE_FULL", "SQLITE_IOERR"))
 
 
 def _code(error: Exception) -> str:

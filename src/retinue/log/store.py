@@ -57,6 +57,7 @@ class Log:
         self._redact = redact
         self._runs: dict[str, _Open] = {}
         self._pending: list[Event] = []
+        self._cut: list[str] = []
         self._submitted = 0
         self._published = 0
         self._unannounced = 0
@@ -189,6 +190,16 @@ class Log:
         row = self.reader.run(run_id)
         await self.give_back(row)
 
+    def cut_off(self, place: RunPlace) -> None:
+        """Go on with a run no more that has no ending. In the file it is interrupted then, as soon as that can be
+        written; until then nobody can take it up. Those who follow it hear no more of it."""
+        if self._closed or self._runs.pop(place.run_id, None) is None:
+            return
+        self._cut.append(place.run_id)
+        self._hand_over(force=True)
+        for subscription in tuple(self._subscribers.get(place.run_id, ())):
+            subscription.close()
+
     def tell(self, event: Event) -> None:
         """Let subscribers know of an event of another process, which is in the log already."""
         for key in (event.run_id, f"tree {event.root_id}", None):
@@ -277,8 +288,8 @@ class Log:
         if self._pending or force:
             self._submitted += 1
             self._handed_over = self._loop.time() if self._loop is not None else 0.0
-            self._writer.submit(LogBatch(self._submitted, self._pending))
-            self._pending = []
+            self._writer.submit(LogBatch(self._submitted, self._pending, tuple(self._cut)))
+            self._pending, self._cut = [], []
 
     async def _ask(self, do: Any) -> Any:
         self._bind()
@@ -310,15 +321,17 @@ class Log:
             elif not done.done():
                 done.set_result(None)
 
-    def _failed(self, failure: StateError) -> None:
-        """In the writer's thread: tell every task that waits for the file."""
+    def _failed(self, failure: StateError, number: int) -> None:
+        """In the writer's thread: tell every task that waits for batches up to `number`. Later ones are tried yet."""
         if self._waiters:
-            self._call(self._disappoint, failure)
+            self._call(self._disappoint, failure, number)
 
-    def _disappoint(self, failure: StateError) -> None:
+    def _disappoint(self, failure: StateError, number: int) -> None:
         waiting, self._waiters = self._waiters, []
-        for _, done in waiting:
-            if not done.done():
+        for wanted, done in waiting:
+            if wanted > number:
+                self._waiters.append((wanted, done))
+            elif not done.done():
                 done.set_exception(failure)
 
     def _complain(self, run_id: str, text: str) -> None:

@@ -2,8 +2,9 @@
 
 Batches come from the event loop through a queue. All that are waiting are encoded, redacted and
 written in one transaction, so the events of a moment share the cost of a commit. Only then are
-subscribers told. When writing fails, nothing is thrown away: the batches stay, the failure is
-reported to every waiting caller, and the attempt is repeated when more arrives or after a second.
+subscribers told. A disk that is full for a few seconds is waited for. When writing fails for longer, nothing
+is thrown away: the batches stay, the failure is reported to every waiting caller, and the attempt is repeated
+when more arrives or after a second. Nobody may add events meanwhile, so what is kept stays small.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from retinue.core.process import Owner
 from retinue.errors import RetinueError, StateError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.batch import EventRow, LogBatch
-from retinue.log.database import recover, register, release, trouble
+from retinue.log.database import LIVE_STATES, may_pass, recover, register, release, trouble
 from retinue.log.encode import whole
 from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _EVENT = ("run_id", "seq", "at", "type", "body", "level", "source")
 _TEXT = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
+_CUT_OFF = f"UPDATE runs SET state='interrupted', owner=NULL WHERE id=? AND owner=? AND state IN ({LIVE_STATES})"  # noqa: S608
 
 
 class Changes(Struct):
@@ -51,6 +53,7 @@ class Changes(Struct):
     created: dict[str, tuple[object, ...]] = field(default_factory=dict)
     texts: dict[str, dict[tuple[int, str], list[str]]] = field(default_factory=dict)
     obsolete: list[tuple[str, int]] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         body, run_id = event.body, event.run_id
@@ -112,6 +115,9 @@ class Changes(Struct):
             self._tally(run_id).saved_text = True
             texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
         connection.insert("partials", _TEXT, texts)
+        if self.cut:
+            # One whose ending came after all has it.
+            connection.executemany(_CUT_OFF, [(run_id, owner) for run_id in self.cut])
 
     def settle(self) -> None:
         """The transaction is committed: take its changes into memory."""
@@ -121,11 +127,16 @@ class Changes(Struct):
                 self.tallies.pop(run_id, None)
             else:
                 self.tallies[run_id] = tally
+        for run_id in self.cut:
+            self.tallies.pop(run_id, None)
 
 
 RETRY_SECONDS = 1.0
 SERVER_SECONDS = 60.0
 """How long a database server may be away before runs are told that nothing can be written."""
+DISK_SECONDS = 5.0
+"""The same of a disk. Shorter, because a person who stops a run waits for it."""
+_DISK_PAUSE = 0.2
 
 
 class WriterJob(Struct, frozen=True):
@@ -146,7 +157,7 @@ class Writer:
         owner: Owner,
         redact: TextRedactor | None,
         delivered: Callable[[list[LogBatch]], None],
-        failed: Callable[[StateError], None],
+        failed: Callable[[StateError, int], None],
         complain: Callable[[str, str], None],
     ) -> None:
         self.connection = connection
@@ -191,7 +202,7 @@ class Writer:
         for item in self._next():
             match item:
                 case LogBatch():
-                    self._backlog.append(item)
+                    self._keep(item)
                 case WriterJob():
                     self._commit()
                     self._do(item)
@@ -200,6 +211,13 @@ class Writer:
         self._commit()
         self._beat()
         return going
+
+    def _keep(self, batch: LogBatch) -> None:
+        """Add a batch to what is to be written. One that only asks for another attempt takes no place of its own."""
+        if self._backlog and not batch.events and not batch.cut:
+            self._backlog[-1].number = batch.number
+        else:
+            self._backlog.append(batch)
 
     def _next(self) -> list[LogBatch | WriterJob | None]:
         """Wait for something to do, then take all there is."""
@@ -239,23 +257,30 @@ class Writer:
         changes = Changes(self.tallies)
         for event in events:
             changes.take(event)
+        changes.cut = [run_id for batch in batches for run_id in batch.cut]
         self._write_patiently(changes, rows)
         changes.settle()
         return events
 
     def _write_patiently(self, changes: Changes, rows: list[EventRow]) -> None:
-        """Write once, whatever happens to the connection: a server that is started again interrupts nothing."""
-        deadline = time.monotonic() + SERVER_SECONDS
+        """Write once, whatever happens to the connection: a server that is started again interrupts nothing, nor does
+        a disk that is full for a moment."""
+        began = time.monotonic()
         while True:
             try:
                 with self.transaction():
                     changes.write(self.connection, rows, self.owner.id)
                 return
             except LostDatabaseError as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() > began + SERVER_SECONDS:
                     raise
                 if error.unsure and self._is_written(rows):
                     return
+            except Exception as error:
+                # Once it was reported, each attempt is one: nobody waits for it any more.
+                if self.failure is not None or not may_pass(error) or time.monotonic() > began + DISK_SECONDS:
+                    raise
+                time.sleep(_DISK_PAUSE)
 
     def _is_written(self, rows: list[EventRow]) -> bool:
         """Return whether the commit that was cut off has happened."""
@@ -311,7 +336,7 @@ class Writer:
     def _report(self, error: Exception) -> None:
         sentence = self._sentence(error)
         self.failure = sentence if isinstance(sentence, StateError) else StateError(str(sentence))
-        self._failed(self.failure)
+        self._failed(self.failure, self._backlog[-1].number)
 
     def _sentence(self, error: Exception) -> RetinueError:
         import sqlite3

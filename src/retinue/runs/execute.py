@@ -70,10 +70,10 @@ async def execute(node: RunNode, project: Project, past: Conversation | None = N
     try:
         await finish(node, project, await _record(node, project, past, post))
     except asyncio.CancelledError:
-        _cut_off(node, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
+        _leave(node, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
         raise
     except StateError as error:
-        _cut_off(node, error)
+        cut_off(node, error)
     except Exception as error:
         # A defect of ours must still give the run an ending.
         failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
@@ -101,13 +101,20 @@ async def finish(node: RunNode, project: Project, outcome: Outcome) -> None:
         project.log.append(node.handle.place, ended)
         await project.log.flush()
     except StateError as error:
-        _cut_off(node, error)
+        cut_off(node, error)
         return
     node.observe(ended)
     node.handle.settle(ended.outcome)
 
 
-def _cut_off(node: RunNode, error: StateError) -> None:
+def cut_off(node: RunNode, error: StateError) -> None:
+    """Leave a run without an ending, for it cannot be recorded any more: it is interrupted, and can be resumed once
+    the log can be written."""
+    node.project.log.cut_off(node.handle.place)
+    _leave(node, error)
+
+
+def _leave(node: RunNode, error: StateError) -> None:
     node.handle.controls.close()
     node.lost()
     node.handle.break_off(error)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Event, RunEnded
 from retinue.core.outcome import Outcome, Value
+from retinue.errors import StateError
 from retinue.log.run_events import PAGE
 from retinue.loop.controls import Controls
 
@@ -90,8 +91,6 @@ class RunHandle(Run[Any]):
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._read_value: Callable[[Any], Any] | None = None
-        self._broken_off: list[Callable[[], None]] = []
-        """What is called when the run can be recorded no more: no event will tell of its end."""
 
     def __dir__(self) -> list[str]:
         # What a person at a prompt or in a notebook is offered.
@@ -126,13 +125,20 @@ class RunHandle(Run[Any]):
 
     async def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
         """Every event from the first one on, each after it is in the log; ends with the run.
-        With `tree` those of all runs below it, too.
+        With `tree` those of all runs below it, too. Raises StateError when the run cannot be
+        recorded any more.
 
         Safe to start at any time: what is already written comes from the log, the rest live.
         """
         place = self.place
         subscription = self._log.subscribe(root_id=place.root_id) if tree else self._log.subscribe(run_id=self.id)
-        self._broken_off.append(subscription.close)
+
+        def stop_listening(_: object) -> None:
+            # No event tells that a run cannot be recorded any more.
+            if self.failure is not None:
+                subscription.close()
+
+        self._ended.add_done_callback(stop_listening)
         await self._log.flush()
         seen: dict[str, int] = {}
         ours = {self.id}
@@ -143,7 +149,7 @@ class RunHandle(Run[Any]):
             if number % PAGE == PAGE - 1:
                 # The past of a run may be long, and others are at work.
                 await asyncio.sleep(0)
-        if self._ended.done():
+        if self.outcome is not None:
             subscription.close()
             return
         async for event in subscription:
@@ -155,6 +161,8 @@ class RunHandle(Run[Any]):
             if event.run_id == self.id and isinstance(event.body, RunEnded):
                 subscription.close()
                 return
+        if self.failure is not None:
+            raise self.failure
 
     def is_new(self, event: Event) -> bool:
         """Whether it happened since the run was started or taken up by this process."""
@@ -217,12 +225,22 @@ class RunHandle(Run[Any]):
         if not self._ended.done():
             self._ended.set_result(outcome)
 
-    def break_off(self, error: BaseException) -> None:
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended, or was left without an ending."""
+        return self._ended.done()
+
+    @property
+    def failure(self) -> StateError | None:
+        """Why the run was left without an ending; None while it works, and once it has ended."""
+        over = self._ended.done() and not self._ended.cancelled()
+        error = self._ended.exception() if over else None
+        return error if isinstance(error, StateError) else None
+
+    def break_off(self, error: StateError) -> None:
         """The run could not be recorded any more: whoever waits must know why."""
         if not self._ended.done():
             self._ended.set_exception(error)
-            for close in self._broken_off:
-                close()
             # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
             self._ended.exception()
 

@@ -24,6 +24,7 @@ from retinue.runs.admission import admission
 from retinue.runs.budget import Account, check_readable, open_account
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
+from retinue.runs.execute import cut_off
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch
@@ -61,6 +62,8 @@ class Supervisor(Members):
         self.idle_news: Callable[[str], None] = lambda run_id: None
         """Called with the id of a run that has ended, when one that it started has ended since: for
         a face that can show this, or take the run up again."""
+        self.broken_off: Callable[[str, StateError], None] = lambda run_id, failure: None
+        """Called with the id of a run that could not be recorded any more, and why: no event says so."""
 
     @property
     def settings(self) -> Settings:
@@ -380,8 +383,10 @@ class Supervisor(Members):
             # A defect has already become the run's outcome.
             task.exception()
         if node.live:  # cancelled before its first step
-            node.lost()
-            node.handle.break_off(StateError(f"Run {node.id} was cut off before it had started."))
+            cut_off(node, StateError(f"Run {node.id} was cut off before it had started."))
+        failure = node.handle.failure
+        if failure is not None and not self._closed:
+            self.broken_off(node.id, failure)
         above = node.handle.place.parent_id
         if node.parent is not None and node.background and not node.observes:
             self.room(node.parent).ended(node)

@@ -253,7 +253,7 @@ class AcpSession:
             all_over = not any(run.is_live for run in self.story.runs.values())
             self._turns.take_end(frame.number or 0, data["outcome"], is_main=frame.run_id == self.id, all_over=all_over)
         elif frame.type == "run.interrupted" and frame.run_id == self.id:
-            message = "The process that ran this conversation is gone. Your next message takes it up again here."
+            message = f"The conversation was interrupted. {data['detail']} Your next message takes it up again here."
             self._turns.fail(RpcError(INTERNAL_ERROR, message))
 
     # Delivery

@@ -303,8 +303,13 @@ class Feed:
                 if self._attended:
                     # Someone can answer: runs that ask wait instead of being denied.
                     retinue.supervisor.project.inbox_service.attended += 1
+                retinue.supervisor.broken_off = self._break_off
                 self._retinue = retinue
             return self._retinue
+
+    def _break_off(self, run_id: str, failure: StateError) -> None:
+        if "hub" in self.__dict__:
+            self.hub.break_off(run_id, str(failure))
 
     def _apply_settings(self, retinue: Retinue) -> None:
         project = retinue.supervisor.project

@@ -10,8 +10,8 @@ A client gets, in this order and without a gap or a double:
 2. the text so far of every answer that is being written, once (`text.partial`, `thinking.partial`)
 3. what happens from then on: durable events, `text.delta` and `thinking.delta`, and notices
 
-Notices have no number. `run.interrupted`: the process of a live run is gone. `inbox.waiting`: the ids of what waits
-for a person have changed.
+Notices have no number. `run.interrupted`: the process of a live run is gone, or cannot record it any more; `detail`
+says which. `inbox.waiting`: the ids of what waits for a person have changed.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class FeedFrame(Struct, frozen=True):
     parent_id: str | None
     data: bytes
     """The event as one line of JSON."""
+
+
+GONE = "Its process is gone. It can be resumed."
 
 
 class EventScope(Struct):
@@ -268,10 +271,14 @@ class EventHub:
         # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
         for run_id in self._live.keys() - ids_at_work(reader):
             if reader.run(run_id).state == "interrupted":
-                place = self._live.pop(run_id)
-                said = {"parent_id": place.parent_id, "root_id": place.root_id}
-                frames.append(_notice("run.interrupted", said, place))
+                frames.append(_interrupted(self._live.pop(run_id), GONE))
         self._put(frames)
+
+    def break_off(self, run_id: str, detail: str) -> None:
+        """Tell clients of a run that this process cannot record any more, which the log cannot say yet."""
+        place = self._live.pop(run_id, None)
+        if place is not None:
+            self._put([_interrupted(place, detail)])
 
     def _put(self, frames: list[FeedFrame]) -> None:
         if not frames:
@@ -326,6 +333,11 @@ def _text_frame(piece: TextPiece, kind: str) -> FeedFrame:
     where = _Place(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
     data = flat_json(kind, where, dump({"type": kind, "text": piece.text}))
     return FeedFrame(None, kind, place.run_id, place.parent_id, data)
+
+
+def _interrupted(place: RunPlace, detail: str) -> FeedFrame:
+    fields = {"parent_id": place.parent_id, "root_id": place.root_id, "detail": detail}
+    return _notice("run.interrupted", fields, place)
 
 
 def _notice(kind: str, fields: Mapping[str, object], place: RunPlace | None = None) -> FeedFrame:

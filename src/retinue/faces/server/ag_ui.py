@@ -258,6 +258,9 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
                 yield _event(_end(ids, outcome, thread.used))
                 return
+            if frame.type == "run.interrupted" and frame.run_id == run_id:
+                yield _event({"type": "RUN_ERROR", "message": data["detail"], "code": "interrupted"})
+                return
             if frame.type in ("inbox.opened", "inbox.waiting"):
                 waiting = await _waiting(feed, run_id, after)
         if waiting:

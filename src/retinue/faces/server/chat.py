@@ -15,7 +15,7 @@ import orjson
 from msgspec import Struct
 
 from retinue.core.outcome import Outcome
-from retinue.errors import UsageError
+from retinue.errors import StateError, UsageError
 from retinue.faces.feed.feed import ConflictError, Feed, SpawnOrder
 from retinue.faces.feed.sent_text import SentText
 from retinue.faces.feed.stream import FeedFrame
@@ -186,6 +186,9 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         async for frame in _frames(feed, run_id):
             if frame.type == "run.ended":
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
+            elif frame.type == "run.interrupted":
+                yield _failed(orjson.loads(frame.data)["detail"], "interrupted")
+                return
             new = sent.take(frame.type, orjson.loads(frame.data))
             if new and words:
                 # A blank line parts the texts of two turns.
@@ -197,7 +200,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
             yield chunk({"content": _answer(outcome, body)})
         if not outcome.ok:
             message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
-            yield b"data: %b\n\n" % dump({"error": {"message": message, "type": "run_failed", "code": outcome.ended}})
+            yield _failed(message, outcome.ended)
         else:
             yield chunk({}, _finish_reason(outcome))
         if body.stream_options is not None and body.stream_options.include_usage:
@@ -208,12 +211,16 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
             await leave(feed, run_id)
 
 
+def _failed(message: str, code: str) -> bytes:
+    return b"data: %b\n\n" % dump({"error": {"message": message, "type": "run_failed", "code": code}})
+
+
 async def leave(feed: Feed, run_id: str) -> None:
     """Stop the run of a client that went away, unless it has ended."""
     try:
         await feed.stop(run_id, by=BY, tree=True)
-    except ConflictError:
-        # It has just ended by itself.
+    except (ConflictError, StateError):
+        # It has just ended by itself, or cannot be recorded any more.
         return
 
 
@@ -221,13 +228,15 @@ async def _frames(feed: Feed, run_id: str) -> AsyncIterator[FeedFrame]:
     async for frames in feed.events(after=0, run_id=run_id):
         for frame in frames:
             yield frame
-            if frame.type == "run.ended":
+            if frame.type in ("run.ended", "run.interrupted"):
                 return
 
 
 async def _ended(feed: Feed, run_id: str) -> Outcome:
-    async for _ in _frames(feed, run_id):
-        pass
+    async for frame in _frames(feed, run_id):
+        if frame.type == "run.interrupted":
+            detail = orjson.loads(frame.data)["detail"]
+            raise RequestError(422, "RUN_INTERRUPTED", detail, f"retinue runs resume {run_id}")
     outcome: Outcome = await feed.read(lambda reader: reader.outcome(run_id))
     return outcome
 

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
-from retinue.errors import RetinueError
+from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
 from retinue.faces.modes import next_mode
 from retinue.faces.text import optional
@@ -105,6 +105,7 @@ class RetinueApp(Frame):
         self._inbox = InboxWatch(self)
         self.board_feed.open()
         self.retinue.supervisor.idle_news = self._hear_news
+        self.retinue.supervisor.broken_off = self._lose
         if self.retinue.supervisor.settings.scheduling_enabled:
             self.retinue.schedules.begin()
         self.set_interval(QUIET_SECONDS, self._painter.resume)
@@ -335,6 +336,17 @@ class RetinueApp(Frame):
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
+
+    def _lose(self, run_id: str, failure: StateError) -> None:
+        """Show that a run cannot be recorded any more. Of the main one, say why, and give the words that wait back:
+        the next ones take it up again."""
+        self.board.mark_lost(run_id, time.time())
+        self._painter.resume()
+        if run_id == self.session.main_id and self.session.break_off():
+            self.tell(sentence(failure), "error")
+            waiting = self.session.unqueue()
+            if waiting:
+                self.put_words(waiting)
 
     @work
     async def _fail(self, error: Exception) -> None:

@@ -128,6 +128,13 @@ class Session:
         """Stop what the main agent does in the foreground. Return False when it does nothing."""
         return self.run is not None and self.state == "working" and self.run.stopper("Interrupted by the user.")
 
+    def break_off(self) -> bool:
+        """The attempt cannot be recorded any more, and no event will end it. Return False when none is at work."""
+        if self.state == "idle":
+            return False
+        self._become("idle")
+        return True
+
     async def resend(self) -> bool:
         """Interrupt, and send what waits as the next turn; with nothing waiting only interrupt. On failure what
         waits is put back. Return False when nothing is at work."""
@@ -154,7 +161,7 @@ class Session:
 
     async def compact(self, wish: str = "") -> str:
         """Shorten the conversation before the next request; the summary keeps `wish`. Return when that will be."""
-        if self.run is not None and self.run.outcome is None and self.run.controls.compact(wish):
+        if self.run is not None and not self.run.over and self.run.controls.compact(wish):
             return "The conversation will be shortened before the next request."
         if self.main_id is None:
             return "There is no conversation to shorten yet."
@@ -165,7 +172,7 @@ class Session:
         """Let another permission mode hold: for a main agent that works from its next call on, else from the next
         message on."""
         self.mode = mode
-        if self.run is not None and self.run.outcome is None and not self._beginning:
+        if self.run is not None and not self.run.over and not self._beginning:
             await self._retinue.change_mode(self.run, mode)
             self._run_mode = mode
         self._changed()
@@ -183,6 +190,9 @@ class Session:
     def observe(self, event: Event) -> None:
         """Take every event of the main run, in order. Those of an earlier attempt that come late change nothing."""
         if self._awaited and not isinstance(event.body, RunResumed):
+            return
+        if self.run is not None and self.run.failure is not None:
+            # What could not be written then is in the file now; the attempt is over all the same.
             return
         self._awaited = False
         match event.body:
@@ -287,7 +297,7 @@ class Session:
             self.run = handle_of(run)
         except BaseException:
             self._awaited = False
-            if self.run is None or self.run.outcome is not None:
+            if self.run is None or self.run.over:
                 self._become("idle")
             raise
         finally:

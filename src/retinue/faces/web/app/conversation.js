@@ -72,7 +72,7 @@ function takeMessage(talk, event) {
 const TAKES = {
 	"run.created": (talk, event) => talk.add(event, "task", { text: event.task, by: event.options.asked && event.options.asked.by }),
 	"run.resumed": (talk, event) => talk.note(event, event.prompt ? `Resumed: ${event.prompt}` : "Resumed.", "strong"),
-	"run.interrupted": (talk, event) => talk.note(event, "Its process is gone. It can be resumed.", "warn"),
+	"run.interrupted": (talk, event) => talk.note(event, event.detail, "warn"),
 	"message.added": takeMessage,
 	"turn.ended": (talk, event) => (talk.context = event.context_tokens),
 	"assistant.ended": takeAnswer,

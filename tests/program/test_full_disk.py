@@ -1,0 +1,108 @@
+"""The program on a disk that is full for a while: the person is told, and everything goes on when there is space."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faces.tui.test_app_tmux import terminal  # noqa: F401 - a fixture
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
+
+
+class SmallDisk:
+    """A file system of a few megabytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._filler = folder / "filler"
+
+    def fill(self) -> None:
+        descriptor = os.open(self._filler, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            while True:
+                os.write(descriptor, bytes(4096))
+        except OSError:
+            os.close(descriptor)
+
+    def free(self) -> None:
+        self._filler.unlink()
+
+
+@pytest.fixture
+def disk(project: Project) -> Iterator[SmallDisk]:
+    if not sys.platform.startswith("linux") or os.geteuid():
+        pytest.skip("only root may mount")
+    folder = project.home / ".retinue"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def work(request: Request) -> Reply:
+    """Calls tools for as long as nobody says something else."""
+    time.sleep(0.2)
+    if "go on" in str(request.body["messages"][-1]):
+        return Reply("All is well.")
+    return Reply("x" * 500, [("write", {"path": f"f{request.turn % 5}.txt", "content": "x"})])
+
+
+def state(project: Project) -> str:
+    return str(project.json("runs", "list", "--json")["runs"][0]["state"])
+
+
+def wait_for(project: Project, wanted: str) -> None:
+    deadline = time.monotonic() + 20
+    while state(project) != wanted:
+        assert time.monotonic() < deadline, state(project)
+
+
+@pytest.mark.slow
+def test_the_app_says_that_the_disk_is_full_and_goes_on_with_the_next_words(
+    project: Project,
+    serve,
+    disk: SmallDisk,
+    terminal,  # noqa: F811
+) -> None:
+    serve(work)
+    window = terminal()
+    window.run("retinue")
+    window.see("Say what to do")
+    window.type("Work")
+    window.press("Enter")
+    window.see("write f2.txt")
+    disk.fill()
+    window.see("the disk is full", gone=("esc to interrupt",))
+    disk.free()
+    wait_for(project, "interrupted")
+    window.type("go on")
+    window.press("Enter")
+    window.see("All is well.")
+
+
+@pytest.mark.slow
+def test_a_script_ends_when_the_disk_is_full_and_its_run_can_be_resumed(
+    project: Project, serve, disk: SmallDisk
+) -> None:
+    server = serve(work)
+    running = project.start("-p", "Work")
+    while len(server.requests) < 3:
+        assert running.poll() is None
+        time.sleep(0.05)
+    disk.fill()
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 1
+    assert "the disk is full" in said
+    disk.free()
+    assert state(project) == "interrupted"
+    run_id = project.json("runs", "list", "--json")["runs"][0]["id"]
+    done = project.retinue("runs", "resume", run_id, "go on")
+    assert "All is well." in done.stdout
