@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from retinue.core.events import Retrying as RetryingEvent
 from retinue.core.events import TextDelta
-from retinue.core.messages import AssistantMessage, Text, Thinking
+from retinue.core.messages import AssistantMessage, Text, Thinking, user
 from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
 from retinue.models.retry import RetryingModel, RetryPolicy
@@ -62,10 +63,15 @@ class Time:
 
 
 async def run(
-    inner: Model, time: Time, draw: float = 0.5, policy: RetryPolicy | None = None, **more: Any
+    inner: Model,
+    time: Time,
+    draw: float = 0.5,
+    policy: RetryPolicy | None = None,
+    asked: ModelRequest | None = None,
+    **more: Any,
 ) -> list[Part]:
     retrying = RetryingModel(inner, policy, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now, **more)
-    return [part async for part in retrying.stream(request())]
+    return [part async for part in retrying.stream(asked or request())]
 
 
 def final(parts: list[Part]) -> AssistantMessage:
@@ -186,6 +192,22 @@ async def test_a_server_that_has_never_answered_is_tried_four_times() -> None:
     inner = Scripted(*[("", Failure("dropped", "no answer"))] * 15)
     await run(inner, Time())
     assert inner.closed == 4
+
+
+async def test_a_server_that_has_answered_the_conversation_is_waited_for_ten_minutes() -> None:
+    time = Time()
+    storm = Storm(time, 600.0, Failure("dropped", "connection refused"))
+    retrying = RetryingModel(storm, sleep=time.sleep, draw=lambda: 0.5, clock=lambda: time.now)
+    asked, again = request().messages[0], user("And now?")
+    answer = AssistantMessage((Text("Hello."),), "end", model=storm.info.full_name)
+    later = replace(request(), messages=(asked, answer, again))
+    assert final([part async for part in retrying.stream(later)]).text == "ok"
+    # What another model has said, or what was never said, tells nothing of this server.
+    for told in (replace(answer, model="other/model"), replace(answer, failure=Failure("dropped", "cut"))):
+        parts = await run(
+            Storm(Time(), 600.0, Failure("dropped", "x")), Time(), asked=replace(later, messages=(asked, told, again))
+        )
+        assert (final(parts).failure or Failure("internal", "")).message.endswith("(tried 4 times)")
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -1,7 +1,7 @@
 """Retries of requests that failed for a passing reason, and the wait a server asks for.
 
 A run of hours must survive a deploy, an overload or a network outage of minutes, so retries go on
-for about ten minutes in all. A server that never answered this run is given up much sooner: then its
+for about ten minutes in all. A server that never answered this conversation is given up much sooner: then its
 address is wrong, or it is not running. The server's own Retry-After is honoured, with jitter on top.
 Requests to models have no side effects, so a retry repeats none; text that was already shown is
 passed on with the announcement, so that a display can strike it out and nobody loses it.
@@ -249,6 +249,7 @@ class RetryingModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         now = self._clock or asyncio.get_running_loop().time
+        self._answered = self._answered or _has_answered(self.info, request)
         started, attempt = now(), 0
         longest: AssistantMessage | None = None
         while True:
@@ -300,6 +301,12 @@ class RetryingModel:
             text = "".join(shown) or message.text
             yield events.Retrying(attempt, wait, message.failure, partial=text, most=most)
             await self._sleep(wait)
+
+
+def _has_answered(info: ModelInfo, request: ModelRequest) -> bool:
+    """Return whether the model has spoken in this conversation, perhaps to another process."""
+    answers = (message for message in request.messages if isinstance(message, AssistantMessage))
+    return any(answer.model == info.full_name and answer.failure is None for answer in answers)
 
 
 def _ended(info: ModelInfo, shown: list[str]) -> AssistantMessage:
