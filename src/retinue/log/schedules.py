@@ -99,6 +99,14 @@ def enable(connection: LogConnection, job_id: str, enabled: bool, next_at: float
     return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
 
 
+def move(connection: LogConnection, job: ScheduledJob) -> None:
+    """Let the next slot of a job come earlier than the table has it, as `job` says."""
+    connection.execute(
+        "UPDATE schedules SET next_at=?, anchor=?, at=? WHERE id=? AND next_at>? AND enabled",
+        (job.next_at, job.anchor, job.at, job.id, job.next_at),
+    )
+
+
 def claim(
     connection: LogConnection,
     job: ScheduledJob,

@@ -66,6 +66,32 @@ async def test_R07_an_interval_fires_again_and_again(scene: Scene) -> None:
         assert post.scheduler.jobs()[0].runs == 3
 
 
+@pytest.mark.parametrize("when", ["10m", "*/10 * * * *"])
+async def test_a_clock_that_was_ahead_keeps_no_job_waiting(scene: Scene, when: str) -> None:
+    async with posts(scene, 2) as both:
+        await both[0].scheduler.add("Explore", "tidy up", when, zone="UTC", missed="catch-up")
+        await look(*both)
+        scene.clock._start += 86_400
+        assert len(await look(*both)) == 1, "one run makes up for a day"
+        scene.clock._start -= 86_400
+        for _ in range(2):
+            scene.clock._passed += 1
+            assert await look(*both) == []
+        for _ in range(3):
+            scene.clock._passed += 600
+            assert len(await look(*both)) == 1
+
+
+async def test_a_delay_is_no_longer_when_the_clock_is_set_back(scene: Scene) -> None:
+    async with posts(scene) as (post,):
+        await post.scheduler.add("Explore", "tidy up", "+10m")
+        scene.clock._start -= 86_400
+        for _ in range(2):
+            assert await look(post) == []
+        scene.clock._passed += 601
+        assert len(await look(post)) == 1
+
+
 async def test_R07_a_one_shot_fires_once_and_is_over(scene: Scene) -> None:
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "+10m")

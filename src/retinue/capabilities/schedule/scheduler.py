@@ -1,21 +1,23 @@
 """The scheduler, which starts jobs when they are due.
 
-It looks once a second, so that clocks may jump and machines may sleep. Any number of processes may do so for one
-project: each slot is claimed in the log by exactly one of them.
+It looks once a second, so that clocks may jump, in both directions, and machines may sleep. Any number of processes may
+do so for one project: each slot is claimed in the log by exactly one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.schedule.start import session_of, start_job
-from retinue.capabilities.schedule.times import NextSlot, next_after, parse_schedule, plan, when_of
+from retinue.capabilities.schedule.times import NextSlot, brought_forward, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.process import this_process
@@ -54,7 +56,9 @@ class Scheduler:
         self._heard = heard
         self._timer: Timer | None = None
         self._task: asyncio.Task[list[Fired]] | None = None
-        self._orphans_at = 0.0
+        self._orphans_at = -math.inf
+        self._too_far: frozenset[str] = frozenset()
+        """The jobs whose next slot was too far away at the last look."""
 
     @property
     def active(self) -> bool:
@@ -167,19 +171,31 @@ class Scheduler:
         if not self._supervisor.settings.scheduling_enabled:
             return []
         now, reader = self._supervisor.clock.now(), self._supervisor.project.log.reader
+        await self._bring_forward(now)
         fired: list[Fired] = []
         for job in schedules.due(reader, now):
             decided = plan(job, now)
             if decided is not None and decided.act != "wait" and not self._leave_to_session(job, now):
                 fired += await self._decide(job, decided, now)
         # The look for claims of dead processes reads every slot of the log, so it comes once a minute.
-        if now - self._orphans_at >= 60 * TICK_SECONDS:
-            self._orphans_at = now
+        passed = self._supervisor.clock.monotonic()
+        if passed - self._orphans_at >= 60 * TICK_SECONDS:
+            self._orphans_at = passed
             for orphan in schedules.orphans(reader, this_process()):
                 fired += await self._adopt(orphan, now)
         for each in fired:
             self._heard(each)
         return fired
+
+    async def _bring_forward(self, now: float) -> None:
+        """Correct the slots of jobs that a clock which was set back would keep waiting. A clock that is put right
+        before the next look changes nothing."""
+        right = [found for job in self.jobs() if (found := brought_forward(job, now)) is not None]
+        too_far = frozenset(job.id for job in right)
+        for job in right:
+            if job.id in self._too_far:
+                await self._supervisor.project.log.transact(partial(schedules.move, job=job))
+        self._too_far = too_far
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
         log = self._supervisor.project.log

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.errors import UsageError
 from retinue.log.schedules import Kind, ScheduledJob
@@ -41,8 +42,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
 
 
 class When(Struct, frozen=True):
-    """A parsed schedule. `at` belongs to `once`, `seconds` to `interval`, `expression` and `zone` to `cron`; `text`
-    is stored and shown."""
+    """A parsed schedule. `at` belongs to `once`, `seconds` to `interval` and to a `once` that is a delay, `expression`
+    and `zone` to `cron`; `text` is stored and shown."""
 
     kind: Kind
     text: str
@@ -102,7 +103,7 @@ def _span(text: str, once: bool, span: str, now: float) -> When:
     seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(f'Invalid schedule "{text}": it must be between 1 second and 100 years.', remedy=FORMS)
-    return When("once", text, at=now + seconds) if once else When("interval", text, seconds=seconds)
+    return When("once", text, now + seconds, seconds) if once else When("interval", text, seconds=seconds)
 
 
 def _moment(text: str, now: float, zone: str | None) -> When:
@@ -204,6 +205,21 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     if job.missed == "catch-up":
         return NextSlot("fire", newest, following, len(due) - 1)
     return NextSlot("pass", newest, following, len(due))
+
+
+def brought_forward(job: ScheduledJob, now: float) -> ScheduledJob | None:
+    """Return a job whose next slot is further away than it can be, as it should be: the clock was set back since that
+    slot was decided. None for any other. An interval or a delay has its whole length before it then, and no more; a
+    slot by the clock is the next one, and one that was fired before is not fired again."""
+    if not job.enabled or job.next_at is None or job.next_at <= now:
+        return None
+    if job.kind == "cron":
+        slot = next_after(when_of(job), now, job.anchor)
+        return replace(job, next_at=slot) if slot is not None and slot < job.next_at else None
+    slot = now + job.seconds
+    if not job.seconds or job.next_at <= slot + 1.0:
+        return None
+    return replace(job, next_at=slot, anchor=now, at=slot if job.kind == "once" else job.at)
 
 
 def jitter(job: ScheduledJob, slot: float) -> float:
