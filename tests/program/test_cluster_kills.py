@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 
 import pytest
 
@@ -106,3 +107,39 @@ def test_when_it_has_ended_and_nobody_has_heard_of_it(scene, serve):
     assert found["output"].startswith("all steps done")
     assert scene.file(found["branch"], "done.txt").split() == ["0", "1", "2", "3"]
     is_whole(scene, scene.only_run()["id"])
+
+
+def test_an_interrupted_run_goes_before_those_that_were_sent_later(scene, serve):
+    gate = threading.Event()
+
+    def answer(request):
+        gate.wait(60)
+        return Reply("done")
+
+    server = serve(answer)
+    workers = [scene.worker("--concurrency", "1") for _ in range(2)]
+    scene.ready(2)
+    processes = []
+    for number, asked in enumerate((1, 2, 2, 2), 1):
+        processes.append(scene.run(f"Task {number}", "--json"))
+        scene.until(lambda count=number: len(scene.json("runs", "list", "--json")["runs"]) == count)
+        scene.until(lambda count=asked: len(server.requests) == count)
+    ids = [row["id"] for row in reversed(scene.json("runs", "list", "--json")["runs"])]
+    dead, alive = workers if workers[0].served(ids[0]) else reversed(workers)
+    wait_in_queue(scene, 4)
+    dead.kill()
+    scene.until(lambda: any(line.startswith(ids[0]) and "offered again" in line for line in alive.said))
+    wait_in_queue(scene, 4)
+    gate.set()
+    for process in processes:
+        result(process)
+    served = [line.partition(":")[0] for line in alive.said if ": attempt" in line]
+    assert served[1] == ids[0], (ids, alive.said)
+
+
+def wait_in_queue(scene, count):
+    import psycopg
+
+    with psycopg.connect(scene.url, autocommit=True) as server:
+        query = "SELECT count(*) FROM retinue.placements WHERE queue <> ''"
+        scene.until(lambda: server.execute(query).fetchone()[0] == count)

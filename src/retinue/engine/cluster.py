@@ -172,12 +172,18 @@ def _enqueue_options(attempt: Attempt, worker: WorkerView) -> dict[str, Any]:
         "workflow_name": _WORKFLOW,
         "workflow_id": attempt.id,
         "app_version": _VERSION,
-        "priority": attempt.needs.priority,
+        "priority": _place_in_line(attempt),
     }
     if worker.tenant_limit is not None:
         # A queue has such keys for all or for none.
         options["queue_partition_key"] = attempt.needs.tenant or attempt.project
     return options
+
+
+def _place_in_line(attempt: Attempt) -> int:
+    """Return the priority for DBOS, which serves the lowest first and equals in the order of their coming. A run that
+    was interrupted was sent before all that wait with the same priority: its turn had come."""
+    return 2 * attempt.needs.priority + (attempt.number == 1)
 
 
 async def _served(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
