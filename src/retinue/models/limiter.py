@@ -6,7 +6,8 @@ at once is decided by `limiter_pace`; here is the queue. Requests go in the orde
 is cancelled at any moment returns its place or its slot.
 
 Processes do not tell one another what they learned: each meets the provider's refusal itself and then
-keeps `Retry-After`. Only workers of a cluster do, which are many: `told` and `hear`.
+keeps `Retry-After`. Sharing it would save each of them one request per refusal and no time (docs/models.md has
+the figures). Only workers of a cluster do, which are many: `told` and `hear`.
 """
 
 from __future__ import annotations
