@@ -24,8 +24,8 @@ from msgspec import Struct, field
 from retinue.core.permission import READ_ONLY
 from retinue.core.request import NO_CEILING, Ceiling, RunRequest
 from retinue.core.spec import PermissionRule
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import canonical
-from retinue.tools.filter import split_entry
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:

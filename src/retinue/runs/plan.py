@@ -18,6 +18,7 @@ from retinue.core.delegation import Delegation
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import canonical, is_read_only
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError
@@ -38,7 +39,7 @@ from retinue.runs.offer import (
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
-from retinue.tools.filter import ToolSelection, select_tools, split_entry
+from retinue.tools.filter import ToolSelection, select_tools
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
@@ -116,14 +117,6 @@ def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]
     """Return what an agent with a memory folder still needs: to read it, and to write it if it may."""
     wanted = ["read"] if readonly else ["read", "write", "edit"]
     return tuple(name for name in wanted if name not in present)
-
-
-def split_entry(entry: str) -> tuple[str, str | None]:
-    """Return `Bash(git *)` as `Bash` and `git *`; None for the latter without parentheses."""
-    name, bracket, rest = entry.strip().partition("(")
-    if not bracket:
-        return name.strip(), None
-    return name.strip(), rest.rstrip().removesuffix(")").strip()
 
 
 class _Asked:

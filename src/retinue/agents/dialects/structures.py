@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
-from retinue.agents.dialects.tools import bare, describe, read_names
+from retinue.agents.dialects.tools import describe, read_names
 from retinue.agents.dialects.values import SOME_NAMES, UNSET_RULE
 from retinue.core.spec import HookSpec, ServerRef
+from retinue.core.tool_list import bare
 from retinue.core.usage import NO_LIMITS, Budget
 from retinue.errors import UsageError
 

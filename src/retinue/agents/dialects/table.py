@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from retinue.agents.yaml_items import Item
 from retinue.core.spec import DialectName, Fate, Problem
+from retinue.core.tool_list import off_by_one
 
 RESTRICTING: Mapping[str, str] = {
     "tools.allow": "which tools it has",
@@ -261,21 +262,6 @@ def _near(dialect: Dialect, key: str) -> Match | None:
 
 def squeeze(key: str) -> str:
     return key.lower().replace("_", "").replace("-", "").replace(" ", "")
-
-
-def off_by_one(left: str, right: str) -> bool:
-    """Return whether one letter was added, dropped or changed, or two neighbours swapped."""
-    if abs(len(left) - len(right)) > 1 or left == right:
-        return False
-    start = 0
-    while start < min(len(left), len(right)) and left[start] == right[start]:
-        start += 1
-    a, b = left[start:], right[start:]
-    if len(a) == len(b):
-        return a[1:] == b[1:] or (a[:2] == b[1::-1] and len(a) > 1 and a[2:] == b[2:])
-    if len(a) > len(b):
-        return a[1:] == b
-    return a == b[1:]
 
 
 def _fate(row: FieldRow, spelling: str, how: How) -> Fate:

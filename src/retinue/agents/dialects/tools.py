@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.yaml_items import scalar_text
+from retinue.core.tool_list import entry_problem, split_entries
 from retinue.core.toolnames import ALIASES, BUILT_IN_SEVEN, base_name, canonical
 
-_OPEN = "([{"
-_CLOSE = ")]}"
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -37,26 +36,14 @@ def is_servers(name: str) -> bool:
 
 
 def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
-    """Return names between commas, never split inside parentheses. With `spaces` a string without any
-    such comma is split at blanks instead, as the Agent Skills format has it."""
+    """Return the names in a text, which may be a JSON list. With `spaces` blanks separate as well, as the Agent
+    Skills format has it. Raise BadNamesError."""
     text = text.strip()
     if text.startswith("["):
         return _from_json(text)
     if text.startswith("{"):
         raise BadNamesError("the map cannot be read", "Close it with '}', or write 'a, b'.")
-    if "(" not in text:
-        parts = text.split(",")
-        if spaces and len(parts) == 1:
-            parts = text.split()
-    else:
-        parts = _split_outside(text, ",")
-        if spaces and len(parts) == 1:
-            parts = _split_outside(text, " ")
-    return _bare_names(parts)
-
-
-def _bare_names(parts: list[str]) -> tuple[str, ...]:
-    return tuple([name for part in parts if (name := bare(part))])
+    return split_entries(text, blanks=spaces)
 
 
 def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
@@ -68,11 +55,11 @@ def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
     names: list[str] = []
     strange: list[Any] = []
     for item in value:
-        name = _item_name(item)
-        if name is None:
+        text = _item_text(item)
+        if text is None:
             strange.append(item)
-        elif name:
-            names.append(name)
+        else:
+            names += split_entries(text)
     if strange:
         why = f"one entry is {describe(strange[0])}, not a name"
         raise BadNamesError(why, "Write one name per entry.", readable=tuple(names))
@@ -95,9 +82,9 @@ def describe(value: Any) -> str:
     return f"'{text}'"
 
 
-def _item_name(item: Any) -> str | None:
+def _item_text(item: Any) -> str | None:
     if isinstance(item, str):
-        return bare(item)
+        return item
     if isinstance(item, dict):
         # `- Bash(git log: *)` is a mapping to YAML; put the text together again.
         if len(item) == 1:
@@ -116,44 +103,17 @@ def _from_json(text: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         if not text.endswith("]"):
             raise BadNamesError("the list has no closing bracket", "Close it with ']'.") from None
-        names = _bare_names(_split_outside(text[1:-1], ","))
+        names = split_entries(text[1:-1])
         if any(name[0] in "[{" for name in names):
             raise BadNamesError("one entry is a list or a map, not a name", "Write one name per entry.") from None
         return names
     return read_names(found)
 
 
-def _split_outside(text: str, separator: str) -> list[str]:
-    parts: list[str] = []
-    depth = start = 0
-    for position, letter in enumerate(text):
-        if letter in _OPEN:
-            depth += 1
-        elif letter in _CLOSE:
-            depth = max(0, depth - 1)
-        elif letter == separator and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    if depth:
-        # A parenthesis that never closes must not swallow names.
-        return text.split(separator)
-    parts.append(text[start:])
-    return parts
-
-
-def bare(text: str) -> str:
-    text = text.strip()
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1].strip()
-    return text
-
-
 EVERY = frozenset({"*", "all"})
 DENY_ALL = ("*",)
 
-_NO_NAME = re.compile(r"[-+.\d]*|true|false|null|yes|no", re.IGNORECASE)
 _SHORT = 400
-_SHORTEST = 3
 _SELECTOR = "ext:"
 _FLOW = frozenset("[{ ")
 _ON = frozenset({"true", "yes", "on", "1", "allow", "ask"})
@@ -260,26 +220,11 @@ def says_none(names: tuple[str, ...]) -> bool:
 
 
 def check_denied(names: Iterable[str], *, instead: Any) -> None:
-    """Raise BadValueError for a name that is almost that of a tool: `writ` denies nothing. Names
-    that resemble no tool are those of other programs, which there are many of."""
+    """Raise BadValueError for an entry that cannot be understood: it would deny nothing."""
     for name in names:
-        if _NO_NAME.fullmatch(name):
-            raise BadValueError(f"'{name}' is no name of a tool", "Write the names of tools.", instead=instead)
-        meant = misspelt_tool(base_name(name))
-        if meant is not None:
-            raise BadValueError(f"there is no tool '{name}'", f"Did you mean '{meant}'?", instead=instead)
-
-
-@lru_cache(maxsize=1024)
-def misspelt_tool(name: str) -> str | None:
-    """Return the tool that `name` was meant to be, if it is one letter off; None for any other name."""
-    lowered = name.lower()
-    if lowered in ALIASES or len(lowered) < _SHORTEST:
-        return None
-    for known in ALIASES:
-        if len(known) > _SHORTEST and off_by_one(lowered, known):
-            return known
-    return None
+        problem = entry_problem(name)
+        if problem is not None:
+            raise BadValueError(f"{describe(name)} {problem.why}", problem.remedy, instead=instead)
 
 
 def both_allow(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> tuple[str, ...] | None:

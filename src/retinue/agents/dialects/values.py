@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_items import too_deep
 from retinue.core.placement import ClusterPlacement
+from retinue.core.tool_list import off_by_one
 from retinue.errors import UsageError
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tables import in_dialect, is_foreign
-from retinue.agents.dialects.tools import is_servers, misspelt_tool
+from retinue.agents.dialects.tools import is_servers
 from retinue.agents.edit import FileLines
 from retinue.agents.lint.keys import nearest
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.core.spec import AgentSpec
+from retinue.core.tool_list import misspelt_tool
 from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
 
 ELSEWHERE = frozenset(

@@ -38,12 +38,12 @@ from retinue.core.format import replace_unprintable
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import provenance_of
 from retinue.core.tool import ToolContext
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import PromptBlockedError
 from retinue.runs.person_prompt import PromptCommand
 from retinue.runs.walls import SandboxScope, make_walls
 from retinue.settings.places import home, pi_home, retinue_home
-from retinue.tools.filter import split_entry
 from retinue.tools.safe_dir import is_safe
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from retinue.core.files import read_file
 from retinue.core.provenance import Provenance
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import canonical, served_alias, served_name
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
-from retinue.tools.filter import split_entry
 
 
 class Configured(Struct, frozen=True):

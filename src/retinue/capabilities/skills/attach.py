@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from retinue.core.format import replace_unprintable
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
+from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import canonical
 from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
 from retinue.runs.person_prompt import PromptCommand
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
-from retinue.tools.filter import split_entry
 
 if TYPE_CHECKING:
     from retinue.capabilities.skills.library import Library

@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.spec import PermissionRule
+from retinue.core.tool_list import form_problem, shape_problem, split_entry
 from retinue.core.toolnames import TOOLS, canonical
 
 HOLE = "\0"
@@ -86,8 +87,6 @@ WRITING = frozenset({"edit", "write"})
 FETCHING = frozenset({"fetch_content", "convert_content", "web_search"})
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 
-_LONGEST = 2_000
-
 
 class Rule(Struct, frozen=True):
     """`tools` are the canonical names it covers; `glob` is set instead for MCP servers and
@@ -117,17 +116,10 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
     if not isinstance(text, str):
         return "is not a text"
     written = text.strip()
-    if not written or len(written) > _LONGEST or not written.isprintable():
-        return f"is empty, longer than {_LONGEST:,} characters or holds unprintable ones"
-    name, bracket, rest = written.partition("(")
-    name = name.strip()
-    if bracket and not rest.endswith(")"):
-        return "does not end with a closing parenthesis"
-    specifier: str | None = rest[:-1].strip() if bracket else None
-    if bracket and not specifier:
-        return "has nothing in its parentheses; leave them out to mean every call"
-    if not name or any(letter.isspace() or letter in "()[]{}<>'\"" for letter in name):
-        return "has no tool's name before the parenthesis"
+    wrong = shape_problem(written) if kind == "allow" else form_problem(written)
+    if wrong is not None:
+        return wrong.why
+    name, specifier = split_entry(written)
     found = _names(name, kind, specifier)
     if isinstance(found, str):
         return found
