@@ -13,7 +13,9 @@ from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.translate import GRANTING_MODES
 from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
+from retinue.core.hook_events import matcher_problem
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
+from retinue.core.tool_list import entry_problem
 from retinue.core.usage import Budget
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -49,6 +51,7 @@ RESERVED = {"none", "all", "true", "false", "inherit", "null", "default"}
 names = st.one_of(words, st.sampled_from(["Read", "Bash(git log: *, x)", "mcp__a__*", "edit/editFiles", "x y", "a: b"]))
 names = names.map(lambda name: f"{name}1" if name.lower() in RESERVED else name)
 name_lists = st.lists(names, max_size=4, unique=True).map(tuple)
+denied = st.lists(names.filter(lambda name: entry_problem(name) is None), max_size=4, unique=True).map(tuple)
 some_names = st.lists(names, min_size=1, max_size=4, unique=True).map(tuple)
 switches = st.none() | st.booleans()
 scalars = (
@@ -65,15 +68,15 @@ handlers = st.builds(lambda command, more: {**more, "command": command}, texts, 
 )
 hooks = st.builds(
     HookSpec,
-    event=st.sampled_from(["PreToolUse", "Stop", "a b"]),
+    event=st.sampled_from(["PreToolUse", "Stop", "tool.approval.pre"]),
     handler=handlers,
-    matcher=st.none() | texts,
+    matcher=st.none() | texts.filter(lambda text: matcher_problem(text) is None),
     timeout_seconds=st.none() | st.sampled_from([0.5, 5.0, 600.0, 999.0, 1000.0, 90000.0]),
 )
 tools = st.builds(
     ToolPolicy,
     allow=st.none() | name_lists,
-    deny=name_lists,
+    deny=denied,
     selectors=st.lists(st.sampled_from(["ext:a", "ext:b/c"]), max_size=2, unique=True).map(tuple),
     extensions=switches | some_names,
     exclude_extensions=name_lists,

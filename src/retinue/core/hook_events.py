@@ -1,11 +1,15 @@
-"""The names of hook events in files. CodingCode's points are mapped onto Claude Code's events."""
+"""The names of hook events in files, and what their matchers may say. CodingCode's points are mapped onto Claude
+Code's events."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import get_args
 
 from retinue.core.permission import HookEvent
+from retinue.core.tool_list import EntryProblem, entry_problem, off_by_one, split_entries, split_entry
+from retinue.core.toolnames import canonical
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
 
@@ -31,6 +35,57 @@ POINTS: Mapping[str, tuple[HookEvent, ...]] = {
     "plan.ready": (),
 }
 """CodingCode's points. There is no plan here to be ready, so nobody hears of that."""
+
+
+ELSEWHERE = frozenset(
+    {
+        *("ConfigChange", "CwdChanged", "Elicitation", "ElicitationResult", "FileChanged", "InstructionsLoaded"),
+        *("PostToolBatch", "Setup", "TaskCompleted", "TaskCreated", "TeammateIdle", "UserPromptExpansion"),
+    }
+)
+"""Claude Code's events that never happen here: nothing goes unguarded without their handlers."""
+
+TOOL_EVENTS: frozenset[HookEvent] = frozenset(
+    {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "PermissionDenied"}
+)
+"""Events about one tool call: matchers and conditions look at the tool."""
+
+
+def meant_event(name: str) -> str | None:
+    """Return the event or point that a name which is none of them was probably meant to be."""
+    from difflib import get_close_matches
+
+    known = {each.lower(): each for each in (*EVENTS, *POINTS)}
+    lowered = name.strip().lower()
+    for spelling, event in known.items():
+        if lowered == spelling or off_by_one(lowered, spelling):
+            return event
+    near = get_close_matches(lowered, known, n=1, cutoff=0.8)
+    return known[near[0]] if near else None
+
+
+_EXPRESSION = frozenset(".*+?^$()[]{}\\")
+"""Without any of these a matcher is meant as names, whatever stands between them."""
+PLAIN_MATCHER = re.compile(r"[A-Za-z0-9_\- ,;|]*\Z")
+
+
+def matched_names(matcher: str) -> tuple[str, ...]:
+    """Return the names in a matcher that is no regular expression."""
+    return split_entries(matcher.replace("|", ",").replace(";", ","))
+
+
+def matcher_problem(matcher: str) -> EntryProblem | None:
+    """Return why a matcher of tools cannot be understood: the handler would never hear of the tools it is meant for."""
+    if matcher.strip() in ("", "*"):
+        return None
+    plain = _EXPRESSION.isdisjoint(matcher)
+    for entry in matched_names(matcher):
+        name, specifier = split_entry(entry)
+        if plain and (problem := entry_problem(entry)) is not None:
+            return problem
+        if not plain and specifier is not None and canonical(name):
+            return EntryProblem("is a rule, and a matcher names tools", f"Write '{name}', and the rule as 'if'.")
+    return None
 
 
 def events_of(name: str) -> tuple[HookEvent, ...] | None:

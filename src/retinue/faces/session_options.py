@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from retinue.core.tool_list import entry_problem, split_entries
 from retinue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
@@ -57,20 +58,8 @@ def apply_options(options: SessionOptions, project: Project) -> None:
 
 
 def split_rules(texts: Sequence[str]) -> list[str]:
-    """Return the rules of `["Edit,Read", "Bash(git log:*) Write"]`, one by one: a comma or a blank outside of
-    parentheses ends one."""
-    found: list[str] = []
-    for text in texts:
-        depth, word = 0, ""
-        for letter in text:
-            depth += {"(": 1, ")": -1}.get(letter, 0)
-            if depth <= 0 and (letter == "," or letter.isspace()):
-                found.append(word)
-                word = ""
-            else:
-                word += letter
-        found.append(word)
-    return [word for word in found if word]
+    """Return the rules of `["Edit,Read", "Bash(git log:*) Write"]`, one by one."""
+    return [rule for text in texts for rule in split_entries(text, blanks=True)]
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:
@@ -133,10 +122,12 @@ def _checked_rules(texts: Sequence[str], kind: Kind) -> list[str]:
     rules = split_rules(texts)
     for text in rules:
         made = parse_rule(text, kind, source="this session", base="/")
+        remedy = "Write Tool, or Tool(pattern): Bash(npm test:*)"
         if isinstance(made, str):
-            raise UsageError(
-                f"The {kind} rule '{text}' {made}.", remedy="Write Tool, or Tool(pattern): Bash(npm test:*)"
-            )
+            raise UsageError(f"The {kind} rule '{text}' {made}.", remedy=remedy)
+        slip = entry_problem(text) if kind == "deny" else None
+        if slip is not None:
+            raise UsageError(f"The {kind} rule '{text}' {slip.why}.", remedy=slip.remedy or remedy)
     return rules
 
 

@@ -8,6 +8,7 @@ JSON object that a person may have damaged; it never raises and never creates an
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +81,51 @@ def _repeated_names(text: bytes) -> tuple[str, ...]:
 
     json.loads(text.decode("utf-8-sig"), object_pairs_hook=note)
     return tuple(repeated)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|\n')
+
+
+def line_of(path: Path, name: str) -> int | None:
+    """Return the line of a JSON file on which a setting stands, `permissions.deny[2]` or `hooks.Stop`; that of what
+    surrounds it where it cannot be told exactly. None for another file."""
+    try:
+        lines = _lines(read_file(path, MAX_BYTES).decode("utf-8-sig"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    while name and name not in lines:
+        name = re.sub(r"(?:\[\d+\]|\.?[^.\[]+)\Z", "", name)
+    return lines.get(name)
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the line of every name of a JSON text, and of every entry of a list."""
+    found: dict[str, int] = {}
+    open_names: list[str] = []
+    name, line, key = "", 1, ""
+    counts: list[int] = []
+    for mark in _TOKEN.findall(text):
+        if mark == "\n":
+            line += 1
+        elif mark in "{[":
+            open_names.append(name)
+            counts.append(0 if mark == "[" else -1)
+            if mark == "[":
+                name = f"{open_names[-1]}[0]"
+        elif mark in "}]" and open_names:
+            name = open_names.pop()
+            counts.pop()
+        elif mark == "," and counts and counts[-1] >= 0:
+            counts[-1] += 1
+            name = f"{open_names[-1]}[{counts[-1]}]"
+        elif mark == ":" and open_names:
+            name = f"{open_names[-1]}.{key}".lstrip(".")
+            found.setdefault(name, line)
+        elif mark[0] == '"':
+            key = mark[1:-1]
+            if name:
+                found.setdefault(name, line)
+    return found
 
 
 def explain_repeated(name: str) -> str:

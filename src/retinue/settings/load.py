@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retinue.core.tool_list import split_entries
 from retinue.settings.database import own_variables
 from retinue.settings.field import Alias, Field, Layer, Origin
 from retinue.settings.foreign import (
@@ -48,7 +49,7 @@ def raw_value(field: Field, text: str) -> Any:
     if field.name == "sandbox.network" and word in ("off", "on"):
         return word
     if isinstance(field.kind, Texts) and not word.startswith("["):
-        return [part for part in text.split(",") if part.strip()]
+        return list(split_entries(text))
     return _json(text)
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
-from retinue.core.tool_list import split_entry
+from retinue.core.tool_list import entry_problem, form_problem, split_entry
 from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
@@ -88,6 +88,8 @@ def select_tools(
     refusal = None
     if asked.listed and not permitted and not policy.selectors:
         refusal = _refusal(asked, notes)
+    for entry in (*policy.deny, *denied_above):
+        refusal = refusal or _unreadable_denial(entry, available)
     for name in denied & permitted.keys():
         del permitted[name]
     return ToolSelection(
@@ -269,6 +271,14 @@ def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozens
         for tool in found:
             patterns[tool] = (*patterns.get(tool, ()), pattern)
     return frozenset(names), patterns
+
+
+def _unreadable_denial(entry: str, available: Mapping[str, Tool]) -> str | None:
+    """Return the refusal for an entry that denies and cannot be understood, whoever wrote it."""
+    problem = entry_problem(entry)
+    if problem is None or (form_problem(entry) is None and resolve(split_entry(entry)[0], available)):
+        return None
+    return f"denies '{entry}', which {problem.why}, so it is not started. {problem.remedy}".rstrip()
 
 
 def _refusal(asked: _Asked, withheld: Sequence[str]) -> str:

@@ -55,6 +55,8 @@ def specific(event: str, **fields: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, **fields}}
 
 
+DENIED = {"verdict": "deny"}
+
 # (event, exit code, standard output, standard error) -> what must be in the result
 TABLE: list[tuple[str, int, Any, str, dict[str, Any]]] = [
     # exit 0, nothing said
@@ -84,12 +86,35 @@ TABLE: list[tuple[str, int, Any, str, dict[str, Any]]] = [
     # …unless they come with valid JSON
     ("PreToolUse", 1, specific("PreToolUse", permissionDecision="ask"), "", {"verdict": "ask"}),
     # plain text
-    ("PreToolUse", 0, "all fine", "", {"verdict": None, "context": "", "output": "all fine"}),
+    ("PostToolUse", 0, "all fine", "", {"verdict": None, "context": "", "output": "all fine"}),
+    # what a guard says in no form that counts is no yes
+    ("PreToolUse", 0, "all fine", "", {"verdict": "deny", "context": ""}),
+    ("PreToolUse", 0, "deny: not allowed", "", {"verdict": "deny"}),
+    ("PreToolUse", 0, '"deny"', "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"permissionDecision": "deny"}, "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"permissionDecision": "allow"}, "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"decison": "deny"}, "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"Decision": "deny"}, "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"continue": "false"}, "", {"verdict": "deny"}),
+    ("PreToolUse", 0, {"hookSpecificOutput": {"permissionDecison": "deny"}}, "", {"verdict": "deny"}),
+    (
+        "PreToolUse",
+        0,
+        {"decision": "block", **specific("PreToolUse", permissionDecision="allow")},
+        "",
+        {"verdict": "deny"},
+    ),
+    ("PermissionRequest", 0, "no", "", {"verdict": "deny"}),
+    ("SubagentSpawn", 0, "no", "", {"verdict": "deny"}),
+    ("UserPromptSubmit", 0, {"deny": True}, "", {"verdict": "deny"}),
+    ("UserPromptSubmit", 0, "background", "", {"verdict": None, "context": "background"}),
+    ("PreToolUse", 0, {}, "", {"verdict": None}),
+    ("PreToolUse", 0, {"continue": True, "suppressOutput": True, "systemMessage": "hm"}, "", {"verdict": None}),
     ("UserPromptSubmit", 0, "it is Monday", "", {"verdict": None, "context": "it is Monday"}),
     ("SessionStart", 0, "it is Monday", "", {"context": "it is Monday"}),
     ("SubagentStart", 0, "it is Monday", "", {"context": ""}),
     ("WorktreeCreate", 0, "/tmp/tree\n", "", {"output": "/tmp/tree"}),
-    ("PreToolUse", 0, "[1]", "", {"verdict": None}),
+    ("PreToolUse", 0, "[1]", "", {"verdict": "deny"}),
     # broken JSON
     ("PreToolUse", 0, "{", "", {"verdict": "deny"}),
     ("PreToolUse", 0, '{"a": nonsense}', "", {"verdict": "deny"}),

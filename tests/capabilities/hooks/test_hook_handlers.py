@@ -130,7 +130,7 @@ async def test_a_flood_and_unread_input_do_no_harm(bench: Any) -> None:
 
 
 async def test_bytes_that_are_no_text_are_no_crash(bench: Any) -> None:
-    assert (await fire(bench.bus(bench.hook(command="printf '\\xff\\xfe'")))).verdict is None
+    assert (await fire(bench.bus(bench.hook(command="printf '\\xff\\xfe'")))).verdict == "deny"
     odd = {"tool_name": "bash", "tool_input": {"command": "\ud800", "n": 2**70}}
     assert (await fire(bench.bus(bench.hook(command="cat >/dev/null")), payload=odd)).verdict is None
 
@@ -246,8 +246,8 @@ async def test_functions_that_break_are_a_no_for_a_guard(bench: Any) -> None:
 
 
 async def test_a_function_named_in_a_file(bench: Any) -> None:
-    quiet = await fire(bench.bus(bench.hook(python="json:dumps")))
-    assert (quiet.verdict, quiet.failures) == (None, ()), "what it gives back is an object without a decision"
+    echoed = await fire(bench.bus(bench.hook(python="json:dumps")))
+    assert echoed.verdict == "deny", "what it gives back is an object, and no answer"
     missing = await fire(bench.bus(bench.hook(python="no_such_module:check")))
     assert "no_such_module" in missing.reason
 

@@ -10,7 +10,7 @@ import pytest
 from tests.git_folder import make_git_folder
 
 from retinue.agents.parse import parse_file
-from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks, session_hooks
+from retinue.capabilities.hooks.sources import HookReport, HookSources, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings
 
@@ -126,30 +126,48 @@ def test_damaged_yaml_is_reported(place: Place, text: str) -> None:
     place.write(place.home / ".codingcode/hooks.yaml", text)
     found = place.found()
     assert [handler for handler in found.handlers if handler.kind != "broken"] == []
-    assert found.problems
+    assert found.problems or found.refusals
 
 
 def test_a_guard_that_cannot_be_read_does_not_vanish() -> None:
-    problems: list[str] = []
-    made = read_hooks({"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command"}]}]}, "f", "claude", problems)
+    report = HookReport()
+    made = read_hooks({"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command"}]}]}, "f", "claude", report)
     assert [(handler.event, handler.kind) for handler in made] == [("PreToolUse", "broken")]
-    assert problems
-    listed = read_hooks([{"event": "PreToolUse", "matcher": 3, "command": "x"}], "f", "claude", [])
+    assert report.problems
+    listed = read_hooks([{"event": "PreToolUse", "matcher": 3, "command": "x"}], "f", "claude", HookReport())
     assert [handler.kind for handler in listed] == ["broken"]
     both = {"PreToolUse": [{"command": "good"}, {"matcher": 3, "command": "bad"}], "Stop": {"command": "also"}}
-    assert [handler.kind for handler in read_hooks(both, "f", "claude", [])] == ["shell", "broken", "shell"]
+    assert [handler.kind for handler in read_hooks(both, "f", "claude", HookReport())] == ["shell", "broken", "shell"]
 
 
-def test_an_unknown_event_is_reported() -> None:
-    problems: list[str] = []
-    assert read_hooks({"PreTollUse": [{"command": "x"}]}, "f", "claude", problems) == []
-    assert "PreTollUse" in problems[0]
+@pytest.mark.parametrize("event", ["PreTollUse", "PreTooluse", "preToolUse", "PreTool", "tool.aproval.pre"])
+def test_a_misspelt_event_refuses(event: str) -> None:
+    report = HookReport()
+    assert read_hooks({event: [{"command": "x"}]}, "f", "claude", report) == []
+    (refusal,) = report.refusals
+    assert event in refusal.message
+    assert "Did you mean" in refusal.remedy
+
+
+def test_events_that_only_other_programs_have_are_reported() -> None:
+    report = HookReport()
+    assert read_hooks({"TeammateIdle": [{"command": "x"}], "FooBar": [{"command": "x"}]}, "f", "claude", report) == []
+    assert (report.refusals, len(report.problems)) == ([], 2)
+    read_hooks([{"point": "nosuch.point", "type": "decision", "command": "x"}], "f", "claude", report)
+    assert len(report.refusals) == 1
+
+
+@pytest.mark.parametrize("matcher", ["Bsh", "Bash|Wrte", "Bash & Write", "Bash(rm *)", "Bash Wrte"])
+def test_a_matcher_that_cannot_be_understood_hears_every_call(matcher: str) -> None:
+    report = HookReport()
+    made = read_hooks({"PreToolUse": [{"matcher": matcher, "command": "x"}]}, "f", "claude", report)
+    assert [(handler.kind, handler.matcher) for handler in made] == [("broken", "")]
 
 
 def test_timeouts_are_seconds_unless_they_are_a_thousand_or_more() -> None:
     def seconds(event: str, timeout: Any) -> float:
         entry = {"command": "x"} if timeout is None else {"command": "x", "timeout": timeout}
-        return read_hooks({event: [entry]}, "f", "claude", [])[0].seconds
+        return read_hooks({event: [entry]}, "f", "claude", HookReport())[0].seconds
 
     assert seconds("PreToolUse", 5) == 5
     assert seconds("PreToolUse", 999) == 999

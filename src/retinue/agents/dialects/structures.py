@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import describe, read_names
 from retinue.agents.dialects.values import SOME_NAMES, UNSET_RULE
+from retinue.core.hook_events import ELSEWHERE, TOOL_EVENTS, events_of, matcher_problem, meant_event
 from retinue.core.spec import HookSpec, ServerRef
 from retinue.core.tool_list import bare
 from retinue.core.usage import NO_LIMITS, Budget
@@ -17,6 +18,7 @@ _EVENT_KEYS = ("event", "point", "hook")
 _HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
 _MILLISECONDS_FROM = 1000
 MOST_OBSERVERS = 4
+UNKNOWN_EVENT = "unknown-event"
 
 
 class ModelChoice(NamedTuple):
@@ -123,15 +125,32 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
         entry = {"command": entry}
     if not isinstance(entry, dict):
         raise BadValueError(f"a hook of '{event}' is {describe(entry)}")
+    _check_event(event, entry)
     matcher = entry.get("matcher")
     if matcher is not None and not isinstance(matcher, str):
         raise BadValueError(f"the matcher of a '{event}' hook is {describe(matcher)}, not text")
+    if matcher and not TOOL_EVENTS.isdisjoint(events_of(event) or ()):
+        problem = matcher_problem(matcher)
+        if problem is not None:
+            raise BadValueError(f"the matcher {describe(matcher)} of a '{event}' hook {problem.why}", problem.remedy)
     nested = entry.get("hooks")
     if nested is None:
         return [_handler(event, entry, matcher)]
     if not isinstance(nested, list):
         raise BadValueError(f"'hooks' of '{event}' is {describe(nested)}, not a list")
     return [_handler(event, handler, matcher) for handler in nested]
+
+
+def _check_event(event: str, entry: dict[str, Any]) -> None:
+    """Raise BadValueError for a misspelt event, and for an unknown one with a handler that says it decides: what it
+    guards would go unguarded. Other programs have events of their own, which never happen here."""
+    if events_of(event) is not None or event in ELSEWHERE:
+        return
+    meant = meant_event(event)
+    if meant is None and entry.get("type") != "decision":
+        return
+    remedy = f"Did you mean '{meant}'?" if meant else "The events are listed in docs/hooks.md."
+    raise BadValueError(f"there is no event '{event}' to hook into", remedy, code=UNKNOWN_EVENT)
 
 
 def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:

@@ -38,7 +38,7 @@ from retinue.core.format import replace_unprintable
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import provenance_of
 from retinue.core.tool import ToolContext
-from retinue.core.tool_list import split_entry
+from retinue.core.tool_list import split_entries, split_entry
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import PromptBlockedError
 from retinue.runs.person_prompt import PromptCommand
@@ -203,21 +203,11 @@ def _first_line(body: str) -> str:
 
 
 def _tools(value: Any) -> Iterator[str]:
-    """Yield the entries of a list, or of a string with commas between them; what is in parentheses stays together."""
-    if isinstance(value, list | tuple):
-        yield from filter(None, map(_one_line, value))
-        return
-    if not isinstance(value, str):
-        return
-    depth, word = 0, ""
-    for letter in f"{value},":
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth <= 0:
-            if split_entry(word.strip())[0]:
-                yield word.strip()
-            word = ""
-        else:
-            word += letter
+    """Yield the entries of a list, or of a text."""
+    listed = value if isinstance(value, list | tuple) else (value,)
+    for text in listed:
+        if isinstance(text, str):
+            yield from split_entries(" ".join(replace_unprintable(text).split()))
 
 
 SHELL_SECONDS = 120.0

@@ -22,10 +22,12 @@ class HooksCapability(Capability):
     """The hooks of a run, from before it is recorded until it has ended."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        if plan.request.parent_id is None:
-            from retinue.capabilities.hooks.session import SessionHooks
+        from retinue.capabilities.hooks.session import SessionHooks
 
-            plan.notes += plan.project.part(SessionHooks).notes()
+        hooks = plan.project.part(SessionHooks)
+        hooks.require_readable()
+        if plan.request.parent_id is None:
+            plan.notes += hooks.notes()
 
     async def admit(self, admission: Admission) -> None:
         from retinue.capabilities.hooks.session import SessionHooks

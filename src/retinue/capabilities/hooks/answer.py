@@ -1,7 +1,8 @@
 """The answers of hook handlers as one result: exit codes, JSON of two dialects, plain text.
 
 Of several handlers of one event, no counts before ask, and ask before yes. A guarding handler whose
-answer cannot be understood counts as a no.
+answer is not exactly one of the forms that are allowed counts as a no: a text where none is expected, an
+unknown key, a value of the wrong type.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.hooks.handler import BLOCKABLE, ENDS, SPEAKS, STRICT, Handler
+from retinue.capabilities.hooks.handler import BLOCKABLE, ENDS, GUARDS, SPEAKS, STRICT, Handler
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Verdict
 
 MOST_CHARACTERS = 10_000
@@ -187,6 +188,8 @@ def _plain(handler: Handler, said: HandlerResult) -> HookResult:
         return broken(handler, _ended(said))
     if not text:
         return NO_OPINION
+    if handler.event in GUARDS - SPEAKS:
+        raise _GarbageError(f"must answer with a JSON object or nothing, but said: {_start(text)}")
     if handler.event in SPEAKS:
         return HookResult(context=text, output=text, handlers=(handler.label,))
     return HookResult(output=text)
@@ -202,6 +205,8 @@ def _structured(handler: Handler, data: Any) -> HookResult:
     if specific is not None and not isinstance(specific, Mapping):
         raise _GarbageError("has a 'hookSpecificOutput' that is no object")
     specific = specific or {}
+    if event in STRICT:
+        _check_form(data, specific)
     named = specific.get("hookEventName")
     # Scripts written for Stop also serve SubagentStop, and name the event they were written for.
     if named is not None and named != event and not {named, event} <= ENDS:
@@ -224,14 +229,52 @@ def _structured(handler: Handler, data: Any) -> HookResult:
     )
 
 
+_TEXTS = frozenset(
+    {
+        *("additionalContext", "reason", "stopReason", "systemMessage", "injection", "permissionDecision"),
+        *("permissionDecisionReason", "hookEventName", "decision", "worktreePath"),
+    }
+)
+_SWITCHES = frozenset({"continue", "suppressOutput", "suppressOriginalPrompt"})
+_OBJECTS = frozenset({"updatedInput", "modifiedInput", "updatedPermissions"})
+_FREE = frozenset({"hookSpecificOutput", "updatedToolOutput", "updatedMCPToolOutput", "modifiedOutput"})
+_INSIDE = frozenset({"permissionDecision", "permissionDecisionReason", "hookEventName"})
+"""Keys that count in `hookSpecificOutput` only."""
+
+
+def _check_form(data: Mapping[str, Any], specific: Mapping[str, Any]) -> None:
+    """Raise for a guard's answer that is not exactly an allowed form: its author meant something that is lost."""
+    for table, outside in ((data, True), (specific, False)):
+        for key, value in table.items():
+            if outside and key in _INSIDE:
+                raise _GarbageError(f"has '{key}' outside of 'hookSpecificOutput'")
+            if key == "decision" and isinstance(value, Mapping):
+                continue
+            if value is not None and not _is_allowed(key, value):
+                raise _GarbageError(f"has {key!r}: {_start(repr(value))}, which is no answer")
+
+
+def _is_allowed(key: str, value: Any) -> bool:
+    if key in _TEXTS:
+        return isinstance(value, str)
+    if key in _SWITCHES:
+        return isinstance(value, bool)
+    if key in _OBJECTS:
+        return isinstance(value, Mapping | list)
+    return key in _FREE
+
+
 def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, Any]) -> HookResult:
     """Return the decision, from whichever of its fields holds it."""
     if event == "PermissionRequest" and isinstance(specific.get("decision"), Mapping):
         return _permission_request(specific["decision"])
     said = specific.get("permissionDecision")
     reason = _text(specific, "permissionDecisionReason")
+    other = data.get("decision", specific.get("decision"))
+    if said is not None and other is not None and _VERDICTS.get(str(said)) != _VERDICTS.get(str(other)):
+        raise _GarbageError(f"decided {said!r} and {other!r} at once")
     if said is None:
-        said = data.get("decision", specific.get("decision"))
+        said = other
         reason = reason or _text(data, "reason") or _text(specific, "reason")
     if said is None:
         return HookResult()

@@ -21,10 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
-from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler
+from retinue.capabilities.hooks.handler import GUARDS, MATCHED, Handler
 from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
+from retinue.core.hook_events import PLAIN_MATCHER, TOOL_EVENTS, matched_names
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
+from retinue.core.tool_list import entry_problem
 from retinue.core.toolnames import canonical
 from retinue.http.transport import Transport
 from retinue.models.keys import without_keys
@@ -206,8 +208,6 @@ def _text(data: bytes | bytearray) -> str:
 Condition = Callable[[str, str, Mapping[str, Any]], bool | None]
 """Whether a permission rule covers a call (rule, tool, input); None if that cannot be said."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_\- ,|]*\Z")
-
 
 def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str, Any], condition: Condition) -> bool:
     """Return whether `handler` is to be called for this event."""
@@ -215,7 +215,7 @@ def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str
         return False
     if handler.condition is None:
         return True
-    if event not in TOOLS:
+    if event not in TOOL_EVENTS:
         return False
     given = payload.get("tool_input")
     if not isinstance(given, Mapping):
@@ -232,9 +232,9 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     text = matcher.strip()
     if text in ("", "*"):
         return True
-    tool = event in TOOLS
-    if _PLAIN.match(text):
-        wanted = [word.strip() for word in re.split(r"[|,]", text) if word.strip()]
+    tool = event in TOOL_EVENTS
+    if PLAIN_MATCHER.match(text):
+        wanted = matched_names(text)
         return any(word == subject or (tool and own_name(subject) in canonical(word)) for word in wanted)
     try:
         expression = re.compile(text)
@@ -258,7 +258,7 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
         from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
 
         parsed = parse_rule(rule, "deny", base=str(cwd))
-        if not isinstance(parsed, Rule):
+        if not isinstance(parsed, Rule) or entry_problem(rule) is not None:
             return None
         found = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
         if found == MAYBE:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.core.hook_events import POINTS, events_of
+from retinue.core.hook_events import POINTS, TOOL_EVENTS, events_of, matcher_problem
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
 
@@ -23,12 +23,7 @@ GUARDS: frozenset[HookEvent] = frozenset(
 
 STRICT: frozenset[HookEvent] = GUARDS | {"WorktreeCreate"}
 
-TOOLS: frozenset[HookEvent] = frozenset(
-    {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "PermissionDenied"}
-)
-"""Events about one tool call: matchers and conditions look at the tool."""
-
-MATCHED: frozenset[HookEvent] = TOOLS | {
+MATCHED: frozenset[HookEvent] = TOOL_EVENTS | {
     "SessionStart",
     "SessionEnd",
     "StopFailure",
@@ -70,6 +65,7 @@ Kind = Literal["exec", "shell", "http", "python", "broken"]
 Dialect = Literal["retinue", "claude", "codingcode"]
 
 _UNSUPPORTED = ("prompt", "agent", "mcp_tool")
+_RUNNING = ("command", "http", "python")
 
 
 class Handler(Struct, frozen=True, kw_only=True):
@@ -152,9 +148,9 @@ def from_spec(
         on_failure = None
     if problem is not None:
         problem = f"{source}: {hook.event}: {problem}"
-    observes = raw.get("type") == "observer"
-    if point and raw.get("type") != "decision":
-        observes = observes or point not in DECISIONS
+    # A kind that nobody knows may have been meant to decide.
+    listens = raw.get("type") in (None, *_RUNNING) and bool(point) and point not in DECISIONS
+    observes = raw.get("type") == "observer" or listens
     handlers = [
         Handler(
             event=event,
@@ -185,10 +181,14 @@ def from_spec(
 def from_callable(
     event: str, function: Callable[..., Any], *, matcher: str = "", timeout: float | None = None, priority: int = 0
 ) -> list[Handler]:
-    """Return the handlers of a function of the embedding program. Raise ValueError for an unknown event."""
+    """Return the handlers of a function of the embedding program. Raise ValueError for an unknown event, and for a
+    matcher that cannot be understood."""
     events = events_of(event)
     if not events:
         raise ValueError(f"There is no hook event '{event}'.")
+    problem = matcher_problem(matcher) if not TOOL_EVENTS.isdisjoint(events) else None
+    if problem is not None:
+        raise ValueError(f"The matcher '{matcher}' {problem.why}. {problem.remedy}".rstrip())
     point = event if event in POINTS else ""
     handlers = []
     for each in events:

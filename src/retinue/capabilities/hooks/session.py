@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from retinue.core.permission import HookEvent
 from retinue.core.toolnames import canonical
+from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Dialect, Handler
@@ -163,15 +164,16 @@ class SessionHooks:
     @property
     def found(self) -> HookSources:
         """The hooks of the files, and what is wrong with them."""
-        from retinue.capabilities.hooks.sources import plugin_hooks, session_hooks
+        from retinue.capabilities.hooks.sources import HookReport, plugin_hooks, session_hooks
 
         project = self._project
         if self._read is None or self._read[0] is not project.settings:
             found = session_hooks(project.cwd, project.settings, project.trust, project.environment)
             if project.extensions.has_hooks and not project.settings.settings.disable_all_hooks:
-                problems = list(found.problems)
-                handlers = (*found.handlers, *plugin_hooks(project.extensions.hooks(), problems))
-                found = replace(found, handlers=handlers, problems=tuple(problems))
+                report = HookReport(problems=list(found.problems), refusals=list(found.refusals))
+                handlers = (*found.handlers, *plugin_hooks(project.extensions.hooks(), report))
+                problems, refusals = tuple(report.problems), tuple(report.refusals)
+                found = replace(found, handlers=handlers, problems=problems, refusals=refusals)
             self._read, self._grouped = (project.settings, found), None
         return self._read[1]
 
@@ -191,6 +193,13 @@ class SessionHooks:
     def is_empty(self) -> bool:
         """Whether no hook applies to a run whose agent has none of its own."""
         return not self._functions and self._nothing_to_read()
+
+    def require_readable(self) -> None:
+        """Raise LaunchError for hooks of which nobody can tell what they guard."""
+        if self._nothing_to_read():
+            return
+        for refusal in self.found.refusals:
+            raise LaunchError(refusal.message, remedy=refusal.remedy)
 
     def notes(self) -> tuple[str, ...]:
         """Return what people should know of the files: hooks without consent, and mistakes."""

@@ -2,7 +2,8 @@
 
 Hooks of a project's file count only if someone has consented to exactly that content. Entries that
 cannot be read are reported; those for a guarding event stay as handlers that cannot run, because a
-guard must not vanish. `hook_files` finds the files of other programs without reading them.
+guard must not vanish. Where nobody can tell what an entry guards, no run is started: a misspelt event, a
+file that cannot be read. `hook_files` finds the files of other programs without reading them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.agents.dialects.structures import HOOKS
+from retinue.agents.dialects.structures import HOOKS, UNKNOWN_EVENT
 from retinue.agents.dialects.table import BadValueError
 from retinue.capabilities.hooks.handler import Dialect, Handler, from_spec
 from retinue.core.files import read_file
@@ -31,7 +32,7 @@ from retinue.guard.trust_subjects import (
     settings_subject,
 )
 from retinue.settings.field import Origin
-from retinue.settings.foreign import parse_object
+from retinue.settings.foreign import line_of, parse_object
 from retinue.settings.load import Loaded
 from retinue.settings.places import home, repository_root
 
@@ -77,6 +78,14 @@ def _existing(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 MOST_BYTES = 4 * 1024 * 1024
+_CORRECT = "Correct the file, or remove it."
+
+
+class Refusal(Struct, frozen=True):
+    """Hooks that guard nobody knows what: where they stand, and what to do."""
+
+    message: str
+    remedy: str
 
 
 class HookSources(Struct, frozen=True):
@@ -86,6 +95,21 @@ class HookSources(Struct, frozen=True):
     handlers: tuple[Handler, ...] = ()
     problems: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """What keeps every run from being started."""
+
+
+class HookReport(Struct):
+    """What reading hooks says besides the handlers."""
+
+    problems: list[str] = field(default_factory=list)
+    withheld: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def refuse(self, where: str, why: str, remedy: str) -> None:
+        self.refusals.append(
+            Refusal(f"{where}: {why}. What it guards would go unguarded, so nothing is started.", remedy)
+        )
 
 
 def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> HookSources:
@@ -94,22 +118,22 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
     if loaded.settings.disable_all_hooks:
         return HookSources()
     handlers: list[Handler] = []
-    problems: list[str] = []
-    withheld: list[str] = []
+    report = HookReport()
     for layer in loaded.layers:
         value = layer.values.get("hooks")
         if value:
-            handlers += read_hooks(value, layer.origin.where or "hooks", "retinue", problems, _project(layer.origin))
+            handlers += read_hooks(value, layer.origin.where or "hooks", "retinue", report, _project(layer.origin))
     by_name: dict[str, Handler] = {}
     for file in hook_files(cwd, environment):
-        made = _of_file(file, trust, problems, withheld)
+        made = _of_file(file, trust, report)
         if file.folder == ".claude":
             handlers += made
         else:
             # A project's entry replaces a global one of the same name.
             for each in made:
                 by_name[f"{each.event} {each.name or id(each)}"] = each
-    return HookSources((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
+    every = (*handlers, *by_name.values())
+    return HookSources(every, tuple(report.problems), tuple(report.withheld), tuple(report.refusals))
 
 
 def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
@@ -130,17 +154,21 @@ def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
 
 
 def read_hooks(
-    value: Any, source: str, dialect: Dialect, problems: list[str], folder: Path | None = None
+    value: Any, source: str, dialect: Dialect, report: HookReport, folder: Path | None = None
 ) -> list[Handler]:
     """Return the handlers of one `hooks` value. Each entry is read alone: a wrong one costs no other."""
     handlers: list[Handler] = []
-    for event, entry in _entries(value, source, problems):
+    for event, entry in _entries(value, source, report):
         table = [entry] if event is None else {event: [entry]}
         try:
             specs = HOOKS.read(table)
         except BadValueError as error:
-            problems.append(f"{source}: {error}")
-            handlers += _make_broken(event, entry, str(error), source)
+            name = _named(event, entry)
+            if error.code == UNKNOWN_EVENT:
+                line = line_of(Path(source), f"hooks.{name}")
+                report.refuse(f"{source}{f':{line}' if line else ''}", error.why, error.remedy)
+            report.problems.append(f"{source}: {error}")
+            handlers += _make_broken(name, str(error), source)
             continue
         if not isinstance(specs, tuple):
             continue
@@ -148,7 +176,7 @@ def read_hooks(
             made, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
             handlers += made
             if problem:
-                problems.append(problem)
+                report.problems.append(problem)
     return handlers
 
 
@@ -171,7 +199,7 @@ def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSub
     return found
 
 
-def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | None, Any]]:
+def _entries(value: Any, source: str, report: HookReport) -> list[tuple[str | None, Any]]:
     if isinstance(value, Mapping):
         named: list[tuple[str | None, Any]] = []
         for event, entries in value.items():
@@ -182,48 +210,53 @@ def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | N
         return named
     if isinstance(value, list):
         return [(None, entry) for entry in value]
-    problems.append(f"{source}: hooks must be an object from events to handlers; they are ignored.")
+    report.refuse(source, "hooks must be an object from events to handlers", "Correct 'hooks', or remove it.")
     return []
 
 
-def _make_broken(event: str | None, entry: Any, why: str, source: str) -> list[Handler]:
+def _named(event: str | None, entry: Any) -> str:
+    """Return the event that an entry names, wherever it stands."""
     if event is None and isinstance(entry, Mapping):
         event = str(entry.get("event") or entry.get("point") or entry.get("hook") or "")
+    return event or ""
+
+
+def _make_broken(event: str, why: str, source: str) -> list[Handler]:
     handlers = []
-    for each in events_of(event or "") or ():
+    for each in events_of(event) or ():
         handlers.append(Handler(event=each, kind="broken", target=why, name="unreadable", source=source))
     return handlers
 
 
-def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
+def _of_file(file: HookFile, trust: Trust, report: HookReport) -> list[Handler]:
     path = file.path
     content = _content(path)
     if content is None:
-        problems.append(f"{path} cannot be read; hooks in it are ignored.")
+        report.refuse(str(path), "it cannot be read", _CORRECT)
         return []
     value: Any
     if file.folder == ".claude":
         data, problem = parse_object(content)
         if problem is not None and content.strip():
-            problems.append(f"{path} {problem}; hooks in it are ignored.")
+            report.refuse(str(path), f"it {problem}", _CORRECT)
         value = data.get("hooks")
         if data.get("disableAllHooks") is True:
             return []
     else:
-        value = _yaml_hooks(path, content, problems)
+        value = _yaml_hooks(path, content, report)
     if not value:
         return []
     if not trust.permits("hooks", file.provenance, path, lambda: content):
         remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy("hooks", path)
-        withheld.append(f"{path}: hooks has no effect: {remedy}")
+        report.withheld.append(f"{path}: hooks has no effect: {remedy}")
         return []
     dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
     project = None if file.provenance == "person" else path.parent.parent
-    return read_hooks(value, str(path), dialect, problems, project)
+    return read_hooks(value, str(path), dialect, report, project)
 
 
 def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
-    entries = _yaml_hooks(path, content, [])
+    entries = _yaml_hooks(path, content, HookReport())
     what = []
     for entry in entries:
         if isinstance(entry, Mapping):
@@ -231,17 +264,17 @@ def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
     return TrustSubject(path, (content,), tuple(what)) if what else None
 
 
-def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
+def _yaml_hooks(path: Path, content: bytes, report: HookReport) -> list[Any]:
     from retinue.agents.yaml_items import YamlError, load_mapping
 
     try:
         items = load_mapping(content.decode("utf-8-sig")).items
     except (YamlError, UnicodeDecodeError) as error:
-        problems.append(f"{path} cannot be read ({error}); hooks in it are ignored.")
+        report.refuse(str(path), f"it cannot be read ({error})", _CORRECT)
         return []
     value = next((item.value for item in items if item.key == "hooks"), None)
     if value is not None and not isinstance(value, list):
-        problems.append(f"{path}: 'hooks' must be a list; it is ignored.")
+        report.refuse(str(path), "'hooks' must be a list", _CORRECT)
         return []
     return value or []
 
@@ -257,12 +290,12 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def plugin_hooks(tables: Iterable[ExtensionHooks], problems: list[str]) -> list[Handler]:
+def plugin_hooks(tables: Iterable[ExtensionHooks], report: HookReport) -> list[Handler]:
     """Return the handlers in tables that plugins bring. A shell finds the plugin's folder in its environment; what
     no shell reads has it filled in."""
     found: list[Handler] = []
     for table in tables:
-        for handler in read_hooks(table.table, table.source, "claude", problems, table.folder):
+        for handler in read_hooks(table.table, table.source, "claude", report, table.folder):
             rooted = replace(handler, environment={**table.variables, **handler.environment})
             if handler.kind == "exec":
                 arguments = tuple(_fill(each, table.variables) for each in handler.arguments)

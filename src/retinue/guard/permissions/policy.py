@@ -21,6 +21,7 @@ from msgspec import Struct, field
 from retinue.core.files import read_file
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
+from retinue.core.tool_list import split_entries
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule
@@ -107,7 +108,7 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
     if len(listed) > MAX_RULES:
         listed = () if kind == "allow" else ("*",)
         found.notes.append(f"{block.where}: permissions.{kind} has more than {MAX_RULES:,} rules; {_TOO_MANY[kind]}")
-    for text in listed:
+    for text in _one_by_one(listed):
         rule = parse_rule(text, kind, source=block.where, base=block.base)
         if isinstance(rule, Rule):
             found.rules.append(rule)
@@ -116,6 +117,15 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
         if widest is not None:
             found.rules.append(widest)
         found.notes.append(f"{block.where}: the {kind} rule {str(text)[:120]!r} {rule}; {_instead(kind, widest)}")
+
+
+def _one_by_one(listed: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rules of a list, of which one text may hold several. What is no text stays as it is."""
+    for text in listed:
+        if isinstance(text, str) and text.strip():
+            yield from split_entries(text)
+        else:
+            yield text
 
 
 def _instead(kind: Kind, widest: Rule | None) -> str:

@@ -132,11 +132,11 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
 
 def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | None:
     """Return what holds instead of a deny or ask rule that cannot be parsed: a rule about every call of the tool that
-    it begins with, or about every call where that is no tool. None where nothing was limited: an allow rule, or an
-    empty text."""
+    it begins with, or about every call where that is no tool or it may not be the only one. None where nothing was
+    limited: an allow rule, or an empty text."""
     if kind == "allow" or (isinstance(text, str) and not text.strip()):
         return None
-    found = re.match(r"\s*([A-Za-z_][\w-]*)", text) if isinstance(text, str) else None
+    found = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*(?:\([^()]*\)?)?\s*", text) if isinstance(text, str) else None
     widest = "*"
     if found is not None and (found[1].startswith("mcp__") or canonical(found[1])):
         widest = found[1]
