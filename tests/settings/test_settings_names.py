@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from settings_home import Home
 
 from retinue.errors import ConfigurationError
-from retinue.runs.budget import check_readable
+from retinue.settings.limits import check_limits
 from retinue.settings.load import load_settings
 from retinue.settings.suggest import RETIRED
 from retinue.settings.table import fields, spellings
@@ -81,7 +81,7 @@ def test_a_removed_budget_refuses_the_launch_and_is_no_limit_that_got_lost(place
     environment = {"RETINUE_BUDGET_TURNS": "3"} if where == "environment" else {}
     place.write(place.project_file, {"budget": {"turns": 3}} if where == "file" else {})
     with pytest.raises(ConfigurationError, match=r"any more.*defaultMaxTurns"):
-        check_readable(load_settings(place.project, environment={**place.environment, **environment}))
+        check_limits(load_settings(place.project, environment={**place.environment, **environment}))
 
 
 def test_no_removed_setting_is_in_the_table_and_the_table_stays_small() -> None:

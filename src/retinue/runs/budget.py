@@ -24,12 +24,11 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.format import format_wait
 from retinue.core.request import RunRequest
 from retinue.core.usage import NO_LIMITS, NOTHING, Budget, LimitName, Limits, Usage, lower
-from retinue.errors import ConfigurationError, LaunchError, OverBudgetError
+from retinue.errors import LaunchError, OverBudgetError
 from retinue.loop.job import Verdict
 
 if TYPE_CHECKING:
     from retinue.models.protocol import ModelInfo
-    from retinue.settings.load import Loaded
     from retinue.settings.table import Settings
 
 
@@ -345,30 +344,6 @@ def of_settings(settings: Settings) -> Budget:
         tool_calls=settings.budget_tool_calls,
         spawns=settings.budget_spawns,
     )
-
-
-def check_readable(loaded: Loaded) -> None:
-    """Raise ConfigurationError for a limit in the settings that does not hold: it must not become no limit."""
-    wrong: list[str] = []
-    for problem in loaded.problems:
-        if _is_limit(problem.field) and not problem.message.startswith("has no effect"):
-            wrong.append(str(problem))
-    if wrong:
-        raise ConfigurationError(
-            f"A limit cannot be applied, and nothing runs without it: {'; '.join(dict.fromkeys(wrong))}.",
-            remedy="Correct it or take it out. All that there are: retinue settings list",
-        )
-
-
-_FORMER_LIMITS = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
-_FORMER_VARIABLES = frozenset(f"RETINUE_SANDBOX_{name}" for name in ("CPU_SECONDS", "FILE_MB", "PROCESSES"))
-
-
-def _is_limit(name: str) -> bool:
-    """Return whether a key of a file, or a variable, sets a budget of a tree or once limited the sandbox."""
-    if name in _FORMER_LIMITS or name in _FORMER_VARIABLES:
-        return True
-    return name.partition(".")[0] == "budget" or name.startswith("RETINUE_BUDGET_")
 
 
 def _budget(request: RunRequest, settings: Settings, *, root: bool) -> Budget:

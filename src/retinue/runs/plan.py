@@ -39,6 +39,7 @@ from retinue.runs.offer import (
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
+from retinue.settings.limits import check_limits
 from retinue.tools.filter import ToolSelection, select_tools
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ async def prepare(
     nothing is made. Raise LaunchError when the agent must not start, and UnknownModelError when the caller named a
     model that does not exist; nothing is left of the attempt then."""
     check(request)
+    check_limits(project.settings)
     plan = LaunchPlan(request, project, parent, delegation, run_id, description, heard, resumed)
     if parent is not None:
         plan.mode_above = parent.mode

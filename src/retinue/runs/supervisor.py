@@ -21,7 +21,7 @@ from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.runs.admission import admission
-from retinue.runs.budget import Account, check_readable, open_account
+from retinue.runs.budget import Account, open_account
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
@@ -312,8 +312,6 @@ class Supervisor(Members):
 
     def _account(self, launch: Launch, parent: RunNode | None, resumed: Usage | None = None) -> Account:
         above = parent.account if parent else None
-        if above is None:
-            check_readable(self.project.settings)
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
 
     def _node(self, handle: RunHandle, parent: RunNode | None, tag: Tag, account: Account) -> RunNode:

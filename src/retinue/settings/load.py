@@ -18,6 +18,7 @@ from retinue.core.tool_list import split_entries
 from retinue.settings.database import own_variables
 from retinue.settings.field import Alias, Field, Layer, Origin
 from retinue.settings.foreign import (
+    EMPTY,
     ForeignFile,
     JsonObject,
     explain_repeated,
@@ -26,6 +27,7 @@ from retinue.settings.foreign import (
     read_object,
 )
 from retinue.settings.kinds import DROPPED, Choice, Flag, Text, Texts
+from retinue.settings.limits import LIMITS, is_limit, may_limit, variable_may_limit
 from retinue.settings.places import project_levels, retinue_home
 from retinue.settings.table import Settings, fields, find, groups, spellings
 
@@ -79,6 +81,8 @@ class SettingsProblem(NamedTuple):
     """Why the content of a file that exists is unknown. Such a file may hold limits."""
     withheld: bool = False
     """It would take effect if someone consented, or the operator of this worker allowed it."""
+    limits: bool = False
+    """What was not taken may have limited runs, so none is started."""
 
     def __str__(self) -> str:
         if self.field:
@@ -166,9 +170,10 @@ def load_settings(
             layers += _read_foreign(foreign, problems, unused)
     for layer, path in settings_files(Path(cwd), env):
         file = read_object(path, exact=True)
-        problems += (SettingsProblem(str(path), name, explain_repeated(name)) for name in file.repeated)
+        for name in file.repeated:
+            problems.append(SettingsProblem(str(path), name, explain_repeated(name), limits=_repeats_limit(name)))
         if file.problem is not None:
-            problems.append(SettingsProblem(str(path), "", f"{file.problem}; it is ignored", file.refused))
+            problems.append(_unread(path, file))
         elif file.data:
             layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
     layers += _read_environment(env, problems)
@@ -224,7 +229,7 @@ def _read_foreign(
     for is on only when both say so."""
     file, where = foreign.read(), foreign.path
     if file.problem is not None:
-        problems.append(SettingsProblem(where, "", f"{file.problem}; it is ignored", file.refused))
+        problems.append(_unread(where, file))
         return
     read = Read(Origin(foreign.layer, where))
     others: dict[str, None] = {}
@@ -250,7 +255,8 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
     name = alias.name if alias is not None else field.name
 
     def complain(at: str, accepts: str) -> None:
-        problems.append(SettingsProblem(read.origin.where, at, f"is ignored; it must be {accepts}"))
+        limits = is_limit(field.name)
+        problems.append(SettingsProblem(read.origin.where, at, f"is ignored; it must be {accepts}", limits=limits))
 
     if alias is not None and alias.kind is not None:
         raw = alias.kind.read(raw, name, complain)
@@ -300,7 +306,7 @@ def _read_environment(environment: Mapping[str, str], problems: list[SettingsPro
     from retinue.settings.suggest import explain_variables
 
     for name, why in explain_variables(environment).items():
-        problems.append(SettingsProblem("environment", name, why))
+        problems.append(SettingsProblem("environment", name, why, limits=variable_may_limit(name)))
     layers = []
     for field in fields().values():
         # The first of its variables that is there and not empty counts.
@@ -326,7 +332,18 @@ def _report_unknown(name: str, origin: Origin, problems: list[SettingsProblem], 
     message = explain_unknown(name)
     if message is not None:
         unknown[name] = None
-        problems.append(SettingsProblem(origin.where, name, message))
+        problems.append(SettingsProblem(origin.where, name, message, limits=may_limit(name)))
+
+
+def _unread(path: Path | str, file: JsonObject) -> SettingsProblem:
+    """Return the problem of a file of which nothing is known. An empty one limits nothing."""
+    limits = file.problem != EMPTY
+    return SettingsProblem(str(path), "", f"{file.problem}; it is ignored", file.refused, limits=limits)
+
+
+def _repeats_limit(name: str) -> bool:
+    """Return whether a name that stands twice in one object may be a limit, of which the first is lost."""
+    return is_limit(name) or any(each.rpartition(".")[2] == name for each in LIMITS)
 
 
 def _absolute(path: Path) -> Path:

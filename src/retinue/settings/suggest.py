@@ -108,7 +108,7 @@ def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     for name in environment:
         if not name.startswith("RETINUE_") or name in known or name.startswith(_MARKS):
             continue
-        meant = _nearest_variable(name, known)
+        meant = nearest_variable(name)
         if name in retired:
             told[name] = f"is no variable any more, it has no effect: {retired[name]}"
         elif meant is None:
@@ -118,9 +118,13 @@ def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     return told
 
 
-def _nearest_variable(name: str, known: Iterable[str]) -> str | None:
+def nearest_variable(name: str) -> str | None:
+    """Return the variable that `name` was probably meant to be."""
     from difflib import get_close_matches
 
+    known = set(OTHER_VARIABLES)
+    for field in fields().values():
+        known.update(field.variables)
     ours = {each.removeprefix("RETINUE_"): each for each in known if each.startswith("RETINUE_")}
     near = get_close_matches(name.removeprefix("RETINUE_").upper(), ours, n=1, cutoff=0.8)
     return ours[near[0]] if near else None
