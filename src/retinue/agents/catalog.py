@@ -32,8 +32,8 @@ _SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": 
 
 
 def read_flag(text: str) -> FolderContents:
-    """Return the agents of the option. Raise UsageError when it is not an object at all; a single
-    agent that is wrong is a failure like a broken file."""
+    """Return the agents of the option. Raise UsageError when it is not an object at all, or one of them cannot be
+    loaded: a file of the same name could be wider than what was meant."""
     try:
         data = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
@@ -41,6 +41,11 @@ def read_flag(text: str) -> FolderContents:
     if not isinstance(data, dict) or too_deep(data):
         raise UsageError(f"The value of {FLAG} is not a JSON object.", remedy=_SHAPE)
     files = tuple(_agent(name, fields) for name, fields in data.items())
+    for parsed in files:
+        if parsed.error is not None:
+            name = parsed.file.partition("#")[2]
+            message = f"The agent '{name}' of {FLAG} cannot be loaded: {parsed.error.message}"
+            raise UsageError(message, remedy=parsed.error.remedy or _SHAPE)
     return FolderContents(Folder(FLAG, "flag", "claude"), files)
 
 

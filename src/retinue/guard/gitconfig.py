@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -128,14 +128,16 @@ class GitPrograms(Struct, frozen=True):
     content: bytes
 
 
-def git_programs(folder: Path, *, checkout: bool = False) -> GitPrograms | None:
+def git_programs(
+    folder: Path, *, checkout: bool = False, aliases: Callable[[str], bool] = lambda name: False
+) -> GitPrograms | None:
     """Return what the repository that `folder` is in would start while git reads, or, with `checkout`, also
-    while files are checked out and merged; None for nothing, or no repository. The content is the
-    same for both."""
+    while files are checked out and merged; None for nothing, or no repository. `aliases` says which of its aliases
+    are called: each is a command of the repository's. The content is the same for all."""
     found = find_repository(folder)
     if found is None:
         return None
-    look = _Look()
+    look = _Look(aliases)
     look.repository(*found)
     what = look.read
     if checkout:
@@ -164,7 +166,8 @@ def find_repository(folder: Path) -> tuple[Path, Path] | None:
 class _Look:
     """One look at a repository and at those inside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, aliases: Callable[[str], bool]) -> None:
+        self._aliases = aliases
         self.read: list[str] = []
         self.checkout: list[str] = []
         self.contents: list[bytes] = []
@@ -197,6 +200,9 @@ class _Look:
         rows: list[tuple[str, str, str]] = []
         for name, value in said:
             row = program_setting(name, value)
+            alias = name.removeprefix("alias.").removesuffix(".command").lower()
+            if name.startswith("alias.") and self._aliases(alias):
+                self.read.append(f"git setting {name}: {value}")
             if row is not None:
                 rows.append((name, value, row.kind))
         fetches = any(kind == "promisor" for _, _, kind in rows)

@@ -14,6 +14,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import TOOLS
 from retinue.engine import open_project
+from retinue.errors import LaunchError
 from retinue.runs.bounds import NO_PATTERNS, Patterns
 from retinue.runs.project import Project as OpenProject
 
@@ -64,12 +65,28 @@ def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
 
 
 def test_broken_deny_rules_deny_and_are_in_the_notes(project: Path) -> None:
-    here = open_with(project, user={"deny": ["Bash(rm", 5, "Read(.env)"]})
+    here = open_with(project, user={"deny": ["Bash(rm", "Read(.env)"]})
     notes: list[str] = []
     policy = permissions_for(request(project), here, None, NO_PATTERNS, notes)
     assert any("'Bash(rm'" in note and "every call of Bash is denied" in note for note in notes)
-    assert any("permissions.deny[1]" in note and "every call is denied" in note for note in notes)
     assert verdict(policy, "ls")[0] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ({"deny": ["Bash(rm:*)", 5]}, r"permissions\.deny\[1\]"),
+        ({"deny": ["Bsh(rm:*)"]}, "Did you mean 'bash'"),
+        ({"ask": ["Wrte"]}, "Did you mean 'write'"),
+        ({"denny": ["Bash"]}, "did you mean permissions.deny"),
+        ({"defaultMode": "ploan"}, "defaultMode"),
+        ({"disableBypass": "true"}, "disableBypass"),
+    ],
+)
+def test_limits_of_the_settings_that_cannot_be_read_refuse(project: Path, user: dict[str, Any], why: str) -> None:
+    here = open_with(project, user=user)
+    with pytest.raises(LaunchError, match=why):
+        permissions_for(request(project), here, None, NO_PATTERNS, [])
 
 
 def test_the_default_mode_and_its_limits(project: Path) -> None:

@@ -189,15 +189,30 @@ def test_files_of_claude_code_count_and_only_trusted_ones_allow(scene: tuple[Pat
     assert "allow Bash(make)" in map(str, trusted.rules)
 
 
-@pytest.mark.parametrize("text", ['{"permissions": {"deny": [', '{"permissions": ["Read"]}'])
-def test_a_settings_file_whose_rules_cannot_be_read_denies_every_call(scene: tuple[Path, Path], text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            '{"permissions": {"deny": [',
+            '{"permissions": ["Read"]}',
+            '{"theme": ',
+            '{"permisions": {"deny": ["Bash"]}}',
+        ),
+        *('{"Permissions": {"deny": ["Bash"]}}', '{"permissions": {"denny": ["Bash"]}}'),
+        '{"permissions": {"deny": ["Bash"], "deny": []}}',
+    ],
+)
+def test_a_settings_file_whose_rules_cannot_be_read_refuses_and_denies_every_call(
+    scene: tuple[Path, Path], text: str
+) -> None:
     ws, home = scene
     (ws / ".claude").mkdir()
     (ws / ".claude" / "settings.json").write_text(text)
     notes: list[str] = []
     blocks = list(claude_blocks(ws, {"HOME": str(home)}, notes))
-    assert "every call is denied" in notes[0]
-    policy = PermissionPolicy("bypassPermissions", RunFolders.of(ws), gather(blocks, lambda path: False).rules)
+    sources = gather(blocks, lambda path: False)
+    assert str(ws / ".claude" / "settings.json") in sources.refused[0]
+    policy = PermissionPolicy("bypassPermissions", RunFolders.of(ws), sources.rules)
     for tool, given in (("read", {"path": "a"}), ("bash", {"command": "ls"}), ("mcp__x__y", {})):
         assert policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict == "deny"
 
@@ -210,13 +225,22 @@ def test_more_rules_than_can_be_compared_become_the_strictest_one(kind: str, lef
     assert "more than 5,000 rules" in found.notes[0]
 
 
-def test_a_broken_settings_file_without_rules_denies_nothing(scene: tuple[Path, Path]) -> None:
-    ws, home = scene
-    (ws / ".claude").mkdir()
-    (ws / ".claude" / "settings.json").write_text('{"theme": ')
-    notes: list[str] = []
-    assert list(claude_blocks(ws, {"HOME": str(home)}, notes)) == []
-    assert "is not JSON" in notes[0]
+@pytest.mark.parametrize(
+    ("text", "denied"),
+    [
+        ("Write, Bash", {"bash", "write"}),
+        ("Write Bash", {"bash", "write"}),
+        ("Write; Bash", {"bash", "write"}),
+        ("Bash(touch:*) Write", {"write"}),
+        ("Write & Bash", {"bash", "write", "read"}),
+        ("Bash(rm:*, touch:*)", {"bash"}),
+        ("MCP__a__b", {"mcp__a__b"}),
+    ],
+)
+def test_one_text_may_hold_several_rules_and_never_denies_less(text: str, denied: set[str]) -> None:
+    found = gather([FileBlock("f", "/", {"deny": [text]})], lambda path: True)
+    policy = PermissionPolicy("bypassPermissions", RunFolders.of("/"), found.rules)
+    assert {tool for tool in ("bash", "write", "read", "mcp__a__b") if policy.hides(tool)} >= denied
 
 
 def test_bad_rules_fall_one_by_one() -> None:

@@ -17,6 +17,8 @@ from retinue.core.tool_list import off_by_one
 from retinue.errors import UsageError
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
+_MILLISECONDS_FROM = 10_000
+_SEPARATORS = frozenset(" \t\n;|&+，、；")
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
 
@@ -79,6 +81,31 @@ def _seconds(factor: float) -> Callable[[Any], Any]:
         return number * factor
 
     return read
+
+
+def _timeout(value: Any) -> Any:
+    """Read a time of which nobody says whether it is in seconds."""
+    seconds = _seconds(1)(value)
+    if seconds is not UNSET and seconds >= _MILLISECONDS_FROM:
+        why = f"nobody can tell whether {describe(value)} are seconds or milliseconds"
+        raise BadValueError(why, "Write 'timeout_seconds' with a number of seconds.")
+    return seconds
+
+
+def _worktree(value: Any) -> Any:
+    wanted = _yes_or_no()(value)
+    return "worktree" if wanted is True else UNSET
+
+
+def _excluded(value: Any) -> Any:
+    """Read names of what is left out. A separator that is none would leave nothing out."""
+    names = _names_or_unset(value)
+    if names is UNSET:
+        return UNSET
+    for name in names:
+        if not _SEPARATORS.isdisjoint(name):
+            raise BadValueError(f"{describe(name)} is not one name", "Put a comma between two names.")
+    return names
 
 
 def _temperature(value: Any) -> Any:
@@ -361,6 +388,9 @@ TURNS = FieldKind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), c
 STEPS = FieldKind("whole number from 1", UNSET_RULE, _whole_number(1), combine=_fewest)
 SECONDS = FieldKind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
 MINUTES = FieldKind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
+TIMEOUT = FieldKind("number of seconds below 10,000", UNSET_RULE, _timeout, combine=min)
+WORKTREE = FieldKind("true or false", UNSET_RULE, _worktree, combine=lambda left, right: left)
+EXCLUDED = FieldKind("names: comma text or list", UNSET_RULE, _excluded, combine=_together)
 TEMPERATURE = FieldKind("number from 0 to 2", UNSET_RULE, _temperature)
 SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
 EXACT_TRUE = FieldKind("true or false", "anything but an unquoted true is false, and reported", _exact_true)

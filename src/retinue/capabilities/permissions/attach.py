@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.toolnames import ALIASES, canonical
+from retinue.core.tool_list import entry_problem
+from retinue.core.toolnames import canonical
 from retinue.errors import LaunchError
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import (
-    DENIED,
     DENY_EVERYTHING,
-    REFUSED,
     Block,
     PermissionPolicy,
     Sources,
     claude_blocks,
     gather,
-    may_hold_rules,
     policy_blocks,
 )
 from retinue.guard.permissions.rule import (
@@ -157,13 +155,12 @@ def permissions_for(
 
 
 def _require_readable(sources: Sources) -> None:
-    """Raise LaunchError for a settings file whose content is unknown: it may hold rules."""
-    if not sources.refused:
-        return
-    raise LaunchError(
-        f"{sources.refused[0]}. It may hold deny rules, so nothing is started.",
-        remedy="Replace it with a regular file that can be read, or remove it.",
-    )
+    """Raise LaunchError for rules that nobody can read."""
+    for why in sources.refused:
+        raise LaunchError(
+            f"{why}. It may hold deny rules, so nothing is started.",
+            remedy="Correct the file, or remove it.",
+        )
 
 
 def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
@@ -191,8 +188,8 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
     `above` is the parent's mode; None for a run without a parent, which then also notes what is
     wrong with the rules. Raise LaunchError where a file of rules cannot be read at all."""
     sources, spec = _sources(project), request.spec
+    _require_readable(sources)
     if above is None:
-        _require_readable(sources)
         notes += sources.notes
     mode = effective_mode(
         above or request.permission_mode or sources.mode or "default",
@@ -309,44 +306,45 @@ def _sources(project: Project) -> Sources:
             *policy_blocks(notes),
         ]
         found = gather(blocks, lambda path: project.trust.permits("permissions", "project", path))
-        found.notes[:0] = [*notes, *_unknown_tools(found.rules, project)]
+        found.notes[:0] = [*notes, *_unknown_tools(found, project)]
         project.round.keep("permissions", found)
     return found
 
 
-def _unknown_tools(rules: Sequence[Rule], project: Project) -> list[str]:
-    """Return notes about rules for tools that do not exist: most likely a slip in a name."""
+def _unknown_tools(sources: Sources, project: Project) -> list[str]:
+    """Return notes about rules for tools that do not exist. One that forbids, or wants to be asked, and whose tool is
+    almost one of ours keeps runs from being started: it would protect nothing."""
     notes = []
-    for rule in rules:
-        if len(rule.tools) != 1:
+    for rule in sources.rules:
+        name = next(iter(rule.tools), "")
+        if len(rule.tools) != 1 or name.startswith("mcp__") or canonical(name):
             continue
-        name = next(iter(rule.tools))
-        if name and not name.startswith("mcp__") and not canonical(name):
-            notes += _about_unknown(rule, name, project)
+        if any(name.lower() == own.lower() for own in project.tools):
+            continue
+        problem = entry_problem(name)
+        if problem is not None and rule.kind != "allow":
+            place = _line(rule)
+            sources.refused.append(f"{place}: the {rule.kind} rule {rule.text!r} {problem.why}. {problem.remedy}")
+        elif problem is not None or not _is_elsewhere(name, project):
+            lost = "it allows nothing" if rule.kind == "allow" else "it protects nothing"
+            notes.append(f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist ({lost})")
     return notes
 
 
-def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
-    from difflib import get_close_matches
+def _line(rule: Rule) -> str:
+    """Return the file of a rule with its line."""
+    from retinue.settings.foreign import line_of
 
-    from retinue.agents.dialects.tables import in_dialect
-    from retinue.agents.lint.keys import nearest
+    line = line_of(Path(rule.source), f"permissions.{rule.kind}")
+    return f"{rule.source}:{line}" if line else rule.source
+
+
+def _is_elsewhere(name: str, project: Project) -> bool:
+    """Return whether another program has such a tool, or a plugin may have it, which is known only when it is
+    imported."""
     from retinue.agents.lint.tools import ELSEWHERE
 
-    if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in project.tools):
-        return []
-    aliases = [alias for alias in ALIASES if len(alias) > 3]
-    near = nearest(name, aliases)
-    if near is None:
-        near = next(iter(get_close_matches(name.lower(), aliases, n=1, cutoff=0.8)), None)
-    if near is None and project.extensions.has_code:
-        # Which tools a plugin has is known only when it is imported.
-        return []
-    meant = ""
-    if near is not None:
-        meant = f"; did you mean {in_dialect(near, 'claude')[0]}?"
-    lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
-    return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
+    return name.lower() in ELSEWHERE or project.extensions.has_code
 
 
 def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
@@ -363,14 +361,9 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
                 base = Path(layer.origin.where).parent.parent
             blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
     for problem in project.settings.problems:
-        if not problem.field and not may_hold_rules(Path(problem.where)):
-            notes.append(str(problem))
-        elif not problem.field or problem.field == "permissions" or problem.field.startswith("permissions.deny"):
-            notes.append(f"{problem.where} {problem.refused}: {REFUSED}" if problem.refused else f"{problem}: {DENIED}")
-            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING, refused=problem.refused))
-        elif problem.field.startswith("permissions.ask"):
-            notes.append(f"{problem}: until it is corrected, every call is asked about")
-            blocks.append(Block(problem.where, os.fspath(project.cwd), {"ask": ["*"]}))
+        if problem.limits:
+            # Runs are refused before this (`settings.limits`); calls outside of runs are refused by it.
+            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING, refused=str(problem)))
         elif problem.field.startswith("permissions."):
             notes.append(str(problem))
     return blocks

@@ -100,7 +100,7 @@ def subjects(project: Project) -> list[TrustSubject]:
             subject = settings_subject(path, parse_object(content)[0], content)
             if subject:
                 found.append(subject)
-    git = git_programs(project.cwd, checkout=True)
+    git = git_programs(project.cwd, checkout=True, aliases=lambda name: True)
     if git is not None:
         found.append(TrustSubject(git.path, (git.content,), git.what))
     for subjects_of in project.capabilities.each("trust_subjects"):

@@ -109,11 +109,23 @@ class JudgedCall:
         """Return what commands of git would start where this one runs, and nobody has consented to."""
         from retinue.guard.gitconfig import git_programs
 
+        words = {word.lower() for step in self._git_steps for word in step.words[1:]}
         for base in self.bases:
-            found = git_programs(Path(base)) if is_known(base) else None
+            found = git_programs(Path(base), aliases=words.__contains__) if is_known(base) else None
             if found is not None and not (self.folders.consented and self.folders.consented(found.path, found.content)):
                 return found
         return None
+
+    @cached_property
+    def git_starts_programs(self) -> bool:
+        """Return whether a command of git in it starts a program that the repository names and nobody consented to."""
+        return bool(self._git_steps) and self.git_programs is not None
+
+    @cached_property
+    def _git_steps(self) -> tuple[Step, ...]:
+        if not self.is_shell:
+            return ()
+        return tuple(step for step in self.script.all_steps() if step.name == "git")
 
     @cached_property
     def paths(self) -> tuple[str, ...]:

@@ -202,7 +202,8 @@ class _Judgement:
         coverage = Covering(call, allow, wary=self._policy.wary, edits=edits).coverage()
         if coverage.complete and coverage.yes:
             return self._allow_covered(call, coverage.rules, "The mode accepts edits in the working directories.")
-        if self._policy.walls and (coverage.complete or not stopped_by_walls(call, coverage)):
+        strange = call.git_starts_programs
+        if self._policy.walls and not strange and (coverage.complete or not stopped_by_walls(call, coverage)):
             return self._allow_inside(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
         if coverage.complete:
             return self._decision("allow", call, "It only reads.", "mode")
@@ -213,7 +214,7 @@ class _Judgement:
         for file in coverage.open_files:
             parts.append(f"{words[file.writes]} {shown(file.path)}")
         reason = f"No rule allows {'; '.join(parts[:3])}."
-        if "git" in Script(coverage.open_steps).names() and call.git_programs is not None:
+        if strange and call.git_programs is not None:
             path, what = call.git_programs.path, "; ".join(call.git_programs.what[:2])
             reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
         return self._question(call, reason, coverage)

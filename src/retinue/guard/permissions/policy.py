@@ -2,8 +2,9 @@
 
 Restrictions are honoured from any file. What widens rights (allow rules, a mode, further folders) in
 a file that came with a project counts only if the project is trusted. An allow rule that cannot be
-parsed is dropped alone; a deny or ask rule that cannot be parsed holds for every call of its tool, and
-a file or list of rules that cannot be read denies every call. All are reported, denials first.
+parsed is dropped alone; a deny or ask rule that cannot be parsed holds for every call of its tool. A file of
+rules that cannot be read, a name that was meant to hold rules and a rule for a tool that is almost one of ours
+keep every run from being started.
 
 Judging is in judge.py, loaded only for calls that need it: a run that only reads in a project
 without rules never loads it.
@@ -18,14 +19,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.core.files import read_file
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.tool_list import split_entries
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule
-from retinue.settings.foreign import EMPTY, explain_repeated, read_object
+from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
 _MODES: Mapping[str, PermissionMode] = {
@@ -59,7 +59,7 @@ class Block(Struct, frozen=True):
     content: Mapping[str, Any]
     shared: bool = False
     refused: str = ""
-    """Why the content of the file is unknown. `content` stands for the strictest rules it may hold."""
+    """Why rules of the file are unknown, with their place. `content` stands for the strictest that it may hold."""
 
 
 class Sources(Struct):
@@ -71,7 +71,7 @@ class Sources(Struct):
     bypass_disabled: bool = False
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """The files that may hold rules and whose content is unknown, each with the reason."""
+    """Why no run may be started: rules that nobody can read, each with its file and line."""
 
 
 def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
@@ -79,7 +79,7 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
     found = Sources()
     for block in blocks:
         if block.refused:
-            found.refused.append(f"{block.where} {block.refused}")
+            found.refused.append(block.refused)
         believed = not block.shared or trusted(Path(block.where))
         widening = [key for key in ("allow", "defaultMode", "additionalDirectories") if block.content.get(key)]
         if widening and not believed:
@@ -91,8 +91,10 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
         if believed:
             _widen(block, found)
         # Any file may switch bypassing off, and none can switch it on again.
-        disabled = block.content.get("disableBypass", block.content.get("disableBypassPermissionsMode"))
-        found.bypass_disabled = found.bypass_disabled or disabled in (True, "disable")
+        for key in ("disableBypass", "disableBypassPermissionsMode"):
+            # Whatever else someone wrote there was meant to switch it off.
+            off = block.content.get(key) not in (None, False, "enable")
+            found.bypass_disabled = found.bypass_disabled or off
     # What does not protect comes first: a note about an allow rule is only an inconvenience.
     found.notes.sort(key=lambda note: "deny" not in note)
     return found
@@ -138,18 +140,6 @@ def _instead(kind: Kind, widest: Rule | None) -> str:
 
 
 DENY_EVERYTHING: Mapping[str, Any] = {"deny": ["*"]}
-DENIED = "until it is corrected, every call is denied, because it may hold deny rules"
-
-
-REFUSED = "until it can be read or is removed, no run is started, because it may hold deny rules"
-
-
-def may_hold_rules(path: Path) -> bool:
-    """Return whether a settings file that cannot be understood may hold rules."""
-    try:
-        return b"permissions" in read_file(path)
-    except OSError:
-        return True
 
 
 def _widen(block: Block, found: Sources) -> None:
@@ -157,7 +147,7 @@ def _widen(block: Block, found: Sources) -> None:
     if isinstance(mode, str) and mode in _MODES:
         found.mode = _MODES[mode]
     elif mode is not None:
-        found.notes.append(f"{block.where}: permissions.defaultMode {str(mode)[:40]!r} is not a mode; it is ignored")
+        found.refused.append(f"{_place(block.where, 'defaultMode')}: {str(mode)[:40]!r} is not a permission mode")
     more = block.content.get("additionalDirectories")
     if isinstance(more, list | tuple):
         for each in more:
@@ -188,36 +178,43 @@ def policy_blocks(notes: list[str]) -> Iterator[Block]:
 
 def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[Block]:
     file = read_object(path, exact=True)
-    if file.problem is not None:
-        if file.problem == EMPTY:
-            return
-        if may_hold_rules(path):
-            notes.append(f"{path} {file.problem}: {REFUSED if file.refused else DENIED}")
-            yield Block(str(path), str(base), DENY_EVERYTHING, shared, file.refused)
-        else:
-            notes.append(f"{path} {file.problem}; it is ignored")
+    if file.problem == EMPTY:
         return
-    notes += (f"{path}: {name} {explain_repeated(name)}" for name in file.repeated)
-    notes += (f"{path}: {slip}" for slip in _slips(file.data))
     content = file.data.get("permissions")
-    if isinstance(content, dict):
+    problem = ""
+    if file.problem is not None:
+        problem = f"{path} {file.problem}"
+    elif content is not None and not isinstance(content, dict):
+        problem = f"{_place(str(path))}: permissions must be an object"
+    problem = problem or next(_slips(path, file), "")
+    if problem:
+        yield Block(str(path), str(base), DENY_EVERYTHING, shared, problem)
+    elif isinstance(content, dict):
         yield Block(str(path), str(base), content, shared)
-    elif content is not None:
-        notes.append(f"{path}: permissions must be an object: {DENIED}")
-        yield Block(str(path), str(base), DENY_EVERYTHING, shared)
+    notes += (f"{path}: {name} {explain_repeated(name)}" for name in file.repeated)
 
 
-def _slips(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each name that was probably meant to hold rules. Other names of Claude
-    Code's files are not Retinue's to judge."""
+def _slips(path: Path, file: JsonObject) -> Iterator[str]:
+    """Yield what keeps rules from being read: a name that was probably meant to hold them, or one that stands twice.
+    Other names of Claude Code's files are not Retinue's to judge."""
     from difflib import get_close_matches
 
-    content = data.get("permissions")
+    content = file.data.get("permissions")
     inner = content if isinstance(content, dict) else {}
-    for name in (*data, *(f"permissions.{each}" for each in inner)):
+    for name in (*file.data, *(f"permissions.{each}" for each in inner)):
         for meant in get_close_matches(name.lower(), _RULE_NAMES, n=1, cutoff=0.8):
             if name != meant:
-                yield f"{name} is not a setting; did you mean {meant}? Rules in it do NOT protect anything."
+                line = line_of(path, name)
+                yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {meant}?"
+    for name in file.repeated:
+        if name in ("permissions", "deny", "ask"):
+            yield f"{path}: {name} stands twice in one object, and only one of them would count"
+
+
+def _place(path: str, key: str = "") -> str:
+    """Return a file with the line on which its permissions stand."""
+    line = line_of(Path(path), f"permissions.{key}".rstrip("."))
+    return f"{path}:{line}" if line else path
 
 
 QUIET = frozenset({"read", "ask", "spawn"})
