@@ -344,14 +344,20 @@ def test_plugins_are_found_by_their_scoped_name_too(folders: AgentFolders, tmp_p
 
 
 def test_agents_on_the_command_line(folders: AgentFolders) -> None:
-    text = (
-        '{"a": {"description": "d", "prompt": " P ", "tools": ["Read"], "maxTurns": 3}, "b": {"prompt": "p"}, "c": 5}'
-    )
+    text = '{"a": {"description": "d", "prompt": " P ", "tools": ["Read"], "maxTurns": 3}}'
     catalog = folders.load(agents=text)
     assert catalog.names == ("a",)
     found = catalog.find("a").spec
     assert (found.prompt, found.tools.allow, found.max_turns, found.source) == ("P", ("Read",), 3, "flag")
-    assert {failed.path for failed in catalog.failed} == {"--agents#b", "--agents#c"}
+
+
+@pytest.mark.parametrize(
+    "broken", ["5", '{"prompt": 7, "description": "d", "tools": ["Read"]}', '{"prompt": "p"}', "[]"]
+)
+def test_an_agent_on_the_command_line_is_never_replaced_by_a_file(folders: AgentFolders, broken: str) -> None:
+    folders.agent(".claude/agents/w.md")
+    with pytest.raises(UsageError, match="'w' of --agents cannot be loaded"):
+        folders.load(agents=f'{{"w": {broken}}}')
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '"x"', "{", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])

@@ -202,9 +202,7 @@ def test_files_of_claude_code_count_and_only_trusted_ones_allow(scene: tuple[Pat
         '{"permissions": {"deny": ["Bash"], "deny": []}}',
     ],
 )
-def test_a_settings_file_whose_rules_cannot_be_read_refuses_and_denies_every_call(
-    scene: tuple[Path, Path], text: str
-) -> None:
+def test_a_settings_file_whose_rules_cannot_be_read_refuses(scene: tuple[Path, Path], text: str) -> None:
     ws, home = scene
     (ws / ".claude").mkdir()
     (ws / ".claude" / "settings.json").write_text(text)
