@@ -75,6 +75,8 @@ class ToolUse(Struct, frozen=True):
     """It runs in a sandbox of the operating system that lets it change nothing and gives it no network."""
     stopped: str = ""
     """What it wanted when the sandbox stopped it: a person is now asked to run it outside."""
+    paths: tuple[str, ...] | None = None
+    """The parameters that the tool declares to be paths; None where it declares none."""
 
 
 class Decision(Struct, frozen=True):

@@ -103,6 +103,9 @@ class ToolSpec(Struct, frozen=True):
     """False for a tool that works when a model calls it, but is in no request: another one does the same."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
+    paths: tuple[str, ...] | None = None
+    """The parameters that are paths of files or folders, all of them; `edits.path` is a field inside of `edits`. Rules
+    about files are held against these. None where the tool does not say: then any text of a call may be a path."""
 
 
 class ToolOutput(Struct, frozen=True):

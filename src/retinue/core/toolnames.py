@@ -54,6 +54,17 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
 }
 """Canonical names with the most each tool may do. `find` is what others call glob."""
 
+PATHS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("read", "grep", "find", "ls", "write", "edit", "convert_content"), ("path",)),
+    "lsp": ("file", "files"),
+    "skill": (),
+}
+"""For those that read or write files themselves: the parameters that are paths. Of the others, `bash` is judged by its
+command."""
+
+STARTING: frozenset[str] = frozenset({"Agent", "subagent", "dispatch_agent"})
+"""The tool that starts an agent, as each vocabulary calls it."""
+
 BUILT_IN_SEVEN: tuple[str, ...] = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 _ALSO: Mapping[str, tuple[str, ...]] = {

@@ -268,7 +268,7 @@ class GatedTool:
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         gate = self._gate
         confined = self.spec.confinable and context.confine is not None and context.confine.readonly
-        use = ToolUse(self._name, arguments, self._effects, call_id, confined)
+        use = ToolUse(self._name, arguments, self._effects, call_id, confined, paths=self.spec.paths)
         try:
             verdict = await gate.judge(self._tool, use, context)
             if isinstance(verdict, Denied):

@@ -102,7 +102,7 @@ class FileMasks(Struct):
         kept: list[str] = []
         wanted: list[_Wanted] = []
         for rule in rules:
-            target = hidden if "read" in rule.tools else kept
+            target = hidden if rule.effect == "read" else kept
             if rule.specifier is None:
                 target += folders.real_roots
                 continue

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.toolnames import TOOLS, fold_name
+from retinue.core.toolnames import PATHS, TOOLS, fold_name
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
@@ -190,6 +190,8 @@ class BuiltinTool(ABC):
     confinable: ClassVar[bool] = False
     effects: ClassVar[frozenset[EffectKind] | None] = None
     """The most it may do. None where `core.toolnames` says it, which knows it before the tool is loaded."""
+    paths: ClassVar[tuple[str, ...] | None] = None
+    """The parameters that are paths. None where `core.toolnames` says it."""
 
     def __init__(self) -> None:
         parameters = parameters_of(self.properties, self.required)
@@ -201,6 +203,7 @@ class BuiltinTool(ABC):
             exclusive=self.exclusive,
             confinable=self.confinable,
             spellings=self.spellings(parameters),
+            paths=self.paths if self.paths is not None else PATHS.get(self.name),
         )
 
     @classmethod

@@ -60,7 +60,11 @@ class FunctionTool(Struct, frozen=True):
 def tool(function: Callable[..., Any], /) -> FunctionTool: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, effects: Iterable[EffectKind] = ...
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effects: Iterable[EffectKind] = ...,
+    paths: Iterable[str] | None = ...,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -69,18 +73,20 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     effects: Iterable[EffectKind] = ("execute",),
+    paths: Iterable[str] | None = None,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of `function`. `effects` says what it may do; without it, the tool counts as able to
-    do anything, so a read-only agent does not get it."""
+    do anything, so a read-only agent does not get it. `paths` are the parameters that are paths of files or folders,
+    which rules about files are held against; without it, any text of a call counts as one."""
 
     def make(target: Callable[..., Any]) -> FunctionTool:
         said = description or inspect.getdoc(target) or ""
         if not said:
             raise UsageError(f"{target.__name__} has no docstring.", remedy="A model needs to know what the tool does.")
         parameters, wants_context = _parameters(target)
-        return FunctionTool(
-            target, ToolSpec(name or target.__name__, said, parameters, frozenset(effects)), wants_context
-        )
+        declared = None if paths is None else tuple(paths)
+        spec = ToolSpec(name or target.__name__, said, parameters, frozenset(effects), paths=declared)
+        return FunctionTool(target, spec, wants_context)
 
     return make(function) if function is not None else make
 

@@ -27,13 +27,12 @@ from retinue.guard.permissions.policy import (
     policy_blocks,
 )
 from retinue.guard.permissions.rule import (
-    SPAWNING,
     Limit,
     Rule,
     is_about_files,
-    names_tool,
     parse_rule,
     rule_of_pattern,
+    takes_away,
 )
 
 if TYPE_CHECKING:
@@ -206,13 +205,13 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
 def permit_tools(
     request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]
 ) -> tuple[Tool, ...]:
-    """Return the tools that no rule takes away by name: a model need not see what is always denied."""
+    """Return the tools that no rule takes away: a model need not see what is always denied."""
     denied = [rule for rule in _sources(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
         return tuple(tools.values())
     kept = []
     for name, tool in tools.items():
-        rule = next((rule for rule in denied if names_tool(rule, name)), None)
+        rule = next((rule for rule in denied if takes_away(rule, name, tool.spec.effects)), None)
         if rule is None:
             kept.append(tool)
         elif request.parent_id is None:
@@ -226,7 +225,7 @@ def denied_agents(project: Project) -> frozenset[str]:
 
     found: set[str] = set()
     for rule in _sources(project).rules:
-        if rule.kind == "deny" and rule.specifier is not None and rule.tools & SPAWNING:
+        if rule.kind == "deny" and rule.specifier is not None and rule.effect == "spawn":
             found |= named_agents(rule)
     return frozenset(found)
 

@@ -8,31 +8,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from retinue.core.permission import EffectKind, ToolUse
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.toolnames import PATHS, STARTING, TOOLS, canonical
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
+from retinue.guard.permissions.rule import GLOB, HOLE, is_known
 from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import Script, Step, has_option
 
 if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms
+    from retinue.guard.permissions.arguments import ArgumentText
 
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
+    # Every spelling that our own tools accept.
     *("path", "file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file"),
     *("notebook_path", "directory", "dir", "dir_path", "folder", "cwd", "root", "files"),
 )
 _URLS = ("url", "urls", "uri", "link")
 _AGENTS = ("subagent_type", "agent", "agent_type", "type", "name")
 _STAYING = 12
+_ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network", "spawn"})
+
+_CAPABLE: Mapping[EffectKind, frozenset[EffectKind]] = {
+    "read": frozenset({"read", "write", "execute"}),
+    "write": frozenset({"write", "execute"}),
+    "execute": frozenset({"execute"}),
+    "network": frozenset({"network", "execute"}),
+    "spawn": frozenset({"spawn"}),
+}
+"""What rules are about, and the effects of tools that may do it: a program may do anything with files and hosts."""
+
+
+@lru_cache(maxsize=64)
+def _subjects(effects: frozenset[EffectKind]) -> frozenset[EffectKind]:
+    return frozenset(subject for subject, capable in _CAPABLE.items() if effects & capable)
+
 
 CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern", "query", "task"})
 """Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
@@ -47,6 +65,12 @@ class JudgedCall:
         self.tool = names[0] if len(names) == 1 else use.tool
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
         self.effects: frozenset[EffectKind] = use.effects or TOOLS.get(self.tool, frozenset())
+        self.is_foreign = self.tool not in TOOLS
+        """It is a tool of a plugin, a program or a server."""
+        self.possible = self.effects or (_ANYTHING if self.is_foreign else self.effects)
+        """What it may do: anything, where it declares nothing."""
+        self.subjects = _subjects(self.possible)
+        self._declared = use.paths if use.paths is not None else PATHS.get(self.tool)
         self.confined = use.confined
         self.stopped = use.stopped
         self.masked = masked
@@ -129,26 +153,73 @@ class JudgedCall:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Return what a file tool is told to look at or change."""
-        found = tuple(dict.fromkeys(_texts(self.arguments, _PATHS)))
-        return found or ((".",) if self.tool in ("grep", "find", "ls") else ())
+        """Return what a tool is certainly told to look at or change. One that declares paths and is given none works
+        in the working directory."""
+        if not self.is_foreign:
+            found = tuple(dict.fromkeys(_texts(self.arguments, _PATHS)))
+        else:
+            from retinue.guard.permissions.arguments import named_paths
+
+            found = named_paths(self.arguments, self.texts, self._declared)
+        return found or ((".",) if self._declared and not self.hosts else ())
+
+    @cached_property
+    def suspects(self) -> tuple[str, ...]:
+        """The texts that may be paths as well, because the tool does not say which of its parameters are."""
+        if self._declared is not None:
+            return ()
+        from retinue.guard.permissions.arguments import is_path_name
+
+        return tuple(dict.fromkeys(each.text for each in self.texts if each.text and not is_path_name(each.name)))
+
+    @property
+    def is_pathless(self) -> bool:
+        """It declares that it reads or writes files, and neither the tool nor the call says which."""
+        touches = bool(self.effects & {"read", "write"})
+        return self.is_foreign and not self.is_server and touches and self._declared is None and not self.paths
+
+    @property
+    def texts(self) -> tuple[ArgumentText, ...]:
+        return self._all_texts or ()
+
+    @property
+    def is_too_large(self) -> bool:
+        """Its arguments cannot be looked through."""
+        return self._all_texts is None
+
+    @cached_property
+    def _all_texts(self) -> tuple[ArgumentText, ...] | None:
+        from retinue.guard.permissions.arguments import all_texts
+
+        return all_texts(self.arguments)
+
+    @cached_property
+    def commands(self) -> tuple[tuple[str, bool], ...]:
+        """For a tool that is no shell: the texts that may be commands, and whether they certainly are. A program and
+        its arguments may be texts of their own."""
+        sure = tuple(_texts(self.arguments, _COMMANDS))
+        others = [each.text for each in self.texts if each.text not in sure]
+        named = [*sure, *(" ".join((each, *others)) for each in sure)] if others else list(sure)
+        whole = " ".join(each.text for each in self.texts)
+        return (*((text, True) for text in named), *((text, False) for text in dict.fromkeys([*others, whole])))
 
     @property
     def writes(self) -> bool:
-        return self.tool in WRITING or ("write" in self.effects and not self.is_shell and not self.is_server)
-
-    @property
-    def reads(self) -> bool:
-        return self.tool in READING
+        return "write" in self.effects and not self.is_shell and not self.is_server
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        urls = _texts(self.arguments, _URLS) if self.tool in FETCHING else self._urls_of_commands()
+        if self.is_shell:
+            urls = self._urls_of_commands()
+        elif self.is_foreign:
+            from retinue.guard.permissions.arguments import addresses
+
+            urls = addresses(self.texts)
+        else:
+            urls = _texts(self.arguments, _URLS if "network" in self.effects else ())
         return tuple(dict.fromkeys(map(host_of, urls)))
 
     def _urls_of_commands(self) -> Iterator[str]:
-        if not self.is_shell:
-            return
         for step in self.script.all_steps():
             for word in step.words[1:]:
                 start = word.find("://")
@@ -159,11 +230,11 @@ class JudgedCall:
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
-        """The agents that it would start; general-purpose where it names none."""
-        if self.tool not in SPAWNING:
+        """The agents that it would start; general-purpose where our own tool is given none."""
+        if self.tool not in STARTING and not (self.is_foreign and "spawn" in self.possible):
             return ()
         found = tuple(dict.fromkeys(_named_agents(self.arguments)))
-        return found or ("general-purpose",)
+        return found or (() if self.is_foreign else ("general-purpose",))
 
 
 def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
@@ -214,14 +285,15 @@ def host_of(url: str) -> str:
 
 
 def _texts(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
-    for name in names:
-        found = arguments.get(name)
-        if isinstance(found, str) and found:
-            yield found
-        elif isinstance(found, list | tuple):
-            for each in found:
-                if isinstance(each, str) and each:
-                    yield each
+    for name, value in arguments.items():
+        if name not in names:
+            continue
+        if isinstance(value, str) and value:
+            yield value
+        elif isinstance(value, list | tuple):
+            for text in value:
+                if isinstance(text, str) and text:
+                    yield text
 
 
 def _named_agents(arguments: object, depth: int = 0) -> Iterator[str]:

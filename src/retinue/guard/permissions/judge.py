@@ -33,7 +33,7 @@ from retinue.guard.permissions.match import allowed_form, allows, restricts, sta
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.protected import protected_name
-from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
+from retinue.guard.permissions.rule import HOLE, MAYBE, NO, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell_commands import operands
 from retinue.guard.permissions.shell_step import INTERPRETERS, SHELLS, Script, Step
 
@@ -57,7 +57,9 @@ def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
     """Return the narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
         return _of_command(call, coverage) if coverage is not None else None
-    if call.writes and call.tool in WRITING:
+    if call.is_foreign:
+        return call.tool
+    if call.writes:
         if len(call.paths) == 1:
             return f"Edit({_pattern(call.paths[0], call)})"
         return None
@@ -248,8 +250,7 @@ class _Judgement:
             return self._allow_covered(call, (rule,), "")
         if quiet:
             return self._decision("allow", call, "It changes nothing.", "mode")
-        edits = call.writes and call.effects <= {"read", "write"} and bool(call.paths)
-        if self._mode == "acceptEdits" and edits and all(map(call.folders.inside, call.paths)):
+        if self._mode == "acceptEdits" and _edits_inside(call):
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
         return self._question(call, f"No rule allows {call.tool}.", None)
 
@@ -279,6 +280,14 @@ class _Judgement:
         if verdict == "ask" and self._mode == "dontAsk":
             return Decision("deny", f"{reason} The mode is dontAsk.", by, source, risk, facts=_facts(call))
         return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict in ("ask", "deny") else {})
+
+
+def _edits_inside(call: JudgedCall) -> bool:
+    """Return whether it only changes files, all of them in working directories."""
+    if not call.writes or not call.effects <= {"read", "write"} or not call.paths:
+        return False
+    seen = not call.is_foreign or not call.is_too_large
+    return seen and all(map(call.folders.inside, (*call.paths, *call.suspects)))
 
 
 def _about(rule: Rule, doubts: Sequence[str]) -> str:

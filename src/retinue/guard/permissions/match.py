@@ -10,6 +10,7 @@ import re
 import shlex
 from functools import lru_cache
 
+from retinue.core.toolnames import STARTING
 from retinue.guard.permissions.call import CONTENT, JudgedCall
 from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.rule import (
@@ -19,13 +20,14 @@ from retinue.guard.permissions.rule import (
     NO,
     READING,
     SHELL,
-    SPAWNING,
     WRITING,
     YES,
     Match,
     Rule,
+    is_about_files,
     match,
     names_tool,
+    takes_away,
 )
 from retinue.guard.permissions.shell_commands import (
     SPEAKING,
@@ -35,6 +37,7 @@ from retinue.guard.permissions.shell_commands import (
     makes_programs_load_code,
     sets_only_harmless,
 )
+from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries_code, has_option
 
 _LONGEST_CHAIN = 16
@@ -43,18 +46,21 @@ _WORDS = re.compile(r"[\w.-]+")
 
 def restricts(rule: Rule, call: JudgedCall) -> Match:
     """Return what a deny or ask rule says about a call."""
-    about = names_tool(rule, call.tool)
     if rule.specifier is None:
-        if about:
+        if takes_away(rule, call.tool, call.possible):
             return YES
         if call.is_shell and rule.glob is None:
             return _match_files(rule, call)
         return NO
+    about = names_tool(rule, call.tool)
     best: Match = NO
-    if about:
+    if call.is_shell:
+        if about:
+            best = _commands(rule.specifier, call) if rule.tools & SHELL else NO
+        if best != YES:
+            best = max(best, _match_files(rule, call), _match_urls(rule, call))
+    elif about or rule.effect in call.subjects:
         best = _match_specifier(rule, call)
-    if best != YES and call.is_shell:
-        best = max(best, _match_files(rule, call), _match_urls(rule, call))
     if best != YES and about:
         best = max(best, _parameter(rule, call))
     return best
@@ -62,17 +68,65 @@ def restricts(rule: Rule, call: JudgedCall) -> Match:
 
 def _match_specifier(rule: Rule, call: JudgedCall) -> Match:
     assert rule.specifier is not None
-    if call.is_shell and rule.tools & SHELL:
-        return _commands(rule.specifier, call)
-    if call.tool in SPAWNING:
-        if named_agents(rule).isdisjoint(map(str.lower, call.agents)):
-            return NO
-        return YES
-    if call.tool in FETCHING and rule.specifier.startswith("domain:"):
+    if call.is_foreign and call.is_too_large and rule.effect is not None:
+        return MAYBE
+    if rule.effect == "spawn":
+        return _match_agents(rule, call)
+    if rule.specifier.startswith("domain:"):
         return _hosts(rule.specifier, call)
-    if call.tool in READING | WRITING and not rule.specifier.startswith("domain:"):
-        return max((match_path(rule, call.folders, path) for path in call.paths), default=NO)
-    return NO
+    if rule.effect == "execute":
+        return _match_texts(rule.specifier, call)
+    # A rule about the parameter of a server's tool is no rule about files.
+    if call.is_server and rule.effect is None:
+        return NO
+    return _match_paths(rule, call)
+
+
+def _match_agents(rule: Rule, call: JudgedCall) -> Match:
+    wanted = named_agents(rule)
+    if not wanted.isdisjoint(map(str.lower, call.agents)):
+        return YES
+    if not call.is_foreign:
+        return NO
+    if any(each.text.strip().lower() in wanted for each in call.texts):
+        return YES
+    # Nobody knows which agent it starts.
+    return NO if call.agents else MAYBE
+
+
+def _match_paths(rule: Rule, call: JudgedCall) -> Match:
+    """Match a rule about files with the paths of a call, and with the texts that may be paths."""
+    folders = call.folders
+    best: Match = max((match_path(rule, folders, path) for path in call.paths), default=NO)
+    if best == YES or not call.is_foreign:
+        return best
+    from retinue.guard.permissions.arguments import exists, holds_file, match_suspect
+
+    best = max((best, *(match_suspect(rule, folders, text) for text in call.suspects)))
+    if best != NO or not is_about_files(rule):
+        return best
+    if call.is_pathless and (rule.effect == "read" or "write" in call.effects):
+        return MAYBE
+    # Our own searches leave out what rules withhold; of others nobody knows.
+    places = (*call.paths, *(text for text in call.suspects if exists(folders, text)))
+    return MAYBE if any(holds_file(rule, folders, place) for place in places) else NO
+
+
+def _match_texts(pattern: str, call: JudgedCall) -> Match:
+    """Match a rule about commands with the texts that a tool is given which starts programs and is not our shell."""
+    best: Match = NO
+    for text, sure in call.commands:
+        script = analyse(text)
+        if script.doubts:
+            if _mentions(pattern, text):
+                best = MAYBE
+        elif any(match_command(pattern, form) == YES for step in script.all_steps() for form in denied_forms(step)):
+            if sure:
+                return YES
+            best = MAYBE
+        elif sure and _mentions(pattern, text):
+            best = MAYBE
+    return best
 
 
 def named_agents(rule: Rule) -> set[str]:
@@ -217,9 +271,9 @@ def _match_files(rule: Rule, call: JudgedCall) -> Match:
 
     Where the walls hide what a rule denies, what a command might read besides does not matter.
     """
-    reading, writing = bool(rule.tools & {"read"}), bool(rule.tools & WRITING)
-    if not (reading or writing) or rule.glob is not None or (rule.specifier or "").startswith("domain:"):
+    if not is_about_files(rule):
         return NO
+    reading = rule.effect == "read"
     best: Match = NO
     for path, writes in call.touched:
         if writes or reading:
@@ -275,13 +329,20 @@ def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
 
 def _match_urls(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about hosts with the URLs that a command is handed."""
-    if not rule.tools & FETCHING or not (rule.specifier or "").startswith("domain:"):
+    if rule.effect != "network" or not (rule.specifier or "").startswith("domain:"):
         return NO
     return _hosts(rule.specifier or "", call)
 
 
 def _hosts(specifier: str, call: JudgedCall) -> Match:
-    return max((match_host(specifier, host) for host in call.hosts), default=NO)
+    best: Match = max((match_host(specifier, host) for host in call.hosts), default=NO)
+    if best != NO or not call.is_foreign:
+        return best
+    wanted = specifier.removeprefix("domain:").strip(" *.").lower()
+    if wanted:
+        # A host may be written without a scheme.
+        return MAYBE if any(wanted in each.text.lower() for each in call.texts) else NO
+    return YES if "network" in call.effects and not call.is_server else NO
 
 
 def match_host(specifier: str, host: str) -> Match:
@@ -320,11 +381,11 @@ def allows(rule: Rule, call: JudgedCall) -> bool:
         return False
     if rule.specifier is None:
         return True
-    if call.tool in FETCHING and rule.specifier.startswith("domain:"):
+    if rule.specifier.startswith("domain:") and call.tool in FETCHING:
         return bool(call.hosts) and all(match_host(rule.specifier, host) == YES for host in call.hosts)
-    if call.tool in SPAWNING:
+    if call.tool in STARTING:
         return named_agents(rule).issuperset(map(str.lower, call.agents))
-    if call.tool in READING | WRITING:
+    if not call.is_foreign and rule.tools & (READING | WRITING):
         return bool(call.paths) and all(match_path(rule, call.folders, path) == YES for path in call.paths)
     return False
 

@@ -22,8 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from retinue.core.permission import Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
+from retinue.core.permission import READ_ONLY, Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 
@@ -143,8 +144,6 @@ def preset_rules() -> tuple[Rule, ...]:
 
 
 _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
-_READING_THE_WEB = frozenset({"web_search", "fetch_content", "convert_content", "get_search_content"})
-"""Tools that talk to other hosts, but send them no more than an address."""
 
 
 class Taint:
@@ -196,6 +195,7 @@ class Wary:
 
 def reaches_outward(use: ToolUse) -> bool:
     """Return whether a call can do harm beyond the files of the workspace, which can be put back."""
-    if use.confined or use.tool in _READING_THE_WEB:
+    # Our own tools that only look send other hosts no more than an address.
+    if use.confined or (use.tool in TOOLS and use.effects <= READ_ONLY):
         return False
     return bool(use.effects & (_OUTWARD | {"network"})) or use.tool.startswith("mcp__")

@@ -349,4 +349,4 @@ class PermissionPolicy:
 
 def _is_about_reading(rule: Rule) -> bool:
     named = rule.specifier is not None and not rule.specifier.startswith("domain:")
-    return named and rule.kind != "allow" and "read" in rule.tools
+    return named and rule.kind != "allow" and rule.effect == "read"

@@ -15,16 +15,17 @@ weaker entries. An entry that cannot become a rule restricts every call of its t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
 from retinue.core.tool_list import form_problem, shape_problem, split_entry
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.toolnames import STARTING, TOOLS, canonical
 
 HOLE = "\0"
 GLOB = "\1"
@@ -81,11 +82,20 @@ def _fits(pattern: str, text: str) -> bool:
 
 Kind = Literal["deny", "ask", "allow"]
 
+SUBJECTS: Mapping[str, EffectKind] = {
+    "read": "read",
+    "edit": "write",
+    "write": "write",
+    "bash": "execute",
+    "fetch_content": "network",
+    **dict.fromkeys(STARTING, "spawn"),
+}
+"""The effect that a rule of this name is about. One that forbids or asks holds for every tool that declares it."""
 SHELL = frozenset({"bash"})
-READING = frozenset({"read", "grep", "find", "ls", "lsp", "convert_content"})
-WRITING = frozenset({"edit", "write"})
-FETCHING = frozenset({"fetch_content", "convert_content", "web_search"})
-SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
+READING = frozenset(tool for tool, effects in TOOLS.items() if "read" in effects and effects <= READ_ONLY)
+WRITING = frozenset(tool for tool, effects in TOOLS.items() if "write" in effects and "execute" not in effects)
+FETCHING = frozenset(tool for tool, effects in TOOLS.items() if "network" in effects and effects <= READ_ONLY)
+"""Retinue's own tools by what they do: an allow rule covers no others."""
 
 
 class Rule(Struct, frozen=True):
@@ -101,6 +111,8 @@ class Rule(Struct, frozen=True):
     base: str = "/"
     unless: tuple[Rule, ...] = ()
     """Of a rule that forbids or asks: calls that these cover are left alone."""
+    effect: EffectKind | None = None
+    """What it is about, whatever the tool is called; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
 
     @property
     def bare(self) -> bool:
@@ -124,10 +136,11 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
     if isinstance(found, str):
         return found
     tools, glob = found
+    effect = next((SUBJECTS[tool] for tool in canonical(name) if tool in SUBJECTS), None)
     if specifier == "*":
         specifier = None
     problem = _senseless(tools, glob, kind, specifier)
-    return problem or Rule(kind, written, tools, glob, specifier, source, base)
+    return problem or Rule(kind, written, tools, glob, specifier, source, base, (), effect)
 
 
 def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | None:
@@ -154,10 +167,20 @@ def names_tool(rule: Rule, tool: str) -> bool:
     return match(rule.glob, tool if tool.startswith("mcp__") else tool.lower()) == YES
 
 
+def takes_away(rule: Rule, tool: str, effects: frozenset[EffectKind]) -> bool:
+    """Return whether a rule is about every call of a tool. Our own tools and those of servers have names that rules
+    can use; a tool of a plugin or program is also meant by what it does."""
+    if rule.specifier is not None:
+        return False
+    if names_tool(rule, tool):
+        return True
+    return rule.effect in effects and tool not in TOOLS and not tool.startswith("mcp__")
+
+
 def is_about_files(rule: Rule) -> bool:
     """Return whether a rule keeps files from being read or changed."""
     named = rule.specifier is None or not rule.specifier.startswith("domain:")
-    return named and rule.glob is None and bool(rule.tools & ({"read"} | WRITING))
+    return named and rule.effect in ("read", "write")
 
 
 def rule_of_pattern(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | str:
@@ -178,7 +201,7 @@ def _names(name: str, kind: Kind, specifier: str | None) -> tuple[frozenset[str]
         tools |= WRITING
     if tools == {"read"} and specifier is not None:
         tools = READING if kind == "allow" else READING | WRITING
-    return tools | (SPAWNING if tools & SPAWNING else frozenset()), None
+    return tools | (STARTING if tools & STARTING else frozenset()), None
 
 
 def _server_names(name: str, kind: Kind) -> tuple[frozenset[str], str | None] | str:
@@ -199,10 +222,10 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
         return "narrows an MCP server by a parameter, which only deny and ask rules may"
     if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
         return "must have the form domain:host"
-    known = tools & (SHELL | READING | WRITING | FETCHING | SPAWNING)
+    known = tools & (SHELL | READING | WRITING | FETCHING | STARTING)
     if not known and ":" not in specifier:
         return "has a specifier that this tool does not understand; param:value is possible in deny and ask rules"
-    if kind == "allow" and (not known or (tools & SPAWNING and ":" in specifier)):
+    if kind == "allow" and (not known or (tools & STARTING and ":" in specifier)):
         return "allows by a parameter, which only deny and ask rules may"
     return None
 
@@ -282,7 +305,7 @@ class _Chain:
         if self._tool in FETCHING:
             host = _URL.fullmatch(pattern)
             return f"domain:{host[1]}" if host is not None else None
-        if self._tool in SPAWNING:
+        if self._tool in STARTING:
             return pattern if EVERY not in pattern else None
         return pattern
 
@@ -305,7 +328,7 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
         return tool in WRITING
     known = canonical(name)
     if known:
-        return tool in known or (tool in SPAWNING and bool(SPAWNING & set(known)))
+        return tool in known or (tool in STARTING and bool(STARTING & set(known)))
     return EVERY in name and fnmatchcase(tool.lower(), name.lower())
 
 
