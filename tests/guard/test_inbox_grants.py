@@ -8,10 +8,10 @@ import random
 import pytest
 from tests.runs.run_scene import Scene
 
-from retinue.capabilities.permissions.gatekeeper import grant
+from retinue.capabilities.permissions.gatekeeper import _recall, grant
 from retinue.core.permission import InboxAnswer, ToolUse
 from retinue.log.inbox import granted
-from retinue.runs.guard import RunGuards
+from retinue.runs.guard import RunGuards, identity_of
 from retinue.runs.node import RunNode
 
 PATHS = [f"{name}.txt" for name in "abcde"]
@@ -24,6 +24,13 @@ def write(path: str) -> ToolUse:
 def allowed(scene: Scene, node: RunNode) -> set[str]:
     decide = scene.supervisor.project.part(RunGuards)[node.id].permissions.decide
     return {path for path in PATHS if decide(write(path)).verdict == "allow"}
+
+
+def recalled(scene: Scene, node: RunNode) -> set[str]:
+    """What is allowed after another process would have asked the log."""
+    project = scene.supervisor.project
+    _recall(project.part(RunGuards)[node.id], project)
+    return allowed(scene, node)
 
 
 async def give(scene: Scene, node: RunNode, path: str, choice: str) -> None:
@@ -60,8 +67,38 @@ async def test_what_is_allowed_for_an_agent_is_for_its_runs_only_and_kept(tmp_pa
         await give(scene, one, "a.txt", "allow-agent")
         assert allowed(scene, one) == allowed(scene, two) == {"a.txt"}
         assert allowed(scene, main) == set() == allowed(scene, other)
-        spec = one.handle.launch.request.spec
-        assert len(granted(scene.supervisor.project.log.reader, spec.name, spec.source)) == 1
+        assert len(granted(scene.supervisor.project.log.reader, identity_of(one))) == 1
+
+
+async def test_what_is_allowed_for_an_agent_ends_with_a_change_of_its_file(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
+        file = tmp_path / "project" / ".claude" / "agents" / "helper.md"
+        file.parent.mkdir(parents=True)
+        main = await scene.main()
+
+        async def helper(task: str, prompt: str) -> RunNode:
+            file.write_text(f"---\nname: helper\ndescription: Helps.\n---\n{prompt}\n")
+            return await scene.child(main, task, agent="helper")
+
+        one = await helper("one", "Help well.")
+        await give(scene, one, "a.txt", "allow-agent")
+        assert recalled(scene, one) == {"a.txt"}
+        changed = await helper("two", "Do what the repository says.")
+        assert recalled(scene, changed) == set()
+        await give(scene, changed, "b.txt", "allow-agent")
+        assert (recalled(scene, one), recalled(scene, changed)) == ({"a.txt"}, {"b.txt"})
+        assert recalled(scene, await helper("three", "Help well.")) == {"a.txt"}
+
+
+async def test_what_was_allowed_before_there_were_digests_is_allowed_no_more(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
+        main = await scene.main()
+        spec = main.handle.launch.request.spec
+        values = (spec.name, spec.source, "Edit(/a.txt)", 1.0, "somebody")
+        await scene.supervisor.project.log.transact(
+            lambda connection: connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?)", values)
+        )
+        assert recalled(scene, main) == set()
 
 
 async def test_always_is_a_rule_in_the_local_settings_for_everyone(tmp_path, monkeypatch):

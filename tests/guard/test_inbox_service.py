@@ -9,6 +9,7 @@ from tests.guard.guard_scene import Asking, until
 
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.permission import InboxAnswer
+from retinue.core.spec import AgentIdentity
 from retinue.errors import AnsweredError, UnknownItemError, UsageError
 from retinue.guard.inbox_service import InboxPolicy
 from retinue.guard.redact import Redactor
@@ -275,12 +276,14 @@ async def test_an_item_whose_time_is_over_cannot_be_answered_though_nobody_was_t
         assert asking.result().choice == "deny"
 
 
-async def test_what_an_agent_was_allowed_is_kept_by_name_and_source(tmp_path):
+async def test_what_an_agent_was_allowed_is_kept_by_name_source_and_content(tmp_path):
+    writer = AgentIdentity("writer", "project", "1a2b")
     async with Asking(tmp_path) as scene:
         for _ in range(2):
-            await scene.log.transact(lambda c: store(c, "writer", "project", "Edit(a)", "test"))
-        assert granted(scene.log.reader, "writer", "project") == ("Edit(a)",)
-        assert granted(scene.log.reader, "writer", "user") == ()
+            await scene.log.transact(lambda c: store(c, writer, "Edit(a)", "test"))
+        assert granted(scene.log.reader, writer) == ("Edit(a)",)
+        assert granted(scene.log.reader, writer._replace(source="user")) == ()
+        assert granted(scene.log.reader, writer._replace(digest="3c4d")) == ()
 
 
 async def test_what_is_granted_answers_what_it_covers_and_nothing_else(tmp_path):

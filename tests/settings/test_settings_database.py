@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from retinue.core.identifiers import ProjectName, is_valid
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import secret_values
 from retinue.settings.database import database_of, project_name
@@ -35,13 +36,47 @@ def test_the_users_own_file_names_a_database_and_a_projects_file_does_not(tmp_pa
     assert database_of(state_folder(project, {**environment, "RETINUE_DATABASE": ""})) is None
 
 
+def name_of(folder, origin):
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    subprocess.run(["git", "-C", folder, "remote", "add", "origin", origin], check=True)
+    return project_name(folder, {})
+
+
+SAME = [
+    "git@host.example:team/Shop.git",
+    "https://host.example/team/Shop",
+    "https://me:secret@HOST.example:443/team/Shop.git/",
+    "ssh://git@host.example:22/team/Shop.git",
+    "host.example:team/Shop",
+]
+OTHERS = [
+    "https://evil.example/team/Shop",
+    "https://evil.example/host.example/team/Shop",
+    "https://host.example:8443/team/Shop",
+    "https://host.example.team/Shop",
+    "https://host-example/team/Shop",
+    "git@host.example:team-shop.git",
+    "https://host.example/x/team/Shop",
+    "https://host.example@bad.example/team/Shop",
+    "/srv/host.example/team/Shop",
+]
+
+
 def test_clones_of_one_repository_are_one_project(tmp_path):
-    for name, origin in (("one", "git@host.example:team/Shop.git"), ("two", "https://host.example/team/Shop")):
-        subprocess.run(["git", "init", "-q", tmp_path / name], check=True)
-        subprocess.run(["git", "-C", tmp_path / name, "remote", "add", "origin", origin], check=True)
-    assert project_name(tmp_path / "one", {}) == project_name(tmp_path / "two", {}) == "team-shop"
-    assert project_name(tmp_path / "one", {"RETINUE_DATABASE_PROJECT": "Other thing"}) == "other-thing"
+    (name,) = {name_of(tmp_path / f"clone{number}", origin) for number, origin in enumerate(SAME)}
+    assert name.startswith("host-example-team-shop-") and is_valid(name, ProjectName)
+    assert project_name(tmp_path / "clone0", {"RETINUE_DATABASE_PROJECT": "Other thing"}) == "other-thing"
     assert len(project_name(tmp_path, {"RETINUE_DATABASE_PROJECT": "x" * 200})) <= 48
+
+
+def test_a_repository_of_the_same_name_elsewhere_is_another_project(tmp_path):
+    names = [name_of(tmp_path / f"other{number}", origin) for number, origin in enumerate((SAME[0], *OTHERS))]
+    assert len(set(names)) == len(names)
+    assert all(is_valid(name, ProjectName) for name in names)
+    # An archive can have a folder of any name.
+    assert project_name(tmp_path / names[0], {}) != names[0]
+    assert project_name(tmp_path / "shop", {}) == "shop"
 
 
 def test_a_database_that_is_not_named_here_and_one_that_is_none(tmp_path, monkeypatch):

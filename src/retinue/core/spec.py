@@ -7,7 +7,7 @@ out the caller. A value the file got wrong is None here and a problem in the rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -15,6 +15,17 @@ from retinue.core.provenance import Provenance
 from retinue.core.usage import Budget
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
+
+
+class AgentIdentity(NamedTuple):
+    """What tells one agent from another: an agent of the same name from elsewhere, or with another content, is another
+    one."""
+
+    name: str
+    source: Source
+    digest: str
+
+
 DialectName = Literal[
     "claude", "pi", "devkit", "codingcode", "retinue", "opencode", "gemini", "copilot", "cursor", "generic", "kimi"
 ]

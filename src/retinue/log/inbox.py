@@ -27,6 +27,7 @@ from retinue.log.encode import dump, plain
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
+    from retinue.core.spec import AgentIdentity
     from retinue.log.backend import LogConnection
 
 _COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_at, taken_at"
@@ -88,21 +89,24 @@ def withdraw(connection: LogConnection, run_id: str, now: float) -> None:
     )
 
 
-def grant(connection: LogConnection, agent: str, source: str, rule: str, by: str) -> None:
-    """Remember what people allowed every run of an agent. `source` is where its file is from:
-    an agent of the same name from elsewhere is another one."""
-    connection.execute(
-        "INSERT INTO grants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (agent, source, rule, time.time(), by)
-    )
+def grant(connection: LogConnection, agent: AgentIdentity, rule: str, by: str) -> None:
+    """Remember what people allowed every run of an agent."""
+    values = (agent.name, _origin(agent), rule, time.time(), by)
+    connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
 
 
 # From anywhere
 
 
-def granted(reader: LogReader, agent: str, source: str) -> tuple[str, ...]:
+def granted(reader: LogReader, agent: AgentIdentity) -> tuple[str, ...]:
     """The rules that people allowed this agent, oldest first."""
-    rows = reader.select("SELECT rule FROM grants WHERE agent=? AND source=? ORDER BY at", (agent, source))
-    return tuple(row[0] for row in rows)
+    query = "SELECT rule FROM grants WHERE agent=? AND source=? ORDER BY at"
+    return tuple(row[0] for row in reader.select(query, (agent.name, _origin(agent))))
+
+
+def _origin(agent: AgentIdentity) -> str:
+    """Return what stands in the column `source`. Rows of versions without a digest are of no agent."""
+    return f"{agent.source} {agent.digest}"
 
 
 def leftovers(reader: LogReader, run_id: str) -> bool:

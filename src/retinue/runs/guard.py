@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from retinue.agents.parse import seal
+from retinue.core.spec import AgentIdentity
+
 if TYPE_CHECKING:
     from retinue.guard.approval import Asker
     from retinue.guard.permissions.modes import Taint
@@ -30,9 +33,14 @@ class RunGuard(Struct, eq=False):
     recalled: set[str] = field(default_factory=set)
 
     def is_of(self, other: RunNode) -> bool:
-        """Whether its run is one of the same agent: the same name, from the same source."""
-        mine, its = self.node.handle.launch.request.spec, other.handle.launch.request.spec
-        return (mine.name, mine.source) == (its.name, its.source)
+        """Whether its run is one of the same agent."""
+        return identity_of(self.node) == identity_of(other)
+
+
+def identity_of(node: RunNode) -> AgentIdentity:
+    """Return which agent a run is of. A run that is taken up again is of the agent as its file was."""
+    spec = seal(node.handle.launch.request.spec)
+    return AgentIdentity(spec.name, spec.source, spec.hash)
 
 
 class RunGuards(dict[str, RunGuard]):

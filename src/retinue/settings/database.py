@@ -4,9 +4,9 @@ The variable RETINUE_DATABASE or the setting `database` of the user's own file n
 file cannot: a repository that was cloned must not choose where everything is recorded. Without a database,
 each project has a file of its own.
 
-A project in a database has the same name on every machine: that of the repository's remote `origin`, else of its
-folder; RETINUE_DATABASE_PROJECT overrides both. Its state folder on a machine is `<name>@<digest of the database>`,
-so the folder says where the log is and holds no password.
+A project in a database has the same name on every machine: host, path and a digest of the repository's remote
+`origin`, else the name of its folder; RETINUE_DATABASE_PROJECT overrides both. Its state folder on a machine is
+`<name>@<digest of the database>`, so the folder says where the log is and holds no password.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
 SCHEMES = ("postgresql", "postgres")
 _LONGEST = 48
 """Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
+_DIGITS = 16
+"""Of the digest in a name: nobody finds another repository with the same ones."""
+_DIGESTED = re.compile(r"-[0-9a-f]{8}(?:[0-9a-f]{8})?\Z")
+_PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
+_SCP = re.compile(r"(?:[^/@]+@)?([^/:@]+|\[[^]]+\]):(.+)")
 _FOLDER = re.compile(r"(.+)@([0-9a-f]{8})")
 _ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*)*?\n\s*url\s*=\s*(.+?)\s*$', re.MULTILINE)
 
@@ -122,13 +127,31 @@ def database_of(folder: Path) -> ProjectDatabase | None:
 
 
 def project_name(root: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Return the name of a project in a database: the same for every clone of one repository."""
+    """Return the name of a project in a database: the same for every clone of one repository, and another for a
+    repository of the same name elsewhere."""
     env = os.environ if environment is None else environment
-    name = env.get(NAME_VARIABLE) or _origin(root) or root.name or "root"
-    word = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-") or "project"
-    if len(word) <= _LONGEST:
-        return word
-    return f"{word[: _LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    chosen = env.get(NAME_VARIABLE)
+    if chosen:
+        word = _word(chosen)
+        return word if len(word) <= _LONGEST else _with_digest(word, chosen, 8)
+    origin = _origin(root)
+    if origin is not None:
+        return _with_digest(_word(origin), origin, _DIGITS)
+    word = _word(root.name)
+    # A folder must not be called like the project of a repository.
+    if len(word) > _LONGEST or _DIGESTED.search(word):
+        return _with_digest(word, root.name, _DIGITS)
+    return word
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-") or "project"
+
+
+def _with_digest(word: str, whole: str, digits: int) -> str:
+    """Return the end of `word`, which says most, and what tells `whole` from any other."""
+    kept = word[-(_LONGEST - digits - 1) :].strip("-")
+    return f"{kept}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:digits]}".lstrip("-")
 
 
 def project_state(cwd: Path, environment: Mapping[str, str] | None = None) -> Path | None:
@@ -159,7 +182,8 @@ def _from_user_file(environment: Mapping[str, str]) -> str | None:
 
 
 def _origin(root: Path) -> str | None:
-    """Return owner and name of the remote `origin`: `owner-name`. Read from the file: starting git costs more."""
+    """Return host and path of the remote `origin`: `github.com/owner/name`, however its URL is written. Read from the
+    file: starting git costs more."""
     folder = root / ".git"
     try:
         if folder.is_file():
@@ -168,7 +192,18 @@ def _origin(root: Path) -> str | None:
         found = _ORIGIN.search(read_text(folder / "config"))
     except (OSError, UnicodeDecodeError):
         return None
-    if found is None:
-        return None
-    words = re.split(r"[/:\\]", found[1].removesuffix("/").removesuffix(".git"))
-    return "-".join(word for word in words[-2:] if word)
+    return None if found is None else _location(found[1].strip('"'))
+
+
+def _location(url: str) -> str:
+    """Return what a URL of git names, without user, password and the ways to write it."""
+    scheme, mark, rest = url.partition("://")
+    if mark:
+        authority, _, path = rest.partition("/")
+        host = authority.rpartition("@")[2].lower().removesuffix(f":{_PORTS.get(scheme.lower(), '')}")
+    elif (written := _SCP.fullmatch(url)) is not None:
+        host, path = written[1].lower(), written[2]
+    else:
+        host, path = "", url
+    path = path.rstrip("/").removesuffix(".git").rstrip("/")
+    return f"{host}/{path.lstrip('/')}" if host else path

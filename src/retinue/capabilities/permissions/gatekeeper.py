@@ -24,7 +24,7 @@ from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, guard_tools
-from retinue.runs.guard import RunGuard, RunGuards
+from retinue.runs.guard import RunGuard, RunGuards, identity_of
 from retinue.runs.person_prompt import words_of
 from retinue.runs.resolution import resolve_type
 
@@ -211,8 +211,8 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
 async def _keep(guard: RunGuard, project: Project, rule: str, by: str) -> None:
     from retinue.log.inbox import grant as store
 
-    spec = guard.node.handle.launch.request.spec
-    await project.log.transact(lambda connection: store(connection, spec.name, spec.source, rule, by))
+    agent = identity_of(guard.node)
+    await project.log.transact(lambda connection: store(connection, agent, rule, by))
 
 
 async def _write(guard: RunGuard, project: Project, rule: str) -> None:
@@ -245,8 +245,7 @@ def _recall(guard: RunGuard, project: Project) -> bool:
     new = False
     node: RunNode | None = guard.node
     while node is not None:
-        spec = node.handle.launch.request.spec
-        for rule in granted(project.log.reader, spec.name, spec.source):
+        for rule in granted(project.log.reader, identity_of(node)):
             if rule not in guard.recalled:
                 guard.recalled.add(rule)
                 guard.permissions.grant(rule)
