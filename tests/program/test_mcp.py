@@ -152,6 +152,17 @@ def test_naming_servers_really_filters(project: Project, serve: Any) -> None:
     assert found == {"named": {"sdk"}, "none": set(), "denied": set(), "coding": {"other"}}
 
 
+def test_servers_that_rules_cannot_tell_apart_are_left_out_and_said(project: Project, serve: Any) -> None:
+    configure(project, {"my.tools": light(), "my_tools": light(), "my__tools": light()})
+    agent(project, "worker", "")
+    server = serve(lambda request: Reply(text="done"))
+    run_id = project.json("run", "worker", "Go.", "--json")["details"]["runId"]
+    assert served(server.requests[0]) == {f"mcp__my_tools__{name}" for name in ("add", "crash", "whoami")}
+    told = " ".join(project.retinue("runs", "show", run_id).stdout.split())
+    assert "MCP server 'my_tools' is left out: its tools would have the names of those of 'my.tools'" in told
+    assert "'my__tools'" in told and "rules could not tell its tools" in told
+
+
 def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
     configure(project, {"sdk": light(STARTS=str(log))})

@@ -201,10 +201,27 @@ _LONGEST = 64
 """The longest name of a tool that every provider takes."""
 
 
+LONGEST_SERVER = 48
+"""Characters of a server's name that are whole in the names of its tools, however long those are."""
+
+
+def served_word(name: str) -> str:
+    """Return the name of a server or of its tool as it stands in `mcp__server__tool`: characters that providers refuse
+    become `_`."""
+    return _NOT_IN_NAMES.sub("_", name)
+
+
+def is_telling(server: str) -> bool:
+    """Return whether rules can tell this server from every other: where its part of `mcp__server__tool` ends must be
+    plain, or a tool `b__get` of the server `a` would be `get` of the server `a__b`."""
+    word = served_word(server)
+    return "__" not in word and not word.startswith("_") and not word.endswith("_") and len(word) <= LONGEST_SERVER
+
+
 def served_name(server: str, tool: str) -> str:
-    """`mcp__server__tool`, as a model calls a tool of an MCP server. Characters that providers
-    refuse become `_`; a name that is too long is cut and told apart by a digest."""
-    name = f"mcp__{_NOT_IN_NAMES.sub('_', server)}__{_NOT_IN_NAMES.sub('_', tool)}"
+    """`mcp__server__tool`, as a model calls a tool of an MCP server. A name that is too long is cut and told apart by
+    a digest."""
+    name = f"mcp__{served_word(server)}__{served_word(tool)}"
     if len(name) <= _LONGEST:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
@@ -217,6 +234,5 @@ def served_alias(name: str) -> str | None:
     for mark in (":", "/"):
         server, found, tool = name.partition(mark)
         if found and server and tool and not tool.startswith(mark):
-            tool = _NOT_IN_NAMES.sub("_", tool) if tool != "*" else tool
-            return f"mcp__{_NOT_IN_NAMES.sub('_', server)}__{tool}"
+            return f"mcp__{served_word(server)}__{served_word(tool) if tool != '*' else tool}"
     return None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mcp_types import Tool
 
 from retinue.capabilities.mcp.config import ServerConfig, any_file, read_server
 from retinue.capabilities.mcp.scope import configured_servers
-from retinue.core.toolnames import served_alias, served_name
+from retinue.capabilities.mcp.tool_list import listing
+from retinue.core.toolnames import served_alias, served_name, served_word
+from retinue.guard.permissions.rule import Rule, names_tool, parse_rule
 from retinue.settings.field import Origin
 
 JSON = st.recursive(
@@ -48,6 +52,39 @@ def test_names_are_what_providers_take(server: str, tool: str) -> None:
 
 def test_long_names_stay_apart() -> None:
     assert served_name("s", "a" * 80 + "x") != served_name("s", "a" * 80 + "y")
+
+
+WORDS = st.text("ab_.- ", min_size=1, max_size=8)
+
+
+@given(WORDS, WORDS, WORDS, WORDS)
+@example("a", "b__get", "a__b", "get")
+@example("a", "_b", "a_", "b")
+@example("a", "__b", "a.", "b")
+def test_a_rule_about_one_server_never_fits_another(one: str, tool: str, other: str, its: str) -> None:
+    servers = [read_server(name, {"command": "x"}, {}, origin="", provenance="person") for name in (one, other)]
+    if any(server is None or server.problem for server in servers) or served_word(one) == served_word(other):
+        return
+    assert served_name(one, tool) != served_name(other, its)
+    for kind, text in product(("allow", "deny"), (f"mcp__{served_word(one)}", served_name(one, tool))):
+        rule = parse_rule(text, kind)
+        assert isinstance(rule, Rule)
+        assert names_tool(rule, served_name(one, tool)) and not names_tool(rule, served_name(other, its))
+
+
+@pytest.mark.parametrize("name", ["a__b", "_a", "a_", "a..b", "(a)", "a" * 49])
+def test_a_server_that_rules_cannot_tell_from_others_is_not_used(name: str) -> None:
+    found = read_server(name, {"command": "x"}, {}, origin="", provenance="person")
+    assert found is not None and "rules could not tell its tools" in str(found.problem)
+
+
+def test_of_two_tools_that_models_cannot_tell_apart_the_first_counts() -> None:
+    def named(name: str) -> Tool:
+        return Tool(name=name, input_schema={"type": "object"})
+
+    found = listing([named("get.x"), named("get_x"), named("put")])
+    assert [tool.name for tool in found.tools] == ["get.x", "put"]
+    assert "'get_x' is left out" in found.problems[0]
 
 
 def test_aliases() -> None:

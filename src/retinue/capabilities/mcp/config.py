@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.provenance import Provenance
+from retinue.core.toolnames import LONGEST_SERVER, is_telling, served_word
 from retinue.settings.places import home, pi_home, repository_root
 
 CODINGCODE = ("mcp.yaml", "mcp.yml")
@@ -153,6 +154,11 @@ class _BadError(Exception):
 def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, str]) -> ServerConfig:
     if not base.name.strip() or not base.name.isprintable() or len(base.name) > _NAME_LENGTH:
         raise _BadError(f"a server's name is one printable line of at most {_NAME_LENGTH} characters")
+    if not is_telling(base.name):
+        raise _BadError(
+            f"rules could not tell its tools (mcp__{served_word(base.name)}__…) from those of another server; give it "
+            f"a name of at most {LONGEST_SERVER} characters without two of '_', '.' or spaces in a row or at an end"
+        )
     filled = _Filler(environment)
     command, args = _command(raw, filled)
     url = _endpoint(raw, filled)

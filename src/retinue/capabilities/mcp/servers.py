@@ -18,6 +18,7 @@ from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.files import read_file
 from retinue.core.request import RunRequest
+from retinue.core.toolnames import served_word
 from retinue.errors import LaunchError
 from retinue.settings.foreign import parse_object
 from retinue.settings.places import retinue_state
@@ -94,11 +95,15 @@ def choose_servers(
             f"The agent '{spec.name}' requires MCP servers that are not configured here: {', '.join(missing)}.",
             remedy="Add them to mcpServers in the settings, or to .mcp.json. See: retinue servers list",
         )
-    usable = []
+    usable: dict[str, ServerConfig] = {}
     for config in chosen.values():
-        if _may_start(config, project, scope, spec.name, notes):
-            usable.append(config)
-    return tuple(usable)
+        if not _may_start(config, project, scope, spec.name, notes):
+            continue
+        first = usable.setdefault(served_word(config.name), config)
+        if first is not config:
+            same = f"its tools would have the names of those of '{first.name}'"
+            notes.append(f"MCP server '{config.name}' is left out: {same}. Rename one of them.")
+    return tuple(usable.values())
 
 
 def is_trusted(config: ServerConfig, project: Project) -> bool:

@@ -24,6 +24,7 @@ from retinue.core.format import format_bytes
 from retinue.core.messages import Content, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolOutput
+from retinue.core.toolnames import served_word
 from retinue.models.tool_schema import folded_keywords, portable_schema
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
@@ -208,6 +209,7 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False, left_out: Iterable[
     """Return the tools from the library's `Tool` objects. A tool that no model could be offered becomes a
     problem; of two tools with one name the first counts."""
     kept: dict[str, ServerTool] = {}
+    words: dict[str, str] = {}
     problems: list[str] = list(left_out)
     for tool in raw:
         made = _read_tool(tool)
@@ -216,6 +218,8 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False, left_out: Iterable[
         elif len(kept) >= MOST_TOOLS:
             problems.append(f"it has more than {MOST_TOOLS} tools: the rest is left out")
             break
+        elif (first := words.setdefault(served_word(made.name), made.name)) != made.name:
+            problems.append(f"{made.name[:80]!r} is left out: a model and rules would take it for {first[:80]!r}")
         else:
             kept.setdefault(made.name, made)
             problems += _note_changes(made)
