@@ -11,7 +11,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.inside.watch import used_bytes
+from retinue.guard.sandbox.inside.bounds import used_bytes
 from retinue.guard.sandbox.policy import SandboxLimits
 
 MEGABYTE = 1024**2

@@ -40,14 +40,15 @@ acct 163 89            add_key 248 217        adjtimex 159 171
 bpf 321 280            capset 126 91          chmod 90 -
 chown 92 -             chroot 161 51          clock_adjtime 305 266  clock_settime 227 112
 clone 56 220           create_module 174 -    delete_module 176 106
-fanotify_init 300 262  fchmod 91 52           fchmodat 268 53
-fchown 93 55           fchownat 260 54        finit_module 313 273   fremovexattr 199 16
-fsetxattr 190 7        futimesat 261 -        init_module 175 105    ioctl 16 29
+fallocate 285 47       fanotify_init 300 262  fchmod 91 52           fchmodat 268 53
+fchown 93 55           fchownat 260 54        fcntl 72 25            finit_module 313 273   fremovexattr 199 16
+fsetxattr 190 7        futimesat 261 -        init_module 175 105    inotify_add_watch 254 27
+inotify_init1 294 26   ioctl 16 29
 ioperm 173 -           iopl 172 -             ioprio_set 251 30      kcmp 312 272
 kexec_file_load 320 294  kexec_load 246 104   keyctl 250 219         kill 62 129
 lchown 94 -            lookup_dcookie 212 18  lremovexattr 198 15
 lsetxattr 189 6
-migrate_pages 256 238  mount 165 40           move_pages 279 239     mq_notify 244 184
+memfd_create 319 279   migrate_pages 256 238  mount 165 40           move_pages 279 239     mq_notify 244 184
 mq_open 240 180        mq_timedreceive 243 183  mq_timedsend 242 182 mq_unlink 241 181
 msgctl 71 187          msgget 68 186          msgrcv 70 188          msgsnd 69 189
 nfsservctl 180 42      open_by_handle_at 304 265

@@ -30,7 +30,7 @@ from retinue.errors import StateError
 from retinue.guard.sandbox.inside.watch import disarm, survey
 from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
 from retinue.guard.sandbox.policy import DEVICES, SandboxLimits, SandboxPolicy, existing_paths
-from retinue.guard.sandbox.view import SHM, Identity, View, identity_of, readable_beside_processes
+from retinue.guard.sandbox.view import SHM, Identity, View, identity_of, readable_beside_processes, watched_names
 
 _INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 _OUR_SETTINGS = (
@@ -196,8 +196,9 @@ _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _LAUNCHER_CALLS = """
-capset close_range ioctl landlock_add_rule landlock_create_ruleset landlock_restrict_self mount mount_setattr move_mount
-open_tree openat2 prctl prlimit64 rt_sigaction socket unshare
+capset close_range fcntl inotify_add_watch inotify_init1 ioctl landlock_add_rule landlock_create_ruleset
+landlock_restrict_self mount mount_setattr move_mount open_tree openat2 prctl prlimit64 rt_sigaction setns socket
+unshare
 """.split()
 
 _POWERS_OVER_MASKS = sum(1 << number for number in (2, 16, 17, 19, 21, 22, 27, 32, 33, 38, 39, 40))
@@ -230,10 +231,12 @@ def make_plan(
     if policy.change == "all":
         plan["mounts"] = view.masks()
         plan["processes"] = None
+        plan["workspaces"] = []
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
         plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
     else:
         plan.update(_confinement(policy, machine, view))
+    plan["watched"] = list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
     plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
     plan["needed"] = policy.change == "listed" or bool(plan["mounts"]) or isolated or bool(plan["scope"])
@@ -262,6 +265,7 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[st
         "processes": policy.limits.processes,
         "scratch": view.scratch,
         "scratch_bytes": policy.limits.scratch_bytes,
+        "memory_bytes": policy.limits.memory_bytes,
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
         "workspaces": [
             (kept.root, kept.known, kept.hook_folders) for kept in kept_workspaces(view.writable, policy.readonly)

@@ -326,6 +326,26 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
     return mounts
 
 
+def watched_names(mounts: Sequence[Mount]) -> dict[str, dict[bytes, int]]:
+    """Return by folder the names in it whose change takes a mask away: of masked paths, with their places in the list
+    of mounts, and with -1 those of folders above, as far as this user could rename them."""
+    found: dict[str, dict[bytes, int]] = {}
+    for number, (target, kind, _, _) in enumerate(mounts):
+        if kind in ("cover", "ro", "kept"):
+            folder, _, name = target.rpartition("/")
+            found.setdefault(folder or "/", {})[os.fsencode(name)] = number
+    seen: set[str] = set()
+    for path in [*found]:
+        for way in (path, *_above(path)):
+            if way in seen:
+                break
+            seen.add(way)
+            folder, _, name = way.rpartition("/")
+            if name and os.access(folder or "/", os.W_OK):
+                found.setdefault(folder or "/", {}).setdefault(os.fsencode(name), -1)
+    return found
+
+
 def _above(path: str) -> list[str]:
     """Return the folders above a path, the nearest first, without the root."""
     found = []

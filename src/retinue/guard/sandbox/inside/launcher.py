@@ -24,6 +24,7 @@ from .namespaces import (
     PR_CAP_AMBIENT_CLEAR_ALL,
     PR_CAPBSET_DROP,
     PR_CAPBSET_READ,
+    PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     PR_SET_SECCOMP,
@@ -41,6 +42,7 @@ from .namespaces import (
     divide,
     enter,
     get,
+    kill_descendants,
     mask_paths,
     numbers,
     open_exactly,
@@ -96,22 +98,24 @@ def become(argv: "list[str]") -> "NoReturn":
 
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
-    load_modules(plan)
+    companion = Watcher(plan)
     # When memory runs out, this goes first.
     attempt_put("/proc/self/oom_score_adj", "800")
     # Which has arranged everything before it starts this.
     opened = check_mounts(plan) if plan["namespaces"] == "bubblewrap" else None
     if plan["namespaces"] in ("must", "try"):
-        opened = enter(plan)
-        if opened is None and plan["namespaces"] == "must":
+        entered = enter(plan)
+        if entered is None and plan["namespaces"] == "must":
             raise WallError("namespaces are not available here. See: retinue doctor")
+        if entered is not None:
+            opened, companion.void = entered
     inside = opened is not None
     enter_folder(folder)
     check_quota(plan)
-    companion = Watcher(plan)
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
+        companion.alone = True
         divide(plan, companion)
-    elif plan["workspaces"] or plan["scratch_bytes"]:
+    elif companion.needed:
         stay_behind(companion)
     where = "inside" if inside else "outside"
     if inside and not plan["own_processes"]:
@@ -119,12 +123,6 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     if where not in plan["landlock"]:
         raise WallError("the workspace holds the folder for temporary files, and namespaces are not available here")
     restrict(plan, where, opened or {})
-
-
-def load_modules(plan: "dict[str, Any]") -> None:
-    """Import what is needed later: inside the walls these files may be out of sight."""
-    if plan["scratch_bytes"] or plan["workspaces"]:
-        from . import watch  # noqa: F401
 
 
 def end_with_parent() -> None:
@@ -137,20 +135,54 @@ def end_with_parent() -> None:
 
 
 class Watcher(Companion):
-    """Bounds the scratch folder while a program runs, and puts out of the way what it has left for
-    git to run."""
+    """Stays outside while a program runs: keeps masks in their places and the program within its bounds, and puts
+    out of the way what it has left for git to run.
+
+    Modules are imported when it is made, because inside the walls their files may be out of sight."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         self._plan = plan
         # Files carry the time of the last tick of the kernel's clock.
         self._began = time_ns() - 20_000_000
+        self._child = 0
+        self.void = -1
+        """The open folder of stand-ins, where this process may mount."""
+        self.alone = False
+        """Whether everything that the program starts ends with the child."""
+        self._keeper = self._bounds = None
+        if plan["watched"]:
+            from .keeper import MaskKeeper
+
+            self._keeper = MaskKeeper(plan)
+        if plan["change"] == "listed" and (plan["scratch_bytes"] or plan["memory_bytes"]):
+            from . import bounds
+
+            self._bounds = bounds
+        if plan["workspaces"]:
+            from . import watch  # noqa: F401
+
+    @property
+    def needed(self) -> bool:
+        return bool(self._keeper or self._bounds or self._plan["workspaces"])
 
     def begin(self, child: int) -> None:
-        most = self._plan["scratch_bytes"]
-        if most:
-            from .watch import watch
+        self._child = child
+        plan = self._plan
+        if not self.alone:
+            # So that whatever the program leaves running becomes a child of this process.
+            call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if self._bounds is not None:
+            bounds = self._bounds.Bounds(plan["scratch"], counted_scratch(plan), plan["memory_bytes"], self.alone)
+            bounds.begin(self.stop)
+        if self._keeper is not None:
+            self._keeper.begin(self.void, self.stop)
 
-            watch(child, self._plan["scratch"], most)
+    def stop(self, sentence: str) -> None:
+        """End the program and everything it has started, and say why."""
+        posix.kill(self._child, SIGKILL)
+        if not self.alone:
+            kill_descendants()
+        say(f"stopped. {sentence}")
 
     def finish(self) -> None:
         for root, known, hook_folders in self._plan["workspaces"]:
@@ -160,18 +192,25 @@ class Watcher(Companion):
                 say(sentence)
 
 
+def counted_scratch(plan: "dict[str, Any]") -> "int | None":
+    """Return how large the scratch folder may become, where that has to be counted."""
+    most: int | None = plan["scratch_bytes"]
+    return most
+
+
 def check_quota(plan: "dict[str, Any]") -> None:
     """In a full scratch folder a program can remove files, but not write any."""
-    most = plan["scratch_bytes"]
+    most = counted_scratch(plan)
     if not most:
         return
-    from .watch import complaint, used_bytes
+    from .bounds import complaint, used_bytes
 
     if used_bytes(plan["scratch"], most) > most:
         say(f"nothing can be written. {complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
         # What writes is told that a file is too large, and goes on.
         plan["default_signals"] = (SIGPIPE,)
+        plan["scratch_bytes"] = None
 
 
 def say(sentence: str) -> None:
@@ -262,18 +301,55 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
     has no right to mount, and in a user namespace that it makes itself these mounts are locked.
     Processes outside belong to another user namespace, so their view of the files is closed to it."""
     if plan["namespaces"] == "bubblewrap":
+        companion = Watcher(plan)
         check_mounts(plan)
         enter_folder(folder)
+        if companion.needed:
+            stay_behind(companion)
         scope_sockets(plan["scope"])
         return
+    companion = OutsideWatcher(plan)
+    if companion.needed:
+        stay_behind(companion)
     alone = mask_paths(plan)
     enter_folder(folder)
     scope_sockets(plan["scope"])
     if alone:
         divide(plan, Companion())
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
+    companion.release()
     for number in (SIGPIPE, SIGXFSZ):
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+
+
+class OutsideWatcher(Watcher):
+    """Stays outside of the user namespace of a free program, which therefore cannot trace it, and enters its view of
+    the files once that is complete."""
+
+    def __init__(self, plan: "dict[str, Any]") -> None:
+        super().__init__(plan)
+        if self.needed:
+            self._waiting, self._done = posix.pipe()
+
+    def release(self) -> None:
+        """Called in the program's process when its masks are in their places: only then may it go on."""
+        if self.needed:
+            posix.write(self._done, b"x")
+
+    def begin(self, child: int) -> None:
+        posix.close(self._done)
+        # Nothing comes from a child that has failed, and said why.
+        if posix.read(self._waiting, 1):
+            self._enter(child)
+            super().begin(child)
+
+    def _enter(self, child: int) -> None:
+        # Root has all rights over the other namespace from here.
+        for name in ("mnt",) if posix.geteuid() == 0 else ("user", "mnt"):
+            space = posix.open(f"/proc/{child}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
+            call("setns", space, 0)
+            posix.close(space)
+        self.void = open_path(self._plan["void"])
 
 
 def scope_sockets(scope: bytes) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AT_CWD = -100
 O_PATH = 0x200000
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 23, 24, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 47, 4
 SIGHUP, SIGINT, SIGKILL, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXFSZ = 1, 2, 9, 12, 13, 14, 15, 25
 SIG_DFL, SIG_IGN = bytes(32), b"\1" + bytes(31)
 """Structures of rt_sigaction."""
@@ -135,7 +135,7 @@ HAND = 3
 """The descriptor over which a program that may reach some hosts gives its port away."""
 
 _RESOLVE_NO_SYMLINKS = 4
-_ENOTDIR, _ELOOP = 20, 40
+_EPERM, _ENOTDIR, _ELOOP = 1, 20, 40
 _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, _AT_RECURSIVE = 0x100, 0x1000, 0x8000
 _CLONE_TREE = 1 | 0x80000 | _AT_RECURSIVE
 """open_tree: a private copy, closed on exec, with everything mounted below."""
@@ -147,10 +147,10 @@ _ASKING = (SIGTERM, SIGINT, SIGHUP)
 """Signals that ask a program to end."""
 
 
-def enter(plan: "dict[str, Any]") -> "dict[str, int] | None":
+def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
     """Get a view of the file system of its own, read-only but for what the plan says, and no
-    network. Return what programs may write, open; None, with everything as it was, if this host
-    does not allow that."""
+    network. Return what programs may write, open, and the open folder of stand-ins; None, with
+    everything as it was, if this host does not allow that."""
     flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
     try:
         if posix.geteuid() != 0 or not attempt("unshare", flags):
@@ -163,7 +163,7 @@ def enter(plan: "dict[str, Any]") -> "dict[str, int] | None":
     # From here on there is no way back: what fails now ends the start.
     opened = attach_all(plan, early, void)
     open_network(plan)
-    return opened
+    return opened, void
 
 
 def unshare_with_own_id(flags: int) -> None:
@@ -235,7 +235,6 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
         except OSError as error:
             if kind != "early device":
                 raise WallError(f"{target} cannot be put in its place") from error
-    posix.close(void)
     return opened
 
 
@@ -254,6 +253,32 @@ def attach(tree: int, location: int, change: int, whole: bool) -> None:
         call("move_mount", tree, "", location, "", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
     finally:
         posix.close(location)
+
+
+def attach_again(plan: "dict[str, Any]", target: str, kind: str, instead: str, void: int) -> bool:
+    """Mask what has taken the place of a masked path, if the mask is not there any more. Return False if that was
+    replaced meanwhile. Raise FileNotFoundError if nothing has taken the place."""
+    location = open_exactly(target)
+    if kind == "cover":
+        kept = identify(location) in plan["stand_ins"]
+    else:
+        kept = bool(posix.fstatvfs(location).f_flag & _RDONLY)
+    if kept:
+        posix.close(location)
+        return True
+    if void < 0:
+        raise OSError(_EPERM, posix.strerror(_EPERM))
+    if kind == "cover":
+        tree = call("open_tree", void, instead, _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
+    else:
+        tree = call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
+    try:
+        attach(tree, location, attributes(plan, kind), True)
+    except FileNotFoundError:
+        return False
+    finally:
+        posix.close(tree)
+    return True
 
 
 def check_mounts(plan: "dict[str, Any]") -> "dict[str, int]":
@@ -383,6 +408,45 @@ def ending(child: int) -> int:
             return 128 + posix.WTERMSIG(status)
 
 
+def kill_descendants() -> None:
+    """A process may start others while it is being killed, so that it takes several times."""
+    for _ in range(50):
+        numbers = descendants()
+        if not numbers:
+            return
+        for number in numbers:
+            try:
+                posix.kill(int(number), SIGKILL)
+            except OSError:
+                continue
+
+
+def descendants() -> "list[str]":
+    """Return the numbers of all processes that this one, or one of its descendants, has started and that still run."""
+    parents = {number: parent_of(number) for number in process_numbers()}
+    own = str(posix.getpid())
+    ours = {own}
+    grown = True
+    while grown:
+        more = {number for number, parent in parents.items() if parent in ours} - ours
+        ours |= more
+        grown = bool(more)
+    return sorted(ours - {own})
+
+
+def process_numbers() -> "list[str]":
+    return [name for name in posix.listdir("/proc") if name.isdigit()]
+
+
+def parent_of(number: str) -> str:
+    """Return "" for a process that is gone, or has ended."""
+    try:
+        state, parent, _ = get(f"/proc/{number}/stat").rpartition(b")")[2].split(None, 2)
+    except (OSError, ValueError):
+        return ""
+    return "" if state in (b"Z", b"X") else parent.decode()
+
+
 def unshare_with_all_ids(flags: int) -> None:
     """Enter a user namespace in which all ids mean what they meant: root works with files of
     others. Only a process outside may write down more than its own, so one is forked before."""
@@ -436,7 +500,9 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
     early, void = copies(plan)
     protect_stand_ins(void, plan["void"])
     posix.close(void)
-    attach_all(plan, early, open_path(plan["void"]))
+    void = open_path(plan["void"])
+    attach_all(plan, early, void)
+    posix.close(void)
     open_network(plan)
     return alone
 

@@ -1,0 +1,156 @@
+"""Bounds on what all processes of a program take together: memory, and a scratch folder on a disk.
+
+The kernel bounds each process, and the scratch folder where that is a file system in memory. The rest is counted by
+the process that stays behind, the more often the less room there is. A program that takes too much is killed. One
+that finds the scratch folder full can remove files, but cannot write a byte into any.
+"""
+
+import posix
+from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
+from time import monotonic
+
+from .namespaces import O_PATH, SIGALRM, descendants, get, parent_of, process_numbers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_QUICKEST, _SLOWEST = 0.02, 0.5
+_SHARE = 20
+"""At most one part in so many of the time is spent on looking."""
+_FASTEST = 4 * 1024**3
+"""Bytes that a program is taken to fill in a second."""
+_ENTRY = 512
+"""What a file costs in the folder's own lists, so that millions of empty ones count."""
+_PAGE = posix.sysconf("SC_PAGE_SIZE")
+_FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+
+
+class Bounds:
+    """What a program may take. `scratch` is its folder, if that has to be counted."""
+
+    def __init__(self, scratch: str, scratch_bytes: "int | None", memory_bytes: "int | None", alone: bool) -> None:
+        """`alone`: the program gets a /proc of its own. Otherwise its processes are the descendants of this one."""
+        self._scratch = scratch
+        self._scratch_bytes = scratch_bytes
+        self._memory_bytes = memory_bytes
+        self._alone = alone
+
+    def begin(self, stop: "Callable[[str], None]") -> None:
+        """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come
+        with SIGALRM, between the waits for the program."""
+
+        def look(*_: object) -> None:
+            began = monotonic()
+            room = float(_SLOWEST * _FASTEST)
+            for most, used, sentence in self._measures():
+                if used > most:
+                    stop(sentence)
+                    return
+                room = min(room, most - used)
+            setitimer(ITIMER_REAL, max(_QUICKEST, room / _FASTEST, _SHARE * (monotonic() - began)))
+
+        signal(SIGALRM, look)
+        least = min(most for most in (self._scratch_bytes, self._memory_bytes) if most)
+        setitimer(ITIMER_REAL, max(_QUICKEST, min(_SLOWEST, least / _FASTEST)))
+
+    def _measures(self) -> "list[tuple[int, int, str]]":
+        found = []
+        if self._memory_bytes:
+            used = used_memory(self._processes(), self._memory_bytes)
+            found.append((self._memory_bytes, used, _memory_complaint(self._memory_bytes)))
+        if self._scratch_bytes:
+            used = used_bytes(self._scratch, self._scratch_bytes)
+            found.append((self._scratch_bytes, used, complaint(self._scratch_bytes)))
+        return found
+
+    def _processes(self) -> "list[str]":
+        if not self._alone:
+            return descendants()
+        # As soon as the program has its own /proc, this process is not in it.
+        return [] if parent_of("self") else process_numbers()
+
+
+def used_memory(numbers: "list[str]", most: int) -> int:
+    """Return the bytes of memory of processes. What they share counts once, if all of it would be too much."""
+    total = sum(_resident(number) for number in numbers)
+    if total <= most:
+        return total
+    return sum(_share(number) for number in numbers)
+
+
+def _resident(number: str) -> int:
+    try:
+        return int(get(f"/proc/{number}/statm").split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _share(number: str) -> int:
+    """A page of several processes counts in parts."""
+    try:
+        _, _, rest = get(f"/proc/{number}/smaps_rollup").partition(b"\nPss:")
+        return int(rest.split(None, 1)[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return _resident(number)
+
+
+def _memory_complaint(most: int) -> str:
+    return f"This command took more than {most // 1024**2} MB of memory, which is what sandbox.memoryMb allows."
+
+
+def used_bytes(path: str, most: int) -> int:
+    """Return how many bytes a folder holds. Counting stops above `most`."""
+    try:
+        top = posix.open(path, _FOLDER)
+    except OSError:
+        return 0
+    try:
+        return _count(top, most)
+    finally:
+        posix.close(top)
+
+
+def _count(folder: int, most: int) -> int:
+    total = 0
+    with posix.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+                total += status.st_blocks * 512 + _ENTRY
+                if entry.is_dir(follow_symlinks=False) and total <= most:
+                    total += _count_inner(folder, entry.name, most - total)
+            except OSError:
+                # It went away meanwhile.
+                continue
+            if total > most:
+                break
+    return total
+
+
+def _count_inner(folder: int, name: str, most: int) -> int:
+    inner = _open_again(folder, name)
+    try:
+        return _count(inner, most)
+    finally:
+        posix.close(inner)
+
+
+def _open_again(folder: int, name: str) -> int:
+    """A folder that a program has closed to everybody is opened again: it would hide what is in it."""
+    try:
+        return posix.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        location = posix.open(name, O_PATH | posix.O_NOFOLLOW | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=folder)
+        try:
+            posix.chmod(f"/proc/self/fd/{location}", 0o700)
+        finally:
+            posix.close(location)
+        return posix.open(name, _FOLDER, dir_fd=folder)
+
+
+def complaint(most: int) -> str:
+    return (
+        f"The scratch folder of this run ($TMPDIR) holds more than {most // 1024**2} MB, which is what "
+        "sandbox.scratchMb allows. Remove files in it."
+    )

@@ -1,0 +1,115 @@
+"""Masks stay in their places while a program runs.
+
+A mount hangs on a file, not on a name. Whoever puts another file in the place of a masked one, as editors and git
+do, takes the mask away in every namespace, and the new file lies open. So the process that stays behind has the
+kernel tell it when something takes the name of a masked path, and masks that at once. Where it cannot, and when a
+folder above is replaced, the program ends.
+
+In between the kernel shows what is there: `README.md` says for how long.
+"""
+
+import posix
+from _signal import signal  # type: ignore[import-not-found]  # without the enumerations, which take time
+
+from .namespaces import WallError, attach_again, call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x40, 0x80, 0x100, 0x200
+_FOLDERS_ONLY, _NO_LINK = 0x1000000, 0x2000000
+_WATCHED = _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED | _FOLDERS_ONLY | _NO_LINK
+_OVERFLOW = 0x4000
+_HEAD = 16
+"""Bytes before the name of an event."""
+_SETFL, _SETOWN = 4, 8
+_ASYNC = 0x2000
+_SIGIO = 29
+_ENOENT, _EACCES, _ENOTDIR = 2, 13, 20
+
+
+class MaskKeeper:
+    """Watches from its creation on, so that nothing is missed while the mounts are made."""
+
+    def __init__(self, plan: "dict[str, Any]") -> None:
+        self._plan = plan
+        self._void = -1
+        self._stop: Callable[[str], None] | None = None
+        self._names: dict[int, dict[bytes, int]] = {}
+        """By number of a watched folder: names in it, with their places in the list of mounts; -1 for a folder on
+        the way to one."""
+        try:
+            self._events = call("inotify_init1", posix.O_NONBLOCK | posix.O_CLOEXEC)
+            for folder, names in plan["watched"]:
+                self._watch(folder, names)
+        except OSError as error:
+            raise WallError(
+                "files that are hidden or protected cannot be watched. Raise fs.inotify.max_user_instances"
+            ) from error
+
+    def _watch(self, folder: str, names: "dict[bytes, int]") -> None:
+        try:
+            number = call("inotify_add_watch", self._events, folder, _WATCHED)
+        except OSError as error:
+            # It cannot be seen from inside of bubblewrap, or not be listed by this user.
+            if error.errno in (_ENOENT, _ENOTDIR, _EACCES):
+                return
+            raise
+        self._names.setdefault(number, {}).update(names)
+
+    def begin(self, void: int, stop: "Callable[[str], None]") -> None:
+        """Keep the masks from here on, from the view of the program. `void` is the open folder of the stand-ins, or
+        -1 where nothing can be mounted any more; `stop` ends the program, with a sentence."""
+        self._void, self._stop = void, stop
+        signal(_SIGIO, self._look)
+        call("fcntl", self._events, _SETOWN, posix.getpid())
+        call("fcntl", self._events, _SETFL, posix.O_NONBLOCK | _ASYNC)
+        self._look()
+
+    def _look(self, *_: object) -> None:
+        assert self._stop is not None
+        while True:
+            try:
+                content = posix.read(self._events, 65_536)
+            except BlockingIOError:
+                return
+            try:
+                for number in self._changed(content):
+                    self._renew(number)
+            except WallError as error:
+                self._stop(str(error))
+                return
+
+    def _changed(self, content: bytes) -> "set[int]":
+        """Return the places of mounts whose names were taken. Raise WallError for a folder above one."""
+        changed: set[int] = set()
+        while content:
+            watch = int.from_bytes(content[:4], "little", signed=True)
+            kind = int.from_bytes(content[4:8], "little")
+            end = _HEAD + int.from_bytes(content[12:_HEAD], "little")
+            name, content = content[_HEAD:end].rstrip(b"\0"), content[end:]
+            if kind & _OVERFLOW:
+                raise WallError("more was changed around hidden or protected files than can be followed")
+            number = self._names.get(watch, {}).get(name)
+            if number == -1:
+                raise WallError(
+                    f"{name.decode('utf-8', 'replace')}, a folder above hidden or protected files, was replaced"
+                )
+            if number is not None:
+                changed.add(number)
+        return changed
+
+    def _renew(self, number: int) -> None:
+        target, kind, _, instead = self._plan["mounts"][number]
+        try:
+            while not attach_again(self._plan, target, kind, instead, self._void):
+                # It was replaced once more.
+                continue
+        except FileNotFoundError:
+            # What is gone cannot be read; but what is made in its place would not be the protected file.
+            if kind != "cover":
+                raise WallError(f"{target}, which is protected, was taken away") from None
+        except OSError as error:
+            raise WallError(f"{target} was replaced, and the new one cannot be kept from the command") from error
