@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - scripts read better on one line
-"""The scratch folder of a run is bounded as a whole (S14)."""
+"""The scratch folder of a run and the memory of a command are bounded as a whole (S14, SR1)."""
 
 from __future__ import annotations
 
@@ -27,39 +27,122 @@ def box(scene: Scene, walls: str) -> Iterator[Box]:
 
 
 FILLING = {
-    "one-file": "head -c 900M /dev/zero > $TMPDIR/big; sleep 30; echo went on",
-    "many-files": "for i in $(seq 300); do head -c 3M /dev/zero > $TMPDIR/$i; done; sleep 30; echo went on",
-    "a-closed-folder": "mkdir $TMPDIR/d; for i in $(seq 300); do head -c 3M /dev/zero > $TMPDIR/d/$i; done; chmod 0 $TMPDIR/d; sleep 30; echo went on",
+    "one-file": "head -c 900M /dev/zero > $TMPDIR/big",
+    "many-files": "for i in $(seq 300); do head -c 3M /dev/zero > $TMPDIR/$i; done",
+    "a-closed-folder": "mkdir $TMPDIR/d; for i in $(seq 300); do head -c 3M /dev/zero > $TMPDIR/d/$i; done; chmod 0 $TMPDIR/d",
+    "allocated": "for i in $(seq 40); do fallocate -l 500M $TMPDIR/$i; fallocate -l 15M $TMPDIR/s$i; done",
+    "unlinked": "for i in $(seq 40); do exec 9>$TMPDIR/x; rm $TMPDIR/x; head -c 900M /dev/zero >&9; done",
 }
+FULL = "holds more than 20 MB, which is what sandbox.scratchMb allows"
 
 
 @pytest.mark.parametrize("name", FILLING)
-async def test_a_command_that_writes_too_much_is_stopped_and_told_why(name: str, scene: Scene, box: Box, walls: str):
+async def test_in_memory_the_kernel_bounds_the_scratch_folder(name: str, scene: Scene, box: Box, walls: str):
+    if walls != "must":
+        pytest.skip("the folder is on a disk")
+    output = await scene.shell(FILLING[name] + "; df -m --output=size,used $TMPDIR | tail -1; false", box)
+    assert "No space left on device" in output.text
+    assert [int(field) for field in _line_before(output.text, "[").split()] in ([20, used] for used in range(21))
+    assert "sandbox.scratchMb" in output.text
+
+
+def _line_before(text: str, sign: str) -> str:
+    lines = text.splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith(sign)) - 1]
+
+
+@pytest.mark.parametrize("name", ["one-file", "many-files", "a-closed-folder"])
+async def test_on_a_disk_a_command_that_writes_too_much_is_stopped(name: str, scene: Scene, box: Box, walls: str):
+    if walls == "must":
+        pytest.skip("the folder is in memory")
     if walls == "never" and name == "a-closed-folder":
         pytest.skip("modes cannot be changed without namespaces")
-    output = await scene.shell(FILLING[name], box)
-    assert output.effect.exit_code == 137
-    assert "holds more than 20 MB, which is what sandbox.scratchMb allows" in output.text
-    assert "went on" not in output.text
+    output = await scene.shell(FILLING[name] + "; sleep 30; echo went on", box)
+    # No single file gets larger than the folder may be.
+    assert output.effect.exit_code == 137 or "File size limit exceeded" in output.text
+    assert FULL in output.text or name == "one-file"
+    assert used_bytes(str(box.scratch), 10**12) < 900 * MEGABYTE
 
 
-async def test_later_commands_can_only_make_room(scene: Scene, box: Box):
+async def test_on_a_disk_nothing_is_allocated_at_once(scene: Scene, box: Box, walls: str):
+    if walls == "must":
+        pytest.skip("the folder is in memory")
+    output = await scene.shell(FILLING["allocated"], box)
+    assert "Operation not supported" in output.text or "not supported" in output.text
+    assert used_bytes(str(box.scratch), 10**12) < MEGABYTE
+
+
+async def test_later_commands_can_only_make_room(scene: Scene, box: Box, walls: str):
     for part in range(3):
         await scene.shell(f"head -c 10M /dev/zero > $TMPDIR/{part}; true", box)
     full = await scene.shell("echo x > $TMPDIR/more; cat $TMPDIR/more; cat a.txt", box)
-    assert "File too large" in full.text
+    assert ("No space left" if walls == "must" else "File too large") in full.text
     assert "alpha" in full.text
-    assert "nothing can be written" in full.text
-    assert "sandbox.scratchMb" in full.text
+    assert walls == "must" or f"nothing can be written. The scratch folder of this run ($TMPDIR) {FULL}" in full.text
     assert "\nx" not in full.text
     await scene.shell("rm $TMPDIR/0 $TMPDIR/1", box)
     after = await scene.shell("echo written > $TMPDIR/more; cat $TMPDIR/more", box)
     assert after.text == "written"
 
 
-async def test_empty_files_count_too(scene: Scene, box: Box):
-    await scene.shell("cd $TMPDIR && seq 5000 | xargs touch", box)
-    assert used_bytes(str(box.scratch), 10**12) >= 5000 * 512
+async def test_empty_files_count_too(scene: Scene, box: Box, walls: str):
+    output = await scene.shell("cd $TMPDIR && seq 6000 | xargs touch; ls | wc -l", box)
+    if walls == "must":
+        assert "No space left on device" in output.text
+    else:
+        assert used_bytes(str(box.scratch), 10**12) >= 6000 * 512
+
+
+async def test_the_folder_in_memory_goes_with_its_run(scene: Scene, box: Box, walls: str):
+    if walls != "must":
+        pytest.skip("the folder is on a disk")
+    await scene.shell("echo kept > $TMPDIR/x", box)
+    assert (await scene.shell("cat $TMPDIR/x", box)).text == "kept"
+    assert box._holder is not None
+    process = box._holder._process
+    # Somebody ends what holds it: the next command has an empty one.
+    process.kill()
+    process.wait()
+    assert "No such file" in (await scene.shell("cat $TMPDIR/x", box)).text
+    held = box._holder._process
+    box.close()
+    assert held.poll() is not None
+
+
+SIX = "for i in 1 2 3 4 5 6; do $PY -c 'import time; held = bytearray(200 << 20); time.sleep(20)' & done; wait; echo survived"
+SHARED = """$PY -c '
+import mmap, time
+held = mmap.mmap(-1, 1500 << 20)
+for page in range(0, 1500 << 20, 4096): held[page] = 1
+time.sleep(20); print("survived")'"""
+
+
+@pytest.mark.parametrize("script", [SIX, SHARED], ids=["six-processes", "shared"])
+async def test_the_memory_of_all_processes_is_bounded(script: str, scene: Scene, walls: str):
+    policy = readonly(scene, walls).policy
+    box = Box(replace(policy, limits=SandboxLimits(memory_bytes=300 * MEGABYTE)), "run")
+    output = await scene.shell(script, box)
+    box.close()
+    assert output.effect.exit_code == 137
+    assert "more than 300 MB of memory, which is what sandbox.memoryMb allows" in output.text
+    assert "survived" not in output.text
+
+
+async def test_memory_that_processes_share_counts_once(scene: Scene, walls: str):
+    script = '$PY -c \'import os, time; held = b"x" * (100 << 20); [os.fork() for _ in range(3)]; time.sleep(0.7); print("survived")\''
+    policy = readonly(scene, walls).policy
+    box = Box(replace(policy, limits=SandboxLimits(memory_bytes=300 * MEGABYTE)), "run")
+    output = await scene.shell(script, box)
+    box.close()
+    assert "survived" in output.text
+    assert output.effect.exit_code == 0
+
+
+async def test_memory_that_belongs_to_no_process_cannot_be_had(scene: Scene, walls: str):
+    box = readonly(scene, walls)
+    output = await scene.shell('$PY -c \'import os; os.memfd_create("x"); print("made")\'', box)
+    box.close()
+    assert "not implemented" in output.text and "made" not in output.text
 
 
 async def test_without_a_limit_nothing_is_counted(scene: Scene, walls: str):

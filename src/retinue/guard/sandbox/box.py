@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
+from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
 from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.plan import Scratch, WritableFolder, is_current, make_plan
 from retinue.guard.sandbox.policy import (
@@ -50,6 +51,7 @@ class Box:
         self._machine = here
         self._run_id = run_id
         self._plans = 0
+        self._holder: ScratchHolder | None = None
         self._began = time.time_ns()
 
     @property
@@ -83,6 +85,9 @@ class Box:
         """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         policy = self.policy
         found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
+        most = policy.limits.scratch_bytes
+        if most is not None and "No space left on device" in found:
+            return f"stopped by the walls around this shell: {found} ($TMPDIR holds {most >> 20} MB: sandbox.scratchMb)"
         if found:
             return f"stopped by the walls around this shell: {found} ({self.notice})"
         if code and policy.reach == "system":
@@ -109,7 +114,7 @@ class Box:
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         """Return the words that start a program inside the policy: the same ones if there is
         nothing to confine. A wall that cannot be put up ends them with the exit code 125."""
-        if not is_current(self._plan):
+        if not is_current(self._plan) or (self._holder is not None and self._holder.lost):
             self._forget_plan()
         if not self._plan["needed"]:
             return list(argv)
@@ -137,6 +142,9 @@ class Box:
         self._check_workspaces()
         # A box that started no program has made nothing.
         if "_scratch" in self.__dict__:
+            if self._holder is not None:
+                self._holder.close()
+                self._holder = None
             self._scratch.remove()
             for made in ("_scratch", "_plan", "_plan_file"):
                 self.__dict__.pop(made, None)
@@ -162,7 +170,18 @@ class Box:
         proxy = PROXY_PORT if isinstance(policy.network, tuple) else None
         if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
             policy = replace(policy, namespaces="bubblewrap")
-        return make_plan(policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)
+        return make_plan(
+            policy, self._machine, self.scratch, self._scratch.void, proxy=proxy, holder=self._hold(policy)
+        )
+
+    def _hold(self, policy: SandboxPolicy) -> ScratchHolder | None:
+        """Start what holds the scratch folder in memory, if it is to be there and nothing does."""
+        if self._holder is not None and self._holder.lost:
+            self._holder.close()
+            self._holder = None
+        if self._holder is None and fits_in_memory(policy):
+            self._holder = ScratchHolder(self._machine, self.scratch, policy.limits.scratch_bytes or 0)
+        return self._holder
 
     @cached_property
     def _plan_file(self) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import chain
 from struct import pack
@@ -175,7 +175,7 @@ def can_confine() -> bool:
 
 _LOAD, _JUMP_EQ, _JUMP_GT, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-EPERM, EACCES, ENOSYS = 1, 13, 38
+EPERM, EACCES, ENOSYS, EOPNOTSUPP = 1, 13, 38, 95
 
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 _STREAM, _SEQPACKET = 1, 5
@@ -209,12 +209,17 @@ _SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo".split()
 _OTHERS = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
 
 
-def program(machine: Machine, *, inside: bool, families: Iterable[int], signals_scoped: bool) -> bytes:
+def program(
+    machine: Machine, *, inside: bool, families: Iterable[int], signals_scoped: bool, refused: Mapping[str, int]
+) -> bytes:
     """The filter as the kernel wants it. `inside` says that mounts are read-only and processes,
     memory and network of others out of sight; without that, more has to be refused here.
     `families` are the kinds of socket that may be made; without `signals_scoped` a process may
-    only signal its own group."""
+    only signal its own group. `refused` is what would get around a limit, with the error that
+    programs get for it."""
     code = _Code(machine)
+    for name, error in refused.items():
+        code.refuse([name], error)
     code.refuse(_ALWAYS, EPERM)
     # Its flags are out of sight; the C library then uses clone.
     code.refuse(["clone3"], ENOSYS)

@@ -27,8 +27,18 @@ from msgspec import Struct
 from retinue.core.files import read_text
 from retinue.core.process import start_of
 from retinue.errors import StateError
+from retinue.guard.sandbox.holder import ScratchHolder
 from retinue.guard.sandbox.inside.watch import disarm, survey
-from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
+from retinue.guard.sandbox.kernel import (
+    AF_INET,
+    AF_INET6,
+    ENOSYS,
+    EOPNOTSUPP,
+    Machine,
+    landlock_abi,
+    own_proc_works,
+    program,
+)
 from retinue.guard.sandbox.policy import DEVICES, SandboxLimits, SandboxPolicy, existing_paths
 from retinue.guard.sandbox.view import SHM, Identity, View, identity_of, readable_beside_processes, watched_names
 
@@ -207,12 +217,18 @@ MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: what root could undo 
 
 
 def make_plan(
-    policy: SandboxPolicy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
+    policy: SandboxPolicy,
+    machine: Machine,
+    scratch: Path,
+    void: Path,
+    *,
+    proxy: int | None = None,
+    holder: ScratchHolder | None = None,
 ) -> dict[str, Any]:
     """Return all that does not depend on one command. `void` is a folder outside the scratch folder where
     stand-ins for hidden paths are kept. Paths are resolved now: the launcher follows no links, and a path that
-    leads elsewhere by then ends the start. `proxy` is the port of a program that reaches some hosts only. The
-    values are what `marshal` takes."""
+    leads elsewhere by then ends the start. `proxy` is the port of a program that reaches some hosts only, `holder`
+    what keeps the scratch folder in memory. The values are what `marshal` takes."""
     view = View(policy, scratch, void)
     isolated = policy.network != "on"
     plan: dict[str, Any] = {
@@ -223,6 +239,11 @@ def make_plan(
         "proxy": proxy,
         "void": str(void),
         "root": None,
+        "space": None,
+        "scratch": view.scratch,
+        "scratch_bytes": None,
+        "memory_bytes": None,
+        "workspaces": [],
         "absent": view.absent,
         "stand_ins": [],
         # What is new at the top of the file system has to be covered.
@@ -231,11 +252,10 @@ def make_plan(
     if policy.change == "all":
         plan["mounts"] = view.masks()
         plan["processes"] = None
-        plan["workspaces"] = []
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
         plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
     else:
-        plan.update(_confinement(policy, machine, view))
+        plan.update(_confinement(policy, machine, view, holder))
     plan["watched"] = list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
     plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
@@ -243,7 +263,7 @@ def make_plan(
     return plan
 
 
-def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[str, Any]:
+def _confinement(policy: SandboxPolicy, machine: Machine, view: View, holder: ScratchHolder | None) -> dict[str, Any]:
     abi, isolated, own_processes = landlock_abi(), policy.network != "on", own_proc_works()
     families = () if isolated else (AF_INET, AF_INET6)
     landlock: dict[str, Any] = {}
@@ -252,18 +272,26 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[st
     for where in ("inside" if own_processes else "among others", *ways):
         handled = _handled_rights(abi, network=isolated and where == "outside")
         landlock[where] = {"handled": handled, "rules": _rules(view, abi, where)}
+    mounts, root = view.mounts(), view.root()
+    # Last, because it may have to be waited for.
+    space = None if holder is None else holder.space
+    counted = policy.limits.scratch_bytes is not None and space is None
+    refused = {"fallocate": EOPNOTSUPP} if counted else {}
+    if policy.limits.memory_bytes is not None:
+        # Memory that belongs to no process.
+        refused["memfd_create"] = ENOSYS
     return {
-        "mounts": view.mounts(),
-        "root": view.root(),
+        "mounts": mounts,
+        "root": root,
         "own_processes": own_processes,
         "landlock": landlock,
         "seccomp": {
-            "inside": program(machine, inside=True, families=(AF_INET, AF_INET6), signals_scoped=True),
-            "outside": program(machine, inside=False, families=families, signals_scoped=abi >= 6),
+            "inside": program(machine, inside=True, families=(AF_INET, AF_INET6), signals_scoped=True, refused=refused),
+            "outside": program(machine, inside=False, families=families, signals_scoped=abi >= 6, refused=refused),
         },
-        "limits": _limits(policy.limits),
+        "limits": _limits(policy.limits, counted=counted),
         "processes": policy.limits.processes,
-        "scratch": view.scratch,
+        "space": None if space is None else (space.process, space.user, space.mounts, space.root),
         "scratch_bytes": policy.limits.scratch_bytes,
         "memory_bytes": policy.limits.memory_bytes,
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
@@ -330,13 +358,14 @@ def _handled_rights(abi: int, *, network: bool) -> bytes:
     return b"".join(value.to_bytes(8, "little") for value in values)
 
 
-def _limits(limits: SandboxLimits) -> list[tuple[int, int]]:
-    """Return the limits of a process, as the kernel numbers them."""
+def _limits(limits: SandboxLimits, *, counted: bool) -> list[tuple[int, int]]:
+    """Return the limits of a process, as the kernel numbers them. `counted`: the scratch folder is on a disk."""
+    largest = [most for most in (limits.file_bytes, limits.scratch_bytes if counted else None) if most is not None]
     wanted = {
         # With 0, core files that are piped to a program of the system would still be made.
         _RLIMIT_CORE: 1,
         _RLIMIT_CPU: limits.cpu_seconds,
-        _RLIMIT_FSIZE: limits.file_bytes,
+        _RLIMIT_FSIZE: min(largest, default=None),
         _RLIMIT_DATA: limits.memory_bytes,
         _RLIMIT_NPROC: None if limits.processes is None else limits.processes + _running(),
     }

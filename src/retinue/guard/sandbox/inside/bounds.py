@@ -26,6 +26,25 @@ _PAGE = posix.sysconf("SC_PAGE_SIZE")
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
 
+class Look:
+    """Something that is counted, the more often the less room there is."""
+
+    def __init__(self, most: int, count: "Callable[[int], int]", sentence: str) -> None:
+        self._most = most
+        self._count = count
+        self.sentence = sentence
+        self.due = monotonic() + min(_SLOWEST, most / _FASTEST)
+
+    def finds_too_much(self) -> bool:
+        began = monotonic()
+        if began < self.due:
+            return False
+        room = self._most - self._count(self._most)
+        ended = monotonic()
+        self.due = ended + max(min(_SLOWEST, room / _FASTEST), _SHARE * (ended - began))
+        return room < 0
+
+
 class Bounds:
     """What a program may take. `scratch` is its folder, if that has to be counted."""
 
@@ -39,30 +58,27 @@ class Bounds:
     def begin(self, stop: "Callable[[str], None]") -> None:
         """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come
         with SIGALRM, between the waits for the program."""
+        looks = []
+        if self._memory_bytes:
+            looks.append(Look(self._memory_bytes, self._used_memory, memory_complaint(self._memory_bytes)))
+        if self._scratch_bytes:
+            looks.append(Look(self._scratch_bytes, self._used_scratch, complaint(self._scratch_bytes)))
 
         def look(*_: object) -> None:
-            began = monotonic()
-            room = float(_SLOWEST * _FASTEST)
-            for most, used, sentence in self._measures():
-                if used > most:
-                    stop(sentence)
+            for each in looks:
+                if each.finds_too_much():
+                    stop(each.sentence)
                     return
-                room = min(room, most - used)
-            setitimer(ITIMER_REAL, max(_QUICKEST, room / _FASTEST, _SHARE * (monotonic() - began)))
+            setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
 
         signal(SIGALRM, look)
-        least = min(most for most in (self._scratch_bytes, self._memory_bytes) if most)
-        setitimer(ITIMER_REAL, max(_QUICKEST, min(_SLOWEST, least / _FASTEST)))
+        setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
 
-    def _measures(self) -> "list[tuple[int, int, str]]":
-        found = []
-        if self._memory_bytes:
-            used = used_memory(self._processes(), self._memory_bytes)
-            found.append((self._memory_bytes, used, _memory_complaint(self._memory_bytes)))
-        if self._scratch_bytes:
-            used = used_bytes(self._scratch, self._scratch_bytes)
-            found.append((self._scratch_bytes, used, complaint(self._scratch_bytes)))
-        return found
+    def _used_memory(self, most: int) -> int:
+        return used_memory(self._processes(), most)
+
+    def _used_scratch(self, most: int) -> int:
+        return used_bytes(self._scratch, most)
 
     def _processes(self) -> "list[str]":
         if not self._alone:
@@ -95,7 +111,7 @@ def _share(number: str) -> int:
         return _resident(number)
 
 
-def _memory_complaint(most: int) -> str:
+def memory_complaint(most: int) -> str:
     return f"This command took more than {most // 1024**2} MB of memory, which is what sandbox.memoryMb allows."
 
 

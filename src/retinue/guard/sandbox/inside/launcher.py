@@ -154,7 +154,7 @@ class Watcher(Companion):
             from .keeper import MaskKeeper
 
             self._keeper = MaskKeeper(plan)
-        if plan["change"] == "listed" and (plan["scratch_bytes"] or plan["memory_bytes"]):
+        if plan["memory_bytes"] or counted_scratch(plan):
             from . import bounds
 
             self._bounds = bounds
@@ -195,7 +195,7 @@ class Watcher(Companion):
 def counted_scratch(plan: "dict[str, Any]") -> "int | None":
     """Return how large the scratch folder may become, where that has to be counted."""
     most: int | None = plan["scratch_bytes"]
-    return most
+    return None if plan["space"] else most
 
 
 def check_quota(plan: "dict[str, Any]") -> None:

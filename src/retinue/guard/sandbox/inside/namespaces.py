@@ -136,13 +136,14 @@ HAND = 3
 
 _RESOLVE_NO_SYMLINKS = 4
 _EPERM, _ENOTDIR, _ELOOP = 1, 20, 40
-_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, _AT_RECURSIVE = 0x100, 0x1000, 0x8000
-_CLONE_TREE = 1 | 0x80000 | _AT_RECURSIVE
+_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
+_CLONE_TREE = 1 | 0x80000 | AT_RECURSIVE
 """open_tree: a private copy, closed on exec, with everything mounted below."""
 _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 4, 0x40
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
+_RDONLY, NOSUID, NODEV, _NOEXEC = 1, 2, 4, 8
 _PRIVATE = 1 << 18
+_NO_SCRATCH = "the scratch folder of this run is gone. Run the command again"
 _ASKING = (SIGTERM, SIGINT, SIGHUP)
 """Signals that ask a program to end."""
 
@@ -152,18 +153,40 @@ def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
     network. Return what programs may write, open, and the open folder of stand-ins; None, with
     everything as it was, if this host does not allow that."""
     flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
+    if plan["space"]:
+        join(plan["space"])
     try:
-        if posix.geteuid() != 0 or not attempt("unshare", flags):
+        if plan["space"]:
+            call("unshare", flags)
+        elif posix.geteuid() != 0 or not attempt("unshare", flags):
             unshare_with_own_id(flags)
-        call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+        call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
         early, void = copies(plan)
-        call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
+        call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
     except OSError:
         return None
     # From here on there is no way back: what fails now ends the start.
     opened = attach_all(plan, early, void)
     open_network(plan)
     return opened, void
+
+
+def join(space: "tuple[int, int, int, tuple[int, int]]") -> None:
+    """Enter the namespaces in which the scratch folder of the run is mounted."""
+    process, user, mounts, _ = space
+    try:
+        for name, wanted in ("user", user), ("mnt", mounts):
+            # Root stays in its own.
+            if posix.stat(f"/proc/self/ns/{name}").st_ino == wanted:
+                continue
+            location = posix.open(f"/proc/{process}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
+            # The number may belong to another process by now.
+            if posix.fstat(location).st_ino != wanted:
+                raise WallError(_NO_SCRATCH)
+            call("setns", location, 0)
+            posix.close(location)
+    except OSError as error:
+        raise WallError(_NO_SCRATCH) from error
 
 
 def unshare_with_own_id(flags: int) -> None:
@@ -182,6 +205,8 @@ def copies(plan: "dict[str, Any]") -> "tuple[dict[str, int], int]":
     for target, kind, identity, _ in plan["mounts"]:
         if not kind.startswith("early"):
             continue
+        if plan["space"] and target == plan["scratch"]:
+            identity = plan["space"][3]
         try:
             early[target] = copy(open_exactly(target, identity))
         except FileNotFoundError:
@@ -198,8 +223,8 @@ def copy(location: int) -> int:
         posix.close(location)
 
 
-_SEALED = _RDONLY | _NOSUID | _NODEV
-_ATTRIBUTES = {"early rw": _NOSUID | _NODEV, "early device": _NOSUID, "ro": _SEALED, "kept": _RDONLY}
+_SEALED = _RDONLY | NOSUID | NODEV
+_ATTRIBUTES = {"early rw": NOSUID | NODEV, "early device": NOSUID, "ro": _SEALED, "kept": _RDONLY}
 """By kind of mount. `shown` differs: it is as free as its surroundings would be."""
 
 
@@ -211,7 +236,7 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
         try:
             if kind == "memory":
                 size = f",size={instead}" if instead else ""
-                call("mount", "tmpfs", target, "tmpfs", _NOSUID | _NODEV, f"mode=1777{size}")
+                call("mount", "tmpfs", target, "tmpfs", NOSUID | NODEV, f"mode=1777{size}")
                 opened[target] = open_path(target)
             elif kind.startswith("early"):
                 if target in early:
@@ -248,7 +273,7 @@ def attach(tree: int, location: int, change: int, whole: bool) -> None:
     """Put a copy in front of an open path, and close that. `whole` changes mounts below as well."""
     try:
         if change:
-            reach = _AT_EMPTY_PATH | _AT_RECURSIVE if whole else _AT_EMPTY_PATH
+            reach = _AT_EMPTY_PATH | AT_RECURSIVE if whole else _AT_EMPTY_PATH
             call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
         call("move_mount", tree, "", location, "", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
     finally:
@@ -356,9 +381,12 @@ def divide(plan: "dict[str, Any]", companion: Companion) -> None:
     for number in _ASKING:
         attempt("rt_sigaction", number, SIG_IGN, 0, 8)
     try:
-        call("mount", "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, 0)
+        call("mount", "proc", "/proc", "proc", NOSUID | NODEV | _NOEXEC, 0)
         if plan["processes"]:
             limit_processes(plan["processes"])
+        if plan["memory_bytes"]:
+            # Segments of memory that no process has attached: none of them is counted.
+            attempt_put("/proc/sys/kernel/shmall", str(plan["memory_bytes"] // 4096))
         call("mount_setattr", AT_CWD, "/proc", 0, words(_RDONLY, 0, 0, 0), 32)
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
@@ -496,7 +524,7 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
                 "files that rules deny cannot be hidden from commands, because namespaces are not available here. "
                 "See: retinue doctor"
             ) from error
-    call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+    call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
     early, void = copies(plan)
     protect_stand_ins(void, plan["void"])
     posix.close(void)
@@ -510,7 +538,7 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
 def protect_stand_ins(void: int, path: str) -> None:
     """They are written by nobody, though they belong to this user."""
     tree = call("open_tree", void, "", _CLONE_TREE | _AT_EMPTY_PATH)
-    call("mount_setattr", tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
+    call("mount_setattr", tree, "", _AT_EMPTY_PATH | AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
     call("move_mount", tree, "", AT_CWD, path, _FROM_EMPTY_PATH)
     posix.close(tree)
 

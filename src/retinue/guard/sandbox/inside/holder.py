@@ -1,0 +1,36 @@
+"""The program that keeps the scratch folder of a run in memory, where the kernel bounds it.
+
+    holder CALLS FOLDER OPTIONS
+
+It mounts a file system in memory in a namespace of its own and says where that is; the launcher of each command
+starts from there, so that files last from one command to the next. It ends, and the files go, when its standard
+input is closed: at the end of the run, or of Retinue.
+"""
+
+import posix
+import sys
+
+from .namespaces import AT_CWD, AT_RECURSIVE, NEWNS, NODEV, NOSUID, attempt, call, numbers, unshare_with_own_id, words
+
+_SLAVE = 1 << 19
+"""What is mounted outside later appears here too."""
+
+
+def main(calls: str, folder: str, options: str) -> None:
+    for entry in calls.split():
+        name, _, number = entry.partition("=")
+        numbers[name] = int(number)
+    posix.chdir("/")
+    if posix.geteuid() != 0 or not attempt("unshare", NEWNS):
+        unshare_with_own_id(NEWNS)
+    call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _SLAVE, 0), 32)
+    call("mount", "tmpfs", folder, "tmpfs", NOSUID | NODEV, options)
+    spaces = [posix.stat(f"/proc/self/ns/{name}").st_ino for name in ("user", "mnt")]
+    root = posix.stat(folder)
+    posix.write(1, " ".join(map(str, (posix.getpid(), *spaces, root.st_dev, root.st_ino))).encode() + b"\n")
+    posix.close(1)
+    posix.read(0, 1)
+
+
+if __name__ == "inside.holder":
+    main(*sys.argv[1:4])
