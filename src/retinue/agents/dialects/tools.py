@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.yaml_items import scalar_text
 from retinue.core.tool_list import entry_problem, split_entries
-from retinue.core.toolnames import ALIASES, BUILT_IN_SEVEN, base_name, canonical
+from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
 
 _PATTERN = re.compile(r"[*?\[]")
 
