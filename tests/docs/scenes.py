@@ -90,14 +90,14 @@ def context(reader: Reader) -> Iterator[None]:
 @contextmanager
 def hooks(reader: Reader) -> Iterator[None]:
     """The programs that the hooks of the page start, and a run that meets them."""
-    reader.put("guard.sh", '#!/bin/sh\ncat > "$(dirname "$0")/guard.seen"\n').chmod(0o755)
-    reader.put("Makefile", "check:\n\ttouch check.seen\n")
+    reader.put("~/hooks/guard.sh", "#!/bin/sh\ncat > guard.seen\n").chmod(0o755)
+    reader.put("~/hooks/notify.sh", "#!/bin/sh\ntouch notify.seen\n").chmod(0o755)
     yield
     (settings,) = reader.settings
     reader.put("~/.retinue/settings.json", settings)
     finish_run(reader, ("bash", {"command": "echo hello"}))
     assert json.loads((reader.cwd / "guard.seen").read_text())["tool_input"] == {"command": "echo hello"}
-    assert (reader.cwd / "check.seen").exists()
+    assert (reader.cwd / "notify.seen").exists()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 
 from retinue.core.permission import Decision, HookResult, InboxAnswer
@@ -12,6 +13,7 @@ from retinue.core.tool import failed, ok
 from retinue.guard.approval import call_title
 from retinue.guard.gate import PermissionGate, guard_tools
 from retinue.guard.inbox_service import InboxPolicy
+from retinue.tools.base import builtin_tools
 
 ALLOW = Decision("allow", "Reads run.", "mode")
 ASKS = {by: Decision("ask", f"{by} asks.", by) for by in ("mode", "rule", "critical", "protected", "unparsed", "taint")}
@@ -52,6 +54,20 @@ async def test_what_programs_and_hosts_print_reaches_the_model_without_secrets(t
         redact = lambda text: text.replace("hunter2", "[REDACTED]")  # noqa: E731
         _, guarded, _ = make(scene, Rules(change=ALLOW), tool=printing, redact=redact)
         assert (await guarded.run("c1", {}, scene.context())).text == f"password {seen}"
+
+
+@pytest.mark.parametrize(("folder", "seen"), [("outputs", "[REDACTED]"), ("src", "hunter2")])
+async def test_a_whole_output_is_read_without_secrets_and_a_file_of_the_project_as_it_is(tmp_path, folder, seen):
+    async with Asking(tmp_path) as scene:
+        context = scene.context()
+        file = (context.outputs if folder == "outputs" else context.root) / "it.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("password hunter2")
+        read = builtin_tools(["read"])["read"]
+        redact = lambda text: text.replace("hunter2", "[REDACTED]")  # noqa: E731
+        _, guarded, _ = make(scene, Rules(read=ALLOW), tool=read, redact=redact)
+        within = replace(context, roots=(*context.roots, context.outputs))
+        assert f"password {seen}" in (await guarded.run("c1", {"path": str(file)}, within)).text
 
 
 async def test_what_is_denied_does_not_run_and_says_what_by_whom_why_and_what_to_do(tmp_path):

@@ -12,6 +12,7 @@ here denies.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from retinue.core.permission import (
 )
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.approval import GUARD, Denied, denial, denied_output
+from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.modes import Taint, Wary
 
 if TYPE_CHECKING:
@@ -289,7 +291,7 @@ class GatedTool:
         # A person has already allowed all that rules leave; there is no wider sandbox to offer.
         if output.effect.stopped and verdict.clearance != "person" and not confined:
             output, verdict = await self._outside(use, verdict, output, context)
-        if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
+        if self._tells_foreign_text(output, context):
             output = gate.without_secrets(output)
         if gate.taint is not None:
             gate.taint.observe(output.effect)
@@ -297,6 +299,13 @@ class GatedTool:
         if verdict.context:
             output = _beside(output, verdict.context)
         return await gate.afterwards(use, output)
+
+    def _tells_foreign_text(self, output: ToolOutput, context: ToolContext) -> bool:
+        """Return whether a program or another host may have printed what it says: also a whole output that was kept
+        in a file because a model got a part of it."""
+        if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
+            return True
+        return any(below(path, os.path.realpath(context.outputs)) is not None for path in output.effect.reads)
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
         """Run the tool with its clearance, from which the sandbox of its programs follows."""

@@ -148,6 +148,13 @@ _FIRST = rb"(?:;[ \t]?|\A|[\"'])"
 """After another value, or where a text begins: as it is, in quotes, or as a string of JSON."""
 
 
+_TOLD = (
+    rb"%b:[ \t]{1,8}+(?:%b)?(?P<hide>(?=[^\s\"'\\]{0,64}(?:[0-9]|[^\s\"'\\a-z0-9_.,:;/()<>{}\[\]-]))"
+    rb"[^\s\"'\\,;{}()<>\[\]$]{6,128}+)(?![(\[{])" % (_GAP, _QUOTE)
+)
+"""A value behind `password: `, in a file of YAML or on a line: a digit or a sign tells it from a word of a sentence."""
+
+
 def _name_rules(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
     return (
@@ -186,6 +193,7 @@ FAMILIES = (
             _name_rule(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
             _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
             _after(b"password=", _IN_A_STRING, _FIRST),
+            _after(b"pass", rb"(?:word|wd|phrase)" + _TOLD, rb"(?:\A|[^a-z0-9]|\\[nrt])"),
         ),
         rb"pass(?:word|wd|phrase)" + _ASSIGNED,
     ),
@@ -276,6 +284,7 @@ _FORMATS = (
     rb"gsk_[A-Za-z0-9]{40,}+",  # Groq
     rb"xai-[A-Za-z0-9]{40,}+",
     rb"pplx-[A-Za-z0-9]{40,}+",  # Perplexity
+    rb"tvly-[A-Za-z0-9_-]{20,}+",  # Tavily
     rb"r8_[A-Za-z0-9]{37,}+",  # Replicate
     rb"lsv2_(?:pt|sk)_[A-Za-z0-9_]{32,}+",  # LangSmith
     rb"dapi[a-f0-9]{32}",  # Databricks
@@ -311,6 +320,7 @@ _FORMATS = (
     rb"hv[sb]\.[A-Za-z0-9_-]{24,}+",  # Vault
     rb"dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._-]{40,}+",  # Doppler
     rb"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}+",  # Terraform Cloud
+    rb"[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])",  # Discord
     rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])",  # Telegram
 )
 _BEFORE_DOT = 28

@@ -18,10 +18,11 @@ from msgspec import Struct, field
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.pool import Caller, Server
-from retinue.capabilities.mcp.tool_list import ServerTool, safe_keys
+from retinue.capabilities.mcp.tool_list import ServerTool, harmless_schema, safe_keys
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
+from retinue.tools.delegation.frame import from_server, harmless
 from retinue.tools.processes import CannotStartError
 
 if TYPE_CHECKING:
@@ -185,7 +186,8 @@ class ServedTool(Struct, frozen=True):
             text = f"The MCP server '{self.name}' was lost during the call: {error}. Whether it took effect is not"
             return failed(f"{text} known; the next call starts it again.", ToolEffect("unknown", hosts=hosts))
         except ServerError as error:
-            return failed(f"The MCP server '{self.name}' refused the call: {error}", ToolEffect("failed", hosts=hosts))
+            text = from_server(f"The MCP server '{self.name}' refused the call: {error}")
+            return failed(text, ToolEffect("failed", hosts=hosts))
         from retinue.capabilities.mcp.tool_list import to_output
 
         effect = ToolEffect("finished", hosts=hosts)
@@ -212,8 +214,8 @@ def served_tool(
     seconds: float | None = CALL_SECONDS,
 ) -> ServedTool:
     config = server.config
-    parameters, renamed, lost = safe_keys(listed.parameters)
-    description = f"[MCP:{config.name}] {listed.description}".strip()
+    parameters, renamed, lost = safe_keys(harmless_schema(listed.parameters))
+    description = f"[MCP:{config.name}] {harmless(listed.description)}".strip()
     if lost:
         description = f"{description}\n{lost}"
     spec = ToolSpec(

@@ -28,6 +28,7 @@ from retinue.core.toolnames import served_word
 from retinue.models.tool_schema import folded_keywords, portable_schema
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
+from retinue.tools.delegation.frame import from_server, harmless
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -53,7 +54,7 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
             texts.append("[an image is left out: there are too many]")
         else:
             texts.append(part)
-    text = shorten("\n".join(texts), characters, outputs)
+    text = from_server(shorten("\n".join(texts), characters, outputs))
     if not text and not images:
         text = "(no output)"
     content: tuple[Content, ...] = tuple(images)
@@ -266,6 +267,20 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
     for old, new in new_of.items():
         lost = lost.replace(old, new)
     return changed, renamed, lost
+
+
+def harmless_schema(schema: Any) -> Any:
+    """Return parameters whose descriptions have no tag that only the harness may write. Names and values stay: the
+    server wants them back."""
+    if isinstance(schema, Mapping):
+        found = {}
+        for key, value in schema.items():
+            told = key in ("description", "title") and isinstance(value, str)
+            found[key] = harmless(value) if told else harmless_schema(value)
+        return found
+    if isinstance(schema, list | tuple):
+        return [harmless_schema(inner) for inner in schema]
+    return schema
 
 
 def _read_tool(tool: Any) -> ServerTool:
