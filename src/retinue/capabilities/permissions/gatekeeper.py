@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.capability import Wrap
+    from retinue.runs.launch import Launch
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -47,6 +48,8 @@ _TYPES: dict[str, tuple[str, Vocabulary]] = {
     "dispatch_agent": ("agent", "codingcode"),
 }
 """The argument in which each tool that starts agents names the type, and its vocabulary."""
+_WEB_TOOLS = frozenset({"web_search", "fetch_content", "get_search_content", "convert_content", "todo", "ask_user"})
+"""Tools of an agent that cannot read the project."""
 _STRICTNESS = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 
@@ -94,7 +97,7 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
     project = node.project
-    guard = RunGuard(node, _permissions(node, project), _asker(node, project, resumed), _taint(node, project))
+    guard = RunGuard(node, _permissions(node, project, resumed), _asker(node, project, resumed), _taint(node, project))
     project.part(RunGuards).add(guard)
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
@@ -123,7 +126,7 @@ def _preview(node: RunNode, name: str) -> Preview | None:
     return getattr(tool, "preview", None)
 
 
-def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
+def _permissions(node: RunNode, project: Project, resumed: bool) -> PermissionPolicy:
     """Return permissions forked from those of the parent as they are now. A program vouches for tools of its own,
     unless a rule forbids or asks. What is wrong with the patterns of the agent's file is noted, unless the launch
     has noted it already."""
@@ -132,6 +135,8 @@ def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
     above = _guard_above(node, project)
     parent = None if above is None else above.permissions
     made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
+    # A resumed run may have read a file before, and a child has words of a run that reads.
+    made.web_unasked = launch.request.parent_id is None and not resumed and _reads_only_web(launch)
     if above is None:
         for tool in project.custom_tools:
             if tool.spec.name not in TOOLS:
@@ -144,6 +149,13 @@ def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
         for note in new:
             project.log.append(handle.place, Warned("launch", note))
     return made
+
+
+def _reads_only_web(launch: Launch) -> bool:
+    """Return whether nothing but the web, and documents it is told to convert, can be read by a run."""
+    spec = launch.request.spec
+    names = {tool.spec.name for tool in launch.tools}
+    return names <= _WEB_TOOLS and not (spec.memory or spec.servers)
 
 
 def _asker(node: RunNode, project: Project, resumed: bool) -> Asker:

@@ -33,7 +33,7 @@ from retinue.guard.permissions.match import allowed_form, allows, restricts, sta
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.protected import protected_name
-from retinue.guard.permissions.rule import HOLE, MAYBE, NO, YES, Rule, is_known, shown
+from retinue.guard.permissions.rule import FETCHING, HOLE, MAYBE, NO, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell_commands import operands
 from retinue.guard.permissions.shell_step import INTERPRETERS, SHELLS, Script, Step
 
@@ -241,8 +241,12 @@ class _Judgement:
                     return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
             return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
+        effects = call.effects
+        if call.tool == "convert_content" and call.paths and not call.hosts:
+            # It reads a file; from then on the run has something that it could send.
+            effects, self._policy.web_unasked = frozenset({"read"}), False
         # A tool without effects that nobody knows may still do anything.
-        quiet = call.effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
+        quiet = effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")
         rule = next((rule for rule in self._policy.allowing if allows(rule, call)), None)
@@ -250,6 +254,8 @@ class _Judgement:
             return self._allow_covered(call, (rule,), "")
         if quiet:
             return self._decision("allow", call, "It changes nothing.", "mode")
+        if self._policy.web_unasked and call.tool in FETCHING:
+            return self._decision("allow", call, "The run can read nothing here that it could send.", "mode")
         if self._mode == "acceptEdits" and _edits_inside(call):
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
         return self._question(call, f"No rule allows {call.tool}.", None)

@@ -250,7 +250,7 @@ class PermissionPolicy:
 
     __slots__ = (
         *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "presets", "folders"),
-        *("walls", "wary"),
+        *("walls", "wary", "web_unasked"),
     )
 
     def __init__(
@@ -275,6 +275,9 @@ class PermissionPolicy:
         self.walls = walls
         self.masks = masks
         self.denials = Denials()
+        self.web_unasked = False
+        """Whether the run may search and fetch without being asked: it can read nothing here that it could send, and
+        has read nothing so far."""
         self.own_rules = tuple(dict.fromkeys(rules))
         self._grants = list(grants)
         self._restricting = bool(limits) or any(rule.kind != "allow" for rule in self.own_rules)
