@@ -13,6 +13,12 @@ FORBIDDEN = frozenset(
 )
 OWN_PLAN = {"guard/sandbox/box.py", "guard/sandbox/inside/launcher.py"}
 """The launcher's plan is a file of this process in a private folder, and `marshal` needs no import there."""
+UNBOUNDED = frozenset(
+    {"zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress", "shutil.unpack_archive"}
+)
+"""What makes gigabytes of a small value. `decompressobj().decompress(data, most)` has a bound."""
+OWN_LEDGER = {"capabilities/audit/ledger_store.py"}
+"""A file of this machine that only this program writes."""
 SAFE_LOADERS = ("SafeLoader", "CSafeLoader")
 
 
@@ -33,6 +39,28 @@ def violations(source: str) -> list[str]:
                 lines.append(f"line {node.lineno}: yaml")
         lines += [f"line {node.lineno}: {name}" for name in names if name.partition(".")[0] in FORBIDDEN]
     return lines
+
+
+def unbounded(source: str) -> list[str]:
+    """Return where a module unpacks a value without a bound."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    names = [(call.lineno, ast.unparse(call.func)) for call in calls]
+    return [f"line {line}: {name}" for line, name in names if name in UNBOUNDED or name.endswith(".extractall")]
+
+
+def test_no_module_unpacks_a_value_without_a_bound():
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        lines = unbounded(path.read_text())
+        if lines and name not in OWN_LEDGER:
+            found[name] = lines
+    assert found == {}
+
+
+@pytest.mark.parametrize("source", ["zlib.decompress(data)", "gzip.decompress(data)", "archive.extractall(folder)"])
+def test_the_contract_sees_a_value_without_a_bound(source):
+    assert unbounded(source)
 
 
 def _is_import(call: ast.Call) -> bool:
