@@ -31,10 +31,11 @@ def _named(text: str, name: str) -> Exception:
 
 
 class FaultyDisk:
-    """`writes` counts the commits that were tried; those for whose number `fails` is true fail with `error`."""
+    """`writes` counts the commits that were tried, `failed` those that failed: the ones for whose number `fails` is
+    true, with `error`."""
 
     def __init__(self, patch: Any, fails: Callable[[int], bool] = lambda number: False) -> None:
-        self.writes = 0
+        self.writes = self.failed = 0
         self.fails = fails
         self.error = full
         original = SqliteConnection.execute
@@ -43,6 +44,7 @@ class FaultyDisk:
             if sql == "COMMIT" and threading.current_thread().name == "retinue-log":
                 self.writes += 1
                 if self.fails(self.writes):
+                    self.failed += 1
                     raise self.error()
             return original(connection, sql, *values)
 
