@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.faces.tui.test_app_tmux import terminal  # noqa: F401 - a fixture
+from tests.program.cluster_scene import ClusterScene, result
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
@@ -34,17 +36,24 @@ class SmallDisk:
         self._filler.unlink()
 
 
-@pytest.fixture
-def disk(project: Project) -> Iterator[SmallDisk]:
+@contextmanager
+def mounted(folder: Path) -> Iterator[SmallDisk]:
     if not sys.platform.startswith("linux") or os.geteuid():
         pytest.skip("only root may mount")
-    folder = project.home / ".retinue"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True)
     if done.returncode:
         pytest.skip("nothing can be mounted here")
-    yield SmallDisk(folder)
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def disk(project: Project) -> Iterator[SmallDisk]:
+    with mounted(project.home / ".retinue") as made:
+        yield made
 
 
 def work(request: Request) -> Reply:
@@ -106,3 +115,19 @@ def test_a_script_ends_when_the_disk_is_full_and_its_run_can_be_resumed(
     run_id = project.json("runs", "list", "--json")["runs"][0]["id"]
     done = project.retinue("runs", "resume", run_id, "go on")
     assert "All is well." in done.stdout
+
+
+@pytest.mark.slow
+def test_a_worker_with_a_full_disk_fails_no_run(scene: ClusterScene, serve) -> None:
+    pytest.importorskip("dbos")
+    serve(lambda request: Reply("All is well."))
+    with mounted(scene.folder / "worker-0") as disk:
+        worker = scene.worker("--concurrency", "1")
+        scene.ready(1)
+        disk.fill()
+        process = scene.run("Work", "--json")
+        scene.until(lambda: any("No space left" in line for line in worker.said))
+        assert scene.only_run()["state"] == "queued", worker.said
+        disk.free()
+        assert result(process)["output"] == "All is well."
+        scene.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -50,6 +51,10 @@ TAKE_OVER_SECONDS = 10.0
 MOST_ATTEMPTS = 20
 """A run that has cost so many workers their lives is given up."""
 AGAIN_SECONDS = 1.0
+FULL_SECONDS = 5.0
+"""How long a worker whose disk is full keeps a run to itself before it offers it again."""
+LEAST_BYTES = 1 << 20
+"""With less free than this a disk is full: whatever failed then may have failed for that."""
 PATIENT_TIMES = 30
 """So often a worker tries to reach a server that is away, for ten seconds each."""
 REMOVE_SECONDS = 600.0
@@ -266,12 +271,22 @@ class Worker:
             await asyncio.sleep(AGAIN_SECONDS)
         except (RetinueError, GitError, OSError) as error:
             self._say(f"{attempt.run_id}: {error}")
-            await self._give_up(attempt, state, error)
+            if self._is_full():
+                # Another worker may have room, or this one later. Until then it takes fewer runs.
+                await asyncio.sleep(FULL_SECONDS)
+            else:
+                await self._give_up(attempt, state, error)
         except Exception as error:  # noqa: BLE001 - a defect must not end the worker
             self._say(f"{attempt.run_id}: Retinue failed: {type(error).__name__}: {error}")
             await self._give_up(attempt, state, error)
         finally:
             await self._settle(attempt, state)
+
+    def _is_full(self) -> bool:
+        """Return whether the disk of this worker's home is full. Asked of the disk: git has only words for it."""
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(self._home).free < LEAST_BYTES
+        return False
 
     async def _patiently(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return what `work` gives, in a thread. What is not said to a server that is away for a while is forgotten:
