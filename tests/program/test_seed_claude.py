@@ -9,7 +9,7 @@ import pytest
 
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import calling_agent, child, settings, system, tool_named, tools, write
+from tests.program.seed_scene import calling_agent, child, delegating, settings, system, told, tool_named, tools, write
 
 AGENT = ".claude/agents/helper.md"
 HEAD = "---\nname: helper\ndescription: It helps.\n"
@@ -101,13 +101,21 @@ def test_agents_come_from_the_users_folder_and_the_projects_and_what_is_none_blo
 
 
 @pytest.mark.parametrize("name", ["Explore", "Plan"])
-def test_explore_and_plan_can_neither_start_agents_nor_write_nor_leave_plan_mode(
+def test_explore_and_plan_can_neither_start_agents_nor_write_and_plan_hands_in_a_plan(
     project: Project, serve: Any, name: str
 ) -> None:
     server = serve(calling_agent(name))
     delegate(project)
-    assert not tools(child(server)) & {"Agent", "write", "edit", "exit_plan"}
+    assert not tools(child(server)) & {"Agent", "write", "edit"}
+    assert ("exit_plan" in tools(child(server))) is (name == "Plan")
     assert "Agent" in tools(server.requests[0])
+
+
+def test_the_plan_that_plan_hands_in_is_its_answer(project: Project, serve: Any) -> None:
+    call = {"subagent_type": "Plan", "prompt": "CHILD", "description": "d", "run_in_background": False}
+    server = serve(delegating("Agent", Reply("", [("exit_plan", {"plan": "1. Change a.py"})]), **call))
+    delegate(project)
+    assert "Agent completed" in told(server) and "1. Change a.py" in told(server)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def delegate(project: Project, *words: str) -> None:
 
 
 def test_the_three_tools_have_all_parameters_of_pi(project: Project, serve: Any) -> None:
-    server = serve(calling_agent("Explore", thinking="low", max_turns=3, isolated=True))
+    server = serve(calling_agent("Plan", thinking="low", max_turns=3, isolated=True))
     delegate(project)
     request = server.requests[0]
     agent = tool_named(request, "Agent")["input_schema"]
@@ -80,7 +80,30 @@ def test_general_purpose_is_a_twin_and_explore_and_plan_have_prompts_of_their_ow
         delegate(project)
         alone = child(server)
         assert "You are the main agent of Retinue" not in system(alone)
-        assert alone.body["model"] == main.body["model"], "the model of the session, also where haiku is at hand"
+        assert ("haiku" in alone.body["model"]) is (name == "Explore") and "haiku" not in main.body["model"]
+
+
+def test_explore_works_on_the_small_model_and_falls_back_to_the_one_in_use(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply("done"))
+
+    def models(*words: str, **values: Any) -> list[str]:
+        """What one run of Explore asks, in order."""
+        settings(project, **values)
+        before = len(server.requests)
+        done = project.retinue("run", "Explore", "go", *words)
+        assert done.returncode == 0, done.stderr
+        return [each.body["model"] for each in server.requests[before:]]
+
+    (small,) = models()
+    assert small.startswith("claude-haiku-")
+    usual = "claude-sonnet-4-5"
+    assert models("--model", "anthropic/claude-opus-4-5") == ["claude-opus-4-5"], "a person's choice"
+    assert models(exploreModel="inherit") == [usual]
+    assert models(exploreModel="anthropic/claude-sonnet-4-6") == ["claude-sonnet-4-6"]
+    assert models(scopeModels=True, enabledModels=[f"anthropic/{usual}"]) == [usual], "nothing outside of the scope"
+    project.server, gone = server, Reply(status=404)
+    server.answer = lambda request: gone if "haiku" in request.body["model"] else Reply("done")
+    assert models() == [small, usual], "there is no such model here"
 
 
 def test_a_disabled_agent_is_not_offered_and_not_started(project: Project, serve: Any) -> None:

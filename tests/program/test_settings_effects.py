@@ -169,7 +169,7 @@ def test_B48_outside_git_a_model_that_asks_for_a_worktree_hears_why_there_is_non
     server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
     assert project.retinue("-p", "go").returncode == 0
     said = str(server.requests[-1].results)
-    assert "Agent has no isolation here: this folder is not in a git repository" in said
+    assert "A worktree was asked for, but" in said and "is_error': True" in said
     assert "is not a parameter" not in said
 
 

@@ -11,6 +11,7 @@ here, as in agents from elsewhere, gives way to the next with a warning.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -68,10 +69,13 @@ async def select_model(
     transport: Transport | None = None,
     providers: Providers | None = None,
     program_models: ProgramModels = NO_MODELS,
+    small: bool = False,
 ) -> ModelSelection:
     """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
     that the scope forbids. Servers are asked, for half a second, only without any name or for
-    a name that means nothing otherwise. `providers` are those that a caller has already asked."""
+    a name that means nothing otherwise. `providers` are those that a caller has already asked.
+    With `small` a run for which nobody named a model gets the small model of the provider, if there is one, and
+    falls back to what it would have got."""
     chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport, program_models)
     found = (
         await chooser.from_file(file_model, fallbacks, query)
@@ -89,6 +93,8 @@ async def select_model(
             why="no model is named, no key is set and no server answers",
         )
     )
+    if small and found.source not in ("file", "call"):
+        found = await chooser.small_beside(found)
     return await chooser.finish(found, query)
 
 
@@ -223,6 +229,17 @@ class _Chooser:
             return None
         return make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
+    async def small_beside(self, usual: ModelSelection) -> ModelSelection:
+        """Return the small model of the provider with `usual` as its fallback, or `usual` where there is none."""
+        if usual.provider.api == "embedded" or usual.model is not None:
+            return usual
+        await ask_named_servers(self.providers, self.transport)
+        info = small_model(usual.info, self.providers.models_of(usual.provider))
+        if info is None or (self.settings.scope_models and not self.resolver.scope.permits(info)):
+            return usual
+        why = f"it is the small model beside {usual.info.full_name} (exploreModel)"
+        return ModelSelection(info, usual.provider, "settings", why, fallbacks=(usual,), warnings=usual.warnings)
+
     async def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
         warnings = list(self.warnings)
@@ -239,7 +256,10 @@ class _Chooser:
         attempts = 1
         if self.settings.retry_enabled:
             attempts = self.settings.retry_max_attempts
-        selection = selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
+        fallbacks = tuple(each._replace(attempts=attempts) for each in selection.fallbacks)
+        selection = selection._replace(
+            attempts=attempts, fallbacks=fallbacks, warnings=(*selection.warnings, *warnings)
+        )
         return await self._with_fallbacks(selection)
 
     async def _with_fallbacks(self, selection: ModelSelection) -> ModelSelection:
@@ -248,9 +268,9 @@ class _Chooser:
         names = [*self.later, *self.settings.fallback_models]
         if not names or selection.provider.api == "embedded":
             return selection
-        chosen: list[ModelSelection] = []
+        chosen = list(selection.fallbacks)
         notes: list[str] = []
-        taken = {selection.info.full_name}
+        taken = {each.info.full_name for each in (selection, *chosen)}
         for name in names:
             found = await self.find(name)
             if found is None:
@@ -285,6 +305,32 @@ def default_model(provider: str) -> str | None:
         if set(DEFAULT_MODELS[provider]) <= set(info.id.replace(".", "-").split("-")):
             family.append(info.id)
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
+
+
+_SMALL = {"claude": "haiku", "gpt": "mini", "gemini": "flash", "mistral": "small"}
+"""The word of the small models of a family."""
+
+
+def small_model(beside: ModelInfo, models: Sequence[ModelInfo]) -> ModelInfo | None:
+    """Return the newest small model of the family of `beside` among `models`; None where there is none, and where
+    `beside` is no dearer or nobody knows."""
+    words = _words(beside)
+    for family, word in _SMALL.items():
+        if family not in words or word in words:
+            continue
+        small = [info for info in models if {family, word} <= _words(info) and _is_cheaper(info, beside)]
+        return max(small, key=lambda info: (version(info.id), -len(info.id)), default=None)
+    return None
+
+
+def _words(info: ModelInfo) -> frozenset[str]:
+    return frozenset(re.split(r"[^a-z0-9]+", info.id.lower()))
+
+
+def _is_cheaper(info: ModelInfo, other: ModelInfo) -> bool:
+    if info.prices is None or other.prices is None:
+        return info.prices is other.prices
+    return info.prices.input < other.prices.input
 
 
 def make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelection:

@@ -14,8 +14,10 @@ from retinue.errors import UnknownModelError
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.select import ModelSelection, build_model, select_model
 from retinue.runs.consent import with_consent
+from retinue.settings.table import SMALL
 
 if TYPE_CHECKING:
+    from retinue.core.spec import AgentSpec
     from retinue.models.protocol import Model
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
@@ -35,7 +37,12 @@ async def choose_model(
     if models.default is not None and not (wanted and "model" in request.pinned):
         wanted, of_file = models.default, None
     above = parent.model.info if parent else None
-    key = ("model", wanted, of_file, request.spec.model.fallbacks, above.full_name if above else None)
+    small = False
+    if of_file is None and _is_explore(request.spec):
+        preferred = project.settings.settings.explore_model
+        small = preferred == SMALL
+        of_file = None if small or wanted else preferred
+    key = ("model", wanted, of_file, small, request.spec.model.fallbacks, above.full_name if above else None)
     selection: ModelSelection | None = project.round.get(key)
     if selection is None:
         try:
@@ -48,6 +55,7 @@ async def choose_model(
                 environment=project.environment,
                 transport=project.transport,
                 program_models=models,
+                small=small,
             )
         except UnknownModelError as error:
             raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", project)) from None
@@ -55,6 +63,11 @@ async def choose_model(
         project.round.keep(key, selection)
     notes.extend(selection.warnings)
     return selection
+
+
+def _is_explore(spec: AgentSpec) -> bool:
+    """Return whether it is the shipped Explore, for whose model there is a setting."""
+    return spec.source == "builtin" and spec.name == "Explore"
 
 
 async def _with_real_window(selection: ModelSelection, project: Project) -> ModelSelection:

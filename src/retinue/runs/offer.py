@@ -119,8 +119,9 @@ def suited(
 ) -> Mapping[str, Tool]:
     """Without what a run of this kind has no use for: a main agent asks the person, if there is one
     (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
-    only main hands in a plan; an isolated one, one whose `extensions` are none or named, and one of pi
-    with `tools: "*"` has the seven built-in tools of pi and no more."""
+    only main in plan mode and agents that plan for others hand in a plan; an isolated one, one whose
+    `extensions` are none or named, and one of pi with `tools: "*"` has the seven built-in tools of pi
+    and no more."""
     spec, dropped = request.spec, set[str]()
     if has_only_builtins(spec) or _asks_for_seven(spec):
         dropped = set(tools) - set(BUILT_IN_SEVEN)
@@ -130,11 +131,22 @@ def suited(
         dropped |= {"ask_parent"} & companions(tools)
     if request.depth > 0 or not can_ask:
         dropped.add("ask_user")
-    if mode != "plan" or request.depth > 0:
+    if not leaves_plan_mode(request, mode) and not _plans_for_others(spec):
         dropped.add("exit_plan")
     if "bash" not in tools:
         dropped.add("bash_output")
     return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
+
+
+def leaves_plan_mode(request: RunRequest, mode: PermissionMode) -> bool:
+    """Whether the run is one that a person lets out of plan mode after it has handed in its plan."""
+    return mode == "plan" and request.depth == 0
+
+
+def _plans_for_others(spec: AgentSpec) -> bool:
+    """Return whether the file lists `exit_plan` for an agent that changes nothing: its plan is its answer."""
+    listed = any("exit_plan" in canonical(entry) for entry in spec.tools.allow or ())
+    return listed and (bool(spec.readonly) or spec.permission_mode == "plan")
 
 
 def _asks_for_seven(spec: AgentSpec) -> bool:

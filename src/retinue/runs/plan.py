@@ -30,6 +30,7 @@ from retinue.runs.model_choice import build_for, choose_model
 from retinue.runs.offer import (
     SPAWNING,
     has_only_builtins,
+    leaves_plan_mode,
     offered_tools,
     suited,
     useful_tools,
@@ -152,10 +153,7 @@ async def choose_tools(plan: LaunchPlan) -> None:
         plan.policy = _with_output(plan.policy, spec)
     suitable = suited(plan.request, project.tools, can_ask=project.can_ask, heard=plan.heard, mode=plan.mode)
     plan.available = dict(suitable)
-    if "exit_plan" in plan.available and not project.can_ask:
-        from retinue.tools.companions import FinalPlanTool
-
-        plan.available["exit_plan"] = FinalPlanTool()
+    _fit_exit_plan(plan)
     if plan.may_spawn and plan.delegation is not None:
         plan.available |= offered_tools(plan.delegation, project, plan.request, plan.notes)
     for offer in project.capabilities.each("offer"):
@@ -166,6 +164,18 @@ async def choose_tools(plan: LaunchPlan) -> None:
     for equip in project.capabilities.each("equip"):
         equip(plan)
     _reach_beyond(plan)
+
+
+def _fit_exit_plan(plan: LaunchPlan) -> None:
+    """Let a run that no person approves a plan for end with its plan."""
+    if "exit_plan" not in plan.available:
+        return
+    from retinue.tools.companions import FinalPlanTool, PlanAnswerTool
+
+    if not leaves_plan_mode(plan.request, plan.mode):
+        plan.available["exit_plan"] = PlanAnswerTool()
+    elif not plan.project.can_ask:
+        plan.available["exit_plan"] = FinalPlanTool()
 
 
 def _select(plan: LaunchPlan) -> None:

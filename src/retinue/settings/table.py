@@ -27,6 +27,8 @@ from retinue.settings.table_capabilities import (
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
 
+SMALL = "small"
+"""Of `exploreModel`: the small model of the provider in use."""
 LSP_ACTIONS = (
     "definition",
     "references",
@@ -113,6 +115,11 @@ class Settings(
         (), Texts(), section="models", applies="next run",
         doc="Models that take over, in order, when the one in use is overloaded, refuses, is out of credit or is gone; "
         "after those of the agent's file.",
+    )
+    explore_model: str = setting(
+        SMALL, Text("small, inherit or a model name"), section="models", applies="next run",
+        doc="The model of the shipped agent Explore where the call names none: `small` is the small model of the "
+        "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
     )
     scope_models: bool = setting(
         False, _FLAG, section="models",

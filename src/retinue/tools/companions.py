@@ -181,6 +181,17 @@ class FinalPlanTool(ExitPlanTool):
         )
 
 
+class PlanAnswerTool(ExitPlanTool):
+    """Of an agent that plans for others: its plan is the answer of its run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = replace(self.spec, ends_run=True, description="Hand in the finished plan: it is your answer.")
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        return ok(_plan(given))
+
+
 def _plan(given: Arguments) -> str:
     plan = given.text("plan").strip()
     if not plan:

@@ -292,7 +292,7 @@ def test_prometheus_gets_sums_and_never_an_id(project: Project, serve: Any, serv
         "Connection: close\r\n\r\n".encode()
     ).decode()
     assert '\nretinue_runs_total{agent="Explore"} 1\n' in said and "\nretinue_inbox_waiting 0\n" in said
-    assert 'retinue_tokens_total{model="anthropic/claude-sonnet-4-5",type="output"}' in said
+    assert 'retinue_tokens_total{model="anthropic/claude-haiku-5-5",type="output"}' in said
     (run,) = server.get("/v1/runs")["runs"]
     assert run["id"] not in said
     refused = server.raw(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
