@@ -48,6 +48,28 @@ async def test_a_run_is_steered_and_listeners_hear_its_life(project, serve):
     assert heard[-1][1]["result"] == "finished as told"
 
 
+@pytest.mark.parametrize(("mode", "written"), [("acceptEdits", True), ("plan", False), (None, False)])
+async def test_a_call_of_another_program_starts_a_run_in_the_mode_of_the_session(project, serve, mode, written):
+    project.mode = ""
+    write = [("write", {"path": "new.txt", "content": "x"})]
+    serve(lambda request: Reply("done", write if request.turn == 0 else []))
+    async with Retinue(project.cwd, environment=project.environment, permission_mode=mode) as retinue:
+        reply = await retinue.rpc.call("spawn", {"type": "general-purpose", "prompt": "Write it."})
+        assert reply["success"], reply
+        await retinue.wait_all()
+    assert (project.cwd / "new.txt").exists() is written
+
+
+async def test_a_main_run_in_plan_mode_holds_for_calls_of_other_programs(project, serve):
+    write = [("write", {"path": "new.txt", "content": "x"})]
+    serve(lambda request: Reply("done", write if request.turn == 0 else []))
+    async with Retinue(project.cwd, environment=project.environment, permission_mode="acceptEdits") as retinue:
+        await (await retinue.prompt("Plan it.", permission_mode="plan")).wait()
+        await retinue.rpc.call("spawn", {"type": "general-purpose", "prompt": "Write it."})
+        await retinue.wait_all()
+    assert not (project.cwd / "new.txt").exists()
+
+
 async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
     server = serve(answer)
     async with retinue_of(project) as retinue:

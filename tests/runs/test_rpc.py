@@ -172,13 +172,14 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
             "reclaim": main.name,
             "resume": main.id,
             "bypassQueue": True,
-            "permissionMode": "bypassPermissions",
+            "permissionMode": "acceptEdits",
             "tools": ["bash"],
         }
         reply = await ask(scene, "spawn", type="Explore", prompt="child", options=forged, **forged)
         node = scene.supervisor.members[reply["data"]["id"]]
         request = node.handle.launch.request
-        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, None)
+        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, main.handle.launch.mode)
+        assert request.permission_mode != "acceptEdits"
         assert node.handle.place.root_id == node.id
         assert node.parent is None
         assert node.id != main.id

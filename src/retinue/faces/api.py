@@ -104,6 +104,7 @@ class Retinue(Dialogue):
         for event, function in hooks:
             self.hooks.on(event, function)
         self._supervisor = Supervisor(self._project)
+        self._supervisor.permission_mode = permission_mode
         if approve is not None:
             from retinue.faces.inbox import approver
 

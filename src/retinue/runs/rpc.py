@@ -103,6 +103,7 @@ class Rpc:
             pinned=EVERYTHING if model else EVERYTHING - {"model"},
             schema=found.spec.output_schema,
             isolation="worktree" if options.get("isolation") == "worktree" else None,
+            permission_mode=supervisor.session_mode,
             depth=1,
         )
         node = await supervisor.start(

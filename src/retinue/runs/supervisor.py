@@ -59,6 +59,8 @@ class Supervisor(Members):
         self._heap = Heap()
         self.opened = False
         self._closed = False
+        self.permission_mode: PermissionMode | None = None
+        """The mode of runs for which nobody names one, as the session was opened with it."""
         self.idle_news: Callable[[str], None] = lambda run_id: None
         """Called with the id of a run that has ended, when one that it started has ended since: for
         a face that can show this, or take the run up again."""
@@ -68,6 +70,12 @@ class Supervisor(Members):
     @property
     def settings(self) -> Settings:
         return self.project.settings.settings
+
+    @property
+    def session_mode(self) -> PermissionMode | None:
+        """The mode of the newest main run, as it is now, or that of the session where there is none."""
+        modes = [node.handle.launch.mode for node in self.members.values() if node.depth == 0]
+        return modes[-1] if modes else self.permission_mode
 
     @cached_property
     def bridge(self) -> EventBridge:
