@@ -47,6 +47,17 @@ async def test_S04_a_change_is_an_event_that_says_whether_it_was_written(scene):
         assert [data["persisted"] for name, data in said if name == "changed"] == [True, False]
 
 
+async def test_S04_a_change_by_another_process_is_told_in_a_session_where_nothing_runs(scene):
+    said = heard(scene)
+    async with scene:
+        write(scene, graceTurns=7)
+        await scene.clock.advance(2)
+        (changed,) = [data for name, data in said if name == "changed"]
+        assert (changed["settings"]["graceTurns"], changed["persisted"]) == (7, True)
+        await scene.clock.advance(5)
+        assert len(said) == 2, "told once"
+
+
 async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who_waits(scene):
     write(scene, maxConcurrent=1, graceTurns=3)
     scene.again()

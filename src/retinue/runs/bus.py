@@ -84,6 +84,10 @@ class EventBus:
         """Whether anyone listens to what Retinue says by itself."""
         return any(not each.names or each.names & NAMES for each in self._listeners.values())
 
+    def hears(self, name: str) -> bool:
+        """Return whether anyone listens to the event `name`."""
+        return any(not each.names or name in each.names for each in self._listeners.values())
+
     def on(self, name: str, handler: Handler, *, within: str | None = None) -> Callable[[], None]:
         """Call `handler` with the data of every event `name` from now on; it may be a coroutine
         function. `within` is the id of a run: then only what is below it is heard. Return a

@@ -26,12 +26,15 @@ from retinue.runs.bus import (
 from retinue.runs.rpc import Rpc
 
 if TYPE_CHECKING:
+    from retinue.core.clock import Timer
     from retinue.log.follow import Subscription
     from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
     from retinue.settings.table import Settings
 
 _ANNOUNCED = (RunCreated, RunStarted, RunResumed, Compacted, RunEnded)
+SETTINGS_SECONDS = 1.0
+"""Between two looks at the files of the settings."""
 _SECRET_SETTINGS = frozenset({"providers"})
 
 
@@ -45,6 +48,7 @@ class EventBridge:
         self.rpc = Rpc(supervisor, self.bus)
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
         if supervisor.opened:
             self.open()
 
@@ -57,6 +61,8 @@ class EventBridge:
 
     async def close(self) -> None:
         """Bring what the log has, and end. After the log is closed nothing more comes."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None and self._subscription is not None:
             self._subscription.close()
             await asyncio.wait({self._task})
@@ -80,6 +86,19 @@ class EventBridge:
         if self._task is None and self._supervisor.opened and self.bus.heard:
             self._subscription = self._supervisor.project.log.subscribe()
             self._task = asyncio.create_task(self._follow(self._subscription), name="event bus")
+        if self._timer is None and self._supervisor.opened:
+            self._await_settings()
+
+    def _await_settings(self) -> None:
+        """Look at the settings files now and then while someone wants to hear of changes: a session in which nothing
+        runs would not notice what another process has set."""
+        self._timer = None
+        if self.bus.hears(SETTINGS_CHANGED):
+            self._timer = self._supervisor.clock.call_later(SETTINGS_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._supervisor.notice_settings()
+        self._await_settings()
 
     async def _follow(self, subscription: Subscription) -> None:
         async for event in subscription:
