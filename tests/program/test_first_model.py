@@ -201,8 +201,18 @@ def test_bad_input_is_a_sentence_with_a_remedy(words: tuple[str, ...], said: str
 
 def test_without_a_model_the_list_leads_to_one(run: Run) -> None:
     done = run("models", "list")
-    assert "There is no language model yet." in done.stdout
+    assert "no language model yet." in done.stdout
     assert "retinue models add" in done.stdout
-    assert "There is no language model yet." not in run("models", "list", GROQ_API_KEY="g").stdout
+    assert "no language model yet." not in run("models", "list", GROQ_API_KEY="g").stdout
     refused = run("-p", "hello")
     assert (refused.returncode, refused.stdout) == (2, "") and "retinue models add" in refused.stderr
+
+
+def test_the_list_does_not_deny_the_model_that_it_shows(run: Run) -> None:
+    """`local/smollm2` stood above "There is no language model yet"; what it says instead can be done."""
+    listed = run("models", "list").stdout
+    (advice,) = [line for line in listed.splitlines() if line.startswith("Runs get no language model yet.")]
+    assert "There is no language model yet" not in listed
+    command = advice.partition(": retinue ")[2].split()
+    assert run(*command).returncode == 0
+    assert f"A run without a model of its own gets {command[-1]}" in run("models", "list").stdout

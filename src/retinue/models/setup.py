@@ -35,7 +35,7 @@ from retinue.settings.table import Settings
 from retinue.settings.write import save_settings
 
 FIRST_STEPS = """\
-There is no language model yet. Any one of these is enough:
+Any one of these is enough:
   retinue models add                      choose a provider and enter its key: it is checked and kept for you
   export ANTHROPIC_API_KEY=…              or OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY, GROQ_API_KEY, …
   retinue models add openrouter           one key for the models of all makers

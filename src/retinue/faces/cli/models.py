@@ -152,12 +152,21 @@ def execute_list(args: argparse.Namespace) -> int:
         own = ", `models` of your settings over them" if loaded.settings.models else ""
         print(f"Prices (USD per million tokens) and windows as of {table_date()}, from {table_source()}{own}.")
     if active is not None and active.source == "offline":
+        print(_none_chosen(models))
         print(FIRST_STEPS, end="")
     if active is not None:
         print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")
     if problem is not None:
         say(f"warning: {problem.message} {problem.remedy.partition(chr(10))[0]}")
     return 0
+
+
+def _none_chosen(models: list[ModelInfo]) -> str:
+    """Say that runs get no language model, and how one that is here can be theirs."""
+    own = [info.full_name for info in models if info.provider == "local"]
+    if not own:
+        return "There is no language model yet."
+    return f"Runs get no language model yet. To use the one on this machine: retinue models default {own[0]}"
 
 
 def _withheld(providers: Providers) -> tuple[str, ...]:

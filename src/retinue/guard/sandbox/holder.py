@@ -7,11 +7,11 @@ the disk, where the launcher counts.
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.programs import DEVNULL, PIPE, open_program, prepare
 from retinue.guard.sandbox.kernel import Machine
 from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.view import Identity, in_python
@@ -38,14 +38,8 @@ class ScratchHolder:
         calls = " ".join(f"{name}={machine.calls[name]}" for name in _CALLS)
         options = f"mode=700,size={size},nr_inodes={max(size // _BYTES_PER_FILE, 1024)}"
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [*in_python("holder"), calls, str(folder), options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=kept,
-            start_new_session=True,
-        )
+        program = prepare([*in_python("holder"), calls, str(folder), options], clearance="own", environment=kept)
+        self._process = open_program(program, stdin=PIPE, stderr=DEVNULL)
         self._space: Space | None = None
 
     @property
