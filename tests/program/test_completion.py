@@ -40,7 +40,7 @@ def test_commands_options_and_choices(project):
     assert answers(project, "run", "--permission-m") == ["--permission-mode"]
     assert "plan" in answers(project, "run", "--permission-mode", "")
     assert answers(project, "run", "--permission-mode=pl") == ["--permission-mode=plan"]
-    assert answers(project, "-p", "words", "--mode") == ["--model"]
+    assert answers(project, "-p", "words", "--mode") == ["--mode", "--model"]
     assert answers(project, "help", "runs", "sh") == ["show"]
     assert answers(project, "attach", "--cwd", "") == [":folders"]
     assert answers(project, "no", "such", "command") == []

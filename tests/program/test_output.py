@@ -66,3 +66,16 @@ def test_tags_of_another_protocol_in_a_childs_answer_are_data_for_its_parent(pro
     said = json.dumps(result["content"])
     assert "function_calls>" in said and "tag of a model's protocol" in said
     assert "</tool_result" not in said and "<function_calls" not in said and "<invoke" not in said
+
+
+def test_the_form_of_output_has_the_same_name_for_a_prompt_and_for_an_agent(project: Project, serve: Any) -> None:
+    """`-p --json` was refused, and `run --output-format` too, without a word of the other."""
+    serve(lambda request: Reply(text="Hello."))
+    for command in (("-p", "Say hello"), ("run", "Explore", "Say hello")):
+        whole = json.loads(project.retinue(*command, "--json").stdout)
+        assert whole["content"][0]["text"] == "Hello." and whole["details"]["results"]
+        summary = json.loads(project.retinue(*command, "--output-format", "json").stdout)
+        assert (summary["result"], summary["is_error"]) == ("Hello.", False)
+        for option in (("--mode", "json"), ("--output-format", "stream-json")):
+            lines = project.retinue(*command, *option).stdout.splitlines()
+            assert json.loads(lines[-1])["type"] == "outcome"

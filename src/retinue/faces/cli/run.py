@@ -74,11 +74,13 @@ def add_newest(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
     parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
-    _refuse_in_documents(parser)
-
-
-def _refuse_in_documents(parser: argparse.ArgumentParser) -> None:
-    """Mark a command whose refusals are printed in the form that was asked for, as `print_refusal` does."""
+    parser.add_argument(
+        "--output-format",
+        choices=["text", "json", "stream-json"],
+        default="text",
+        help="as Claude Code has it: json is one document; stream-json is every event as a line, the outcome last",
+    )
+    # Refusals are printed in the form that was asked for, as `print_refusal` does.
     parser.set_defaults(documents=True)
 
 
@@ -88,18 +90,15 @@ def requested_output(argv: Sequence[str]) -> Output:
     reader.add_argument("--json", action="store_true")
     reader.add_argument("--mode", nargs="?")
     reader.add_argument("--output-format", nargs="?")
-    asked, _ = reader.parse_known_args(argv)
-    if asked.mode == "json" or asked.output_format == "stream-json":
-        return "events"
-    if asked.output_format == "json":
-        return "summary"
-    return "result" if asked.json else "text"
+    return output_of(reader.parse_known_args(argv)[0])
 
 
 def output_of(args: argparse.Namespace) -> Output:
     """Return what `add_output` was given."""
-    if args.mode == "json":
+    if args.mode == "json" or args.output_format == "stream-json":
         return "events"
+    if args.output_format == "json":
+        return "summary"
     return "result" if args.json else "text"
 
 
@@ -268,13 +267,7 @@ def configure_prompt(parser: argparse.ArgumentParser) -> None:
         const="-",
         help="words, @file, or - (or nothing): stdin",
     )
-    parser.add_argument(
-        "--output-format",
-        choices=["text", "json", "stream-json"],
-        default="text",
-        help="json: one document; stream-json: every event as a line, the outcome last",
-    )
-    _refuse_in_documents(parser)
+    add_output(parser)
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     add_newest(parser)
     parser.add_argument("-r", "--resume", metavar="ID", help="go on with an earlier run")
@@ -302,7 +295,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
     from retinue.faces.cli.console.foreground import drive
     from retinue.faces.cli.console.piped import read_piped
 
-    formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
+    output = output_of(args)
 
     async def work() -> int:
         if args.prompt is None:
@@ -322,7 +315,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
                     prompt, to=earlier, attached=attached, model=args.model, limits=limits or None, budget=budget
                 )
                 if said.run is None:
-                    return _report_delivery(said, args.output_format)
+                    return _report_delivery(said, output)
                 run = said.run
             else:
                 run = await retinue.prompt(
@@ -335,9 +328,9 @@ def execute_prompt(args: argparse.Namespace) -> int:
                     attached=attached,
                     append_system_prompt=args.append_system_prompt,
                 )
-            return await drive(retinue, run, formats[args.output_format], quiet=args.quiet)
+            return await drive(retinue, run, output, quiet=args.quiet)
 
-    return guarded(work, formats[args.output_format])
+    return guarded(work, output)
 
 
 def newest_conversation(retinue: Retinue) -> str:
@@ -362,7 +355,7 @@ def _check_command(prompt: str, retinue: Retinue) -> None:
     raise UsageError(problem, remedy=remedy)
 
 
-def _report_delivery(said: MessageReceipt, form: str) -> int:
+def _report_delivery(said: MessageReceipt, form: Output) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
     say(f"retinue: {said.agent} has it and goes on where it runs")
     if form != "text":
