@@ -68,6 +68,8 @@ def sound(row: FieldRow) -> str:
         return "true" if row.key.startswith("disable") else value
     if row.key == "sandbox":
         return "read-only"
+    if row.key == "worktree":
+        return "true"
     return "read, grep" if row.key == "allowed_tools" else value
 
 

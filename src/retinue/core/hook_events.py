@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from retinue.core.permission import HookEvent
-from retinue.core.tool_list import EntryProblem, entry_problem, off_by_one, split_entries, split_entry
+from retinue.core.tool_list import EntryProblem, entry_problem, misspelt_tool, off_by_one, split_entries
 from retinue.core.toolnames import canonical
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
@@ -65,12 +65,17 @@ def meant_event(name: str) -> str | None:
 
 
 _EXPRESSION = frozenset(".*+?^$()[]{}\\")
-"""Without any of these a matcher is meant as names, whatever stands between them."""
-PLAIN_MATCHER = re.compile(r"[A-Za-z0-9_\- ,;|]*\Z")
+_WORD = re.compile(r"[A-Za-z]\w+")
+_EXCEPT = "(?!"
+
+
+def is_plain(matcher: str) -> bool:
+    """Return whether a matcher is meant as names, whatever stands between them, and not as an expression."""
+    return _EXPRESSION.isdisjoint(matcher)
 
 
 def matched_names(matcher: str) -> tuple[str, ...]:
-    """Return the names in a matcher that is no regular expression."""
+    """Return the names in a plain matcher."""
     return split_entries(matcher.replace("|", ",").replace(";", ","))
 
 
@@ -78,13 +83,19 @@ def matcher_problem(matcher: str) -> EntryProblem | None:
     """Return why a matcher of tools cannot be understood: the handler would never hear of the tools it is meant for."""
     if matcher.strip() in ("", "*"):
         return None
-    plain = _EXPRESSION.isdisjoint(matcher)
-    for entry in matched_names(matcher):
-        name, specifier = split_entry(entry)
-        if plain and (problem := entry_problem(entry)) is not None:
-            return problem
-        if not plain and specifier is not None and canonical(name):
-            return EntryProblem("is a rule, and a matcher names tools", f"Write '{name}', and the rule as 'if'.")
+    if is_plain(matcher):
+        return next(filter(None, map(entry_problem, matched_names(matcher))), None)
+    try:
+        expression = re.compile(matcher, re.IGNORECASE)
+    except re.error:
+        return None  # the handler hears everything then
+    if _EXCEPT in matcher:
+        return None
+    for word in _WORD.findall(matcher):
+        # Every word in it that is a tool, or almost one, is meant to be heard.
+        meant = word if canonical(word) else misspelt_tool(word)
+        if meant is not None and not expression.search(meant):
+            return EntryProblem(f"never matches '{meant}'", "Write 'Bash|Write', or a regular expression.")
     return None
 
 

@@ -85,8 +85,11 @@ def entry_problem(entry: str) -> EntryProblem | None:
     if _NO_NAME.fullmatch(name):
         return EntryProblem("is no name of a tool", "Write the names of tools.")
     parts = [part for part in _JOINED.split(name) if part]
-    if len(parts) > 1 and not canonical(name) and all(map(canonical, parts)):
+    if len(parts) > 1 and not canonical(name) and all(map(_is_tool, parts)):
         return EntryProblem("joins several tools", f"Write '{', '.join(parts)}'.")
+    inner = name.strip("_")
+    if inner != name and not canonical(name) and _is_tool(inner):
+        return EntryProblem("is no tool", f"Did you mean '{inner}'?")
     meant = misspelt_tool(base_name(name))
     if meant is not None:
         return EntryProblem("is no tool", f"Did you mean '{meant}'?")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from retinue.core.permission import READ_ONLY, EffectKind
@@ -183,6 +184,13 @@ def base_name(name: str) -> str:
 def canonical(name: str) -> tuple[str, ...]:
     """The tools of Retinue that `name` stands for; empty for MCP tools and unknown names."""
     return ALIASES.get(base_name(name).lower(), ())
+
+
+@lru_cache(maxsize=256)
+def matching_tools(pattern: str) -> frozenset[str]:
+    """The tools of Retinue that a pattern of names covers, under any name that they have."""
+    lowered = pattern.lower()
+    return frozenset(tool for alias, tools in ALIASES.items() if fnmatchcase(alias, lowered) for tool in tools)
 
 
 def fold_name(name: str) -> str:

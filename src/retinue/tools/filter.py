@@ -18,7 +18,7 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_list import entry_problem, form_problem, split_entry
-from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias
+from retinue.core.toolnames import TOOLS, base_name, canonical, matching_tools, served_alias
 
 _EVERY = frozenset({"*", "all"})
 _SHOWN = 5
@@ -261,8 +261,11 @@ def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozens
         name, pattern = split_entry(entry)
         if name.lower() in _EVERY:
             found: tuple[str, ...] = tuple(available)
-        elif "*" in name and not name.startswith("mcp__"):
-            found = tuple(each for each in available if fnmatchcase(each.lower(), name.lower()))
+        elif "*" in name or name.startswith("mcp__"):
+            # A denial counts in any case of letters, and under any name of a tool.
+            also = matching_tools(name) if "*" in name else frozenset()
+            pattern_of_names = name.lower() if "*" in name else f"{name.lower()}*"
+            found = tuple(each for each in available if each in also or fnmatchcase(each.lower(), pattern_of_names))
         else:
             found = resolve(name, available)
         if pattern is None:

@@ -270,6 +270,8 @@ def _all_or_names(value: Any) -> Any:
     words = {name.lower() for name in names}
     if words <= {"none", "false", "no", "off"}:
         return False
+    if isinstance(value, str) and _decimal(value) is not None:
+        raise BadValueError(f"{describe(value)} is no name; read as none", "Write names, or false.", instead=False)
     if isinstance(value, str) and len(names) == 1 and off_by_one(names[0].lower(), "false"):
         # A name that nothing has would leave the agent more than `false` does.
         remedy = f"Did you mean 'false'? If something is really called so, write '[{names[0]}]'."

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, Handler
 from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
-from retinue.core.hook_events import PLAIN_MATCHER, TOOL_EVENTS, matched_names
+from retinue.core.hook_events import TOOL_EVENTS, is_plain, matched_names
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
 from retinue.core.tool_list import entry_problem
@@ -233,7 +233,7 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     if text in ("", "*"):
         return True
     tool = event in TOOL_EVENTS
-    if PLAIN_MATCHER.match(text):
+    if is_plain(text):
         wanted = matched_names(text)
         return any(word == subject or (tool and own_name(subject) in canonical(word)) for word in wanted)
     try:

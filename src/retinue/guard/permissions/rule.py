@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
 from retinue.core.tool_list import form_problem, shape_problem, split_entry
-from retinue.core.toolnames import STARTING, TOOLS, canonical
+from retinue.core.toolnames import STARTING, TOOLS, canonical, matching_tools
 
 HOLE = "\0"
 GLOB = "\1"
@@ -162,9 +162,16 @@ def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") 
 
 def names_tool(rule: Rule, tool: str) -> bool:
     """Return whether the rule is about this tool at all."""
+    if rule.kind == "allow":
+        return tool in rule.tools if rule.glob is None else match(rule.glob, tool) == YES
+    # What forbids counts in any case of letters, and under any name of a tool.
     if rule.glob is None:
-        return tool in rule.tools
-    return match(rule.glob, tool if tool.startswith("mcp__") else tool.lower()) == YES
+        served = tool.startswith("mcp__") and tool.lower() in map(str.lower, rule.tools)
+        return tool in rule.tools or served
+    covered = matching_tools(rule.glob)
+    if "edit" in covered:
+        covered |= WRITING
+    return tool in covered or match(rule.glob.lower(), tool.lower()) == YES
 
 
 def takes_away(rule: Rule, tool: str, effects: frozenset[EffectKind]) -> bool:
@@ -220,6 +227,8 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
         return None
     if glob is not None and kind == "allow":
         return "narrows an MCP server by a parameter, which only deny and ask rules may"
+    if glob is not None and matching_tools(glob):
+        return "narrows a pattern of names, which means something else for each tool; name the tools"
     if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
         return "must have the form domain:host"
     known = tools & (SHELL | READING | WRITING | FETCHING | STARTING)

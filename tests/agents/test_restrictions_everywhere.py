@@ -1,0 +1,447 @@
+"""Every restricting value in every place it can stand, mutated: rights never grow, or nothing starts.
+
+A mutation changes how a value is written: separators, quotes, nesting, case, one letter, the type. It is judged by
+what a run would have: its tools, the verdicts of its rules, the guards that hear a call, the limits in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.parse import parse
+from retinue.capabilities.hooks.bus import hears
+from retinue.capabilities.hooks.session import SessionHooks
+from retinue.capabilities.hooks.sources import HookReport, agent_hooks, read_hooks
+from retinue.capabilities.permissions.attach import permissions_for
+from retinue.core.permission import ToolUse
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec, DialectName, ToolPolicy
+from retinue.core.tool import Tool
+from retinue.core.toolnames import TOOLS, canonical
+from retinue.engine import open_project
+from retinue.errors import ConfigurationError, LaunchError, UsageError
+from retinue.faces.session_options import SessionOptions, apply_options
+from retinue.guard.permissions import policy as policies
+from retinue.runs.bounds import NO_PATTERNS
+from retinue.settings.limits import LIMITS, check_limits
+from retinue.settings.table import fields
+from retinue.tools.base import builtin_tools
+from retinue.tools.filter import select_tools
+
+LISTS = (("Write", "Bash"), ("Bash(touch:*)", "Write"), ("WebFetch", "Edit", "mcp__srv__tool"))
+"""Sound deny lists; every place gets the mutations of each."""
+SEPARATORS = (
+    *(",", ", ", " , ", " ", "  ", ";", "; ", "|", " | ", "/", " / ", "&", " & ", "&&", "+", " + ", "\n", "\t", "\r\n"),
+    *(" and ", " or ", "、", "，", "；", ",,", ", ,", ", and ", " - ", "->", ":", "·", "\u00a0", "\u2028"),
+)
+QUOTES = ("''", '""', "``", "“”", "‘’", "«»", "()", "[]", "{}", "<>", "**", "__")
+CASES: tuple[Callable[[str], str], ...] = (str.upper, str.lower, str.title, str.swapcase)
+OTHER_TYPES: tuple[Any, ...] = (5, 2.5, -1, True, {"a": 1}, [[["x"]]], [5], [True], [{"x": ["y"]}])
+
+
+def typos(word: str) -> Iterator[str]:
+    """Yield a name with one letter dropped, doubled, changed or swapped, unless that names another tool."""
+    stem = word.partition("(")[0]
+    if stem.startswith("mcp__"):
+        return
+    for place, letter in enumerate(stem):
+        for slip in ("", letter * 2, "q", stem[place + 1 : place + 2] + letter):
+            width = 2 if len(slip) == 2 and slip != letter * 2 else 1
+            written = stem[:place] + slip + stem[place + width :]
+            if not canonical(written) and written != stem:
+                yield written + word[len(stem) :]
+
+
+def one_name_wrong(entries: tuple[str, ...], change: Callable[[str], Iterator[str]]) -> Iterator[tuple[str, ...]]:
+    for index, entry in enumerate(entries):
+        for other in change(entry):
+            yield (*entries[:index], other, *entries[index + 1 :])
+
+
+def texts(entries: tuple[str, ...]) -> Iterator[str]:
+    """Yield a list of tools as one text, written in every way that somebody may write it."""
+    for separator in SEPARATORS:
+        yield separator.join(entries)
+    for left, right in QUOTES:
+        yield ", ".join(f"{left}{entry}{right}" for entry in entries)
+        yield f"{left}{', '.join(entries)}{right}"
+        yield f"{left}{' '.join(entries)}{right}"
+    for change in CASES:
+        yield ", ".join(change(entry.partition("(")[0]) + entry[len(entry.partition("(")[0]) :] for entry in entries)
+    for names in one_name_wrong(entries, typos):
+        yield ", ".join(names)
+    yield f" {', '.join(entries)} "
+    yield f"{', '.join(entries)},"
+    yield f"-{' -'.join(entries)}"
+    yield f"!{', !'.join(entries)}"
+    yield json.dumps(list(entries))
+    yield json.dumps([", ".join(entries)])
+    yield json.dumps([[entry] for entry in entries])
+    yield f"[{'; '.join(entries)}]"
+    yield f"Bash(rm:*, touch:*), {', '.join(entries)}"
+
+
+def values(entries: tuple[str, ...]) -> Iterator[Any]:
+    """Yield the same as values of JSON or YAML."""
+    for text in texts(entries):
+        yield text
+        yield [text]
+    for names in one_name_wrong(entries, typos):
+        yield list(names)
+    yield [[entry] for entry in entries]
+    yield [list(entries)]
+    yield [{entry: True} for entry in entries]
+    yield dict.fromkeys(entries, True)
+    yield {"tools": list(entries)}
+    yield from OTHER_TYPES
+
+
+@cache
+def available() -> dict[str, Tool]:
+    own = builtin_tools()
+    return {**own, "mcp__srv__tool": own["grep"], "fetch_content": own["grep"]}
+
+
+def calls_of(policy: ToolPolicy) -> dict[str, tuple[str, ...]] | None:
+    """Return the tools that a file leaves, each with the patterns of calls that it denies; None for a refusal."""
+    chosen = select_tools(policy, available())
+    if chosen.refusal is not None:
+        return None
+    return {tool: chosen.denied_patterns.get(tool, ()) for tool in chosen.tools}
+
+
+def grew(before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]] | None) -> bool:
+    if after is None:
+        return False
+    return any(tool not in before or not set(before[tool]) <= set(denied) for tool, denied in after.items())
+
+
+def startable(spec: AgentSpec | None) -> bool:
+    return spec is not None and spec.enabled and spec.refusal is None
+
+
+def read_file(dialect: DialectName, key: str, value: Any) -> AgentSpec | None:
+    keys = {"name": "x", "description": "d", key: value}
+    if dialect == "kimi":
+        text = yaml.safe_dump({"agent": keys}, allow_unicode=True, sort_keys=False)
+        return parse(text.encode(), path="x.yaml", dialect=dialect).spec
+    text = yaml.safe_dump(keys, allow_unicode=True, sort_keys=False)
+    return parse(f"---\n{text}---\nWork.\n".encode(), path="x.md", dialect=dialect).spec
+
+
+def read_flag(_: DialectName, key: str, value: Any) -> AgentSpec | None:
+    entry = {"description": "d", "prompt": "p", key: value}
+    try:
+        return Catalog.load(Path("/nonexistent"), agents_json=json.dumps({"x": entry}), builtins=False).find("x").spec
+    except UsageError:
+        return None
+
+
+FILES = [(name, "disallowed_tools", read_file) for name in DIALECTS] + [("claude", "disallowedTools", read_flag)]
+
+
+@pytest.mark.parametrize(("dialect", "key", "read"), FILES)
+def test_deny_lists_of_agents(dialect: DialectName, key: str, read: Callable[..., AgentSpec | None]) -> None:
+    wrong: list[Any] = []
+    count = 0
+    for entries in LISTS:
+        sound = read(dialect, key, list(entries))
+        assert sound is not None and startable(sound)
+        before = calls_of(sound.tools)
+        assert before is not None
+        for value in values(entries):
+            count += 1
+            spec = read(dialect, key, value)
+            if spec is not None and startable(spec) and grew(before, calls_of(spec.tools)):
+                wrong.append(value)
+    assert wrong == [], repr(wrong)
+    assert count > 500
+
+
+def test_deny_lists_that_a_program_makes() -> None:
+    for entries in LISTS:
+        before = calls_of(ToolPolicy(deny=entries))
+        assert before is not None
+        wrong = [text for text in texts(entries) if grew(before, calls_of(ToolPolicy(deny=(text,))))]
+        assert wrong == [], repr(wrong)
+
+
+class Scene:
+    """A home and a project with settings files, and what a run in it could do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.project = folder / "home", folder / "project"
+        self.policy = folder / "policy.json"
+        for each in (self.home, self.project):
+            (each / ".retinue").mkdir(parents=True)
+            (each / ".claude").mkdir()
+        self.variables: dict[str, str] = {}
+        self.options = SessionOptions()
+
+    def rights(self) -> dict[str, int] | None:
+        """Return how freely each call may be made (0 denied, 1 asked, 2 allowed); None where nothing starts."""
+        environment = {"HOME": str(self.home), **self.variables}
+        project = open_project(self.project, environment=environment)
+        spec = AgentSpec(name="a")
+        request = RunRequest(spec=spec, task="x", cwd=project.cwd, permission_mode="bypassPermissions")
+        try:
+            apply_options(self.options, project)
+            check_limits(project.settings)
+            policy = permissions_for(request, project, None, NO_PATTERNS, [])
+            hooks = project.part(SessionHooks)
+            hooks.require_readable()
+        except (ConfigurationError, LaunchError, UsageError):
+            return None
+        guards = hooks.handlers().get("PreToolUse", ())
+        found: dict[str, int] = {}
+        for name, tool, given in CALLS:
+            verdict = policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict
+            found[name] = {"deny": 0, "ask": 1, "allow": 2}[verdict]
+            if any(hears(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None) for guard in guards):
+                found[name] = 0
+        return found
+
+
+CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("touch", "bash", {"command": "touch a"}),
+    ("ls", "bash", {"command": "ls"}),
+    ("write", "write", {"path": "a", "content": "b"}),
+    ("edit", "edit", {"path": "a", "edits": []}),
+    ("fetch", "fetch_content", {"url": "https://example.org"}),
+    ("served", "mcp__srv__tool", {}),
+)
+
+
+def own(path: str, key: str) -> Callable[[Scene, Any], None]:
+    return lambda scene, value: _write(scene, path, {"permissions": {key: value}})
+
+
+def _write(scene: Scene, path: str, data: Any) -> None:
+    base, _, rest = path.partition("/")
+    file = {"home": scene.home, "project": scene.project}.get(base, scene.policy.parent) / rest
+    file.write_text(json.dumps(data))
+
+
+def by_variable(scene: Scene, value: Any) -> None:
+    scene.variables = {"RETINUE_PERMISSIONS_DENY": value if isinstance(value, str) else json.dumps(value)}
+
+
+def by_flag(scene: Scene, value: Any) -> None:
+    scene.options = SessionOptions(
+        disallowed_tools=tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+    )
+
+
+def by_session(scene: Scene, value: Any) -> None:
+    scene.options = SessionOptions(settings={"permissions": {"deny": value}})
+
+
+PLACES: dict[str, Callable[[Scene, Any], None]] = {
+    "the user's settings": own("home/.retinue/settings.json", "deny"),
+    "the project's settings": own("project/.retinue/settings.json", "deny"),
+    "the questions of the local settings": own("project/.retinue/settings.local.json", "ask"),
+    "Claude Code's settings": own("home/.claude/settings.json", "deny"),
+    "Claude Code's settings of the project": own("project/.claude/settings.json", "ask"),
+    "the administrator's policy": own("policy/policy.json", "deny"),
+    "a variable": by_variable,
+    "a flag": by_flag,
+    "settings of the session": by_session,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rules_of_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    scene = Scene(tmp_path)
+    monkeypatch.setattr(policies, "POLICY_FILE", str(scene.policy))
+    wrong: list[Any] = []
+    for entries in LISTS:
+        PLACES[place](scene, list(entries))
+        before = scene.rights()
+        assert before is not None and 2 in before.values() and min(before.values()) < 2
+        # Every third one: what a text means is the same everywhere, and reading files takes time.
+        for value in list(values(entries))[:: 3 if entries is not LISTS[0] else 2]:
+            PLACES[place](scene, value)
+            after = scene.rights()
+            if after is not None and any(after[call] > before[call] for call in before):
+                wrong.append(value)
+    assert wrong == [], repr(wrong)
+
+
+SOUND: dict[str, Any] = {
+    "enabledModels": ["a/b"],
+    "fallbackSubagent": False,
+    "permissions.defaultMode": "plan",
+    "permissions.headless": "deny",
+    "permissions.deny": ["Bash"],
+    "permissions.ask": ["Bash"],
+    "hooks.failOpen": False,
+    "hooks": {"PreToolUse": [{"command": "check"}]},
+    "allowedLspActions": ["hover"],
+    "lsp.sandbox": "on",
+    "disabledPlugins": ["a"],
+    "sandbox.mode": "workspace",
+    "sandbox.network": "off",
+    "sandbox.hidden": ["a"],
+    "web.taint": "ask",
+    "worktree.shell": "confined",
+    "integrate.check": "make check",
+}
+"""A value that limits, for each setting that is no number and no switch."""
+
+
+def sound_value(name: str) -> Any:
+    if name in SOUND:
+        return SOUND[name]
+    return fields()[name].default is False if isinstance(fields()[name].default, bool) else 1
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    return value  # type: ignore[no-any-return]
+
+
+def mutated_settings(name: str) -> Iterator[str]:
+    """Yield files in which a limit is written wrongly."""
+    value = sound_value(name)
+    wrong_types = ["x" if not isinstance(value, str) else 5, {"a": 1} if not isinstance(value, dict) else "x"]
+    wrong_types += [[value]] if not isinstance(value, list) else ["".join(value), [5]]
+    if not isinstance(value, (str, list, dict)):
+        wrong_types += [json.dumps(value), 2.5 if isinstance(value, bool) else "1 "]
+    if isinstance(value, str) and name not in ("integrate.check",):
+        wrong_types += [f"{value}q", value[1:], value.upper(), f"'{value}'"]
+    for other in wrong_types:
+        # A text may be the name of an agent or a command, a list may hold hosts.
+        is_value = name in ("fallbackSubagent", "integrate.check") and isinstance(other, str)
+        if not is_value and not (name == "sandbox.network" and isinstance(other, list)):
+            yield json.dumps(nested(name, other))
+    text = json.dumps(nested(name, value))
+    last = name.rpartition(".")[2]
+    for slip in (
+        last[:-1],
+        f"{last}q",
+        last.swapcase(),
+        f"{last[:2]}{last[3:]}",
+        last.replace(last[1], last[1] * 2, 1),
+    ):
+        yield text.replace(f'"{last}"', f'"{slip}"')
+    yield text[:-1]
+    yield text.replace(":", "=", 1)
+    yield text.replace('"', "'")
+    yield f"// a comment\n{text}"
+    yield f"[{text}]"
+
+
+def effects(folder: Path, environment: dict[str, str]) -> Any:
+    project = open_project(folder, environment=environment)
+    try:
+        check_limits(project.settings)
+    except ConfigurationError:
+        return None
+    return project.settings.settings
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_every_limit_of_the_settings(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path)
+    environment = {"HOME": str(scene.home)}
+    file = scene.home / ".retinue" / "settings.json"
+    file.write_text(json.dumps(nested(name, sound_value(name))))
+    sound = effects(scene.project, environment)
+    assert sound is not None
+    attribute = fields()[name].attribute
+    wrong = []
+    for text in mutated_settings(name):
+        file.write_text(text)
+        found = effects(scene.project, environment)
+        if found is not None and getattr(found, attribute) != getattr(sound, attribute):
+            wrong.append(text)
+    assert wrong == [], repr(wrong)
+
+
+MATCHERS = (("Bash", "Write"), ("Edit", "WebFetch"))
+
+
+def hooks_of_settings(table: Any) -> tuple[list[Any], HookReport]:
+    report = HookReport()
+    return read_hooks(table, "f", "retinue", report), report
+
+
+def hooks_of_plugin(table: Any) -> tuple[list[Any], HookReport]:
+    report = HookReport()
+    return read_hooks(table, "f", "claude", report), report
+
+
+def hooks_of_agent(table: Any) -> tuple[list[Any], HookReport]:
+    report = HookReport()
+    spec = read_file("claude", "hooks", table)
+    if spec is None or not startable(spec):
+        report.refuse("f", "it is not started", "")
+        return [], report
+    return agent_hooks(spec, []), report
+
+
+def guarded(table: Any, read: Callable[[Any], tuple[list[Any], HookReport]]) -> set[str] | None:
+    """Return the calls that a guard hears of; None where nothing starts."""
+    handlers, report = read(table)
+    if report.refusals:
+        return None
+    found = set()
+    for name, tool, given in CALLS:
+        for guard in handlers:
+            heard = guard.event == "PreToolUse" and not guard.observes
+            if heard and hears(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None):
+                found.add(name)
+    return found
+
+
+def misspelt(event: str) -> Iterator[str]:
+    yield from (change(event) for change in CASES)
+    for place, letter in enumerate(event):
+        for slip in ("", letter * 2, "q"):
+            yield event[:place] + slip + event[place + 1 :]
+
+
+def hook_tables(event: str, entries: tuple[str, ...]) -> Iterator[Any]:
+    handler = {"type": "decision", "command": "check"}
+    for name in misspelt(event):
+        yield {name: [{"matcher": "|".join(entries), **handler}]}
+        yield [{"event": name, "matcher": "|".join(entries), **handler}]
+    for value in values(entries):
+        yield {event: [{"matcher": value, **handler}]}
+    for other in (5, [5], [[]], {"command": 5}, {"hooks": "x"}, {"hooks": [5]}, {**handler, "timeout": "1"}):
+        yield {event: other}
+    if "." in event:
+        for kind in ("Decision", "decison", "DECISION", "deny"):
+            yield {event: [{"matcher": "|".join(entries), "type": kind, "command": "check"}]}
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "tool.approval.pre", "tool.execute.before"])
+@pytest.mark.parametrize("read", [hooks_of_settings, hooks_of_plugin, hooks_of_agent])
+def test_guards(event: str, read: Callable[[Any], tuple[list[Any], HookReport]]) -> None:
+    wrong: list[Any] = []
+    for entries in MATCHERS:
+        before = guarded({event: [{"matcher": "|".join(entries), "type": "decision", "command": "check"}]}, read)
+        assert before
+        for table in hook_tables(event, entries):
+            after = guarded(table, read)
+            if after is not None and not before <= after:
+                wrong.append(table)
+    assert wrong == [], repr(wrong)
+
+
+def test_there_are_enough_mutations() -> None:
+    lists = len(list(chain.from_iterable(map(values, LISTS))))
+    limits = sum(len(list(mutated_settings(name))) for name in LIMITS)
+    guards = sum(len(list(hook_tables("PreToolUse", each))) for each in MATCHERS)
+    assert lists * len(FILES) + limits + guards * 3 > 10_000
