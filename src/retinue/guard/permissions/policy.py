@@ -24,7 +24,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.tool_list import split_entries
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule
+from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule, with_tools
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
@@ -113,7 +113,7 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
     for text in _one_by_one(listed):
         rule = parse_rule(text, kind, source=block.where, base=block.base)
         if isinstance(rule, Rule):
-            found.rules.append(rule)
+            found.rules += with_tools(rule)
             continue
         widest = widest_rule(text, kind, source=block.where, base=block.base)
         if widest is not None:

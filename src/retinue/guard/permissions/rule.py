@@ -15,7 +15,7 @@ weaker entries. An entry that cannot become a rule restricts every call of its t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -160,18 +160,27 @@ def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") 
     return rule if isinstance(rule, Rule) else None
 
 
+def with_tools(rule: Rule) -> Iterator[Rule]:
+    """Yield a rule, and after one that forbids by a pattern of names the rules for the tools of ours which have such a
+    name in any dialect: `Web*` is about `fetch_content` too."""
+    yield rule
+    if rule.glob in (None, EVERY) or rule.kind == "allow":
+        return
+    for tool in sorted(matching_tools(rule.glob or "")):
+        made = parse_rule(tool, rule.kind, source=rule.source, base=rule.base)
+        if isinstance(made, Rule):
+            yield replace(made, text=rule.text)
+
+
 def names_tool(rule: Rule, tool: str) -> bool:
     """Return whether the rule is about this tool at all."""
     if rule.kind == "allow":
         return tool in rule.tools if rule.glob is None else match(rule.glob, tool) == YES
-    # What forbids counts in any case of letters, and under any name of a tool.
+    # What forbids counts in any case of letters.
     if rule.glob is None:
         served = tool.startswith("mcp__") and tool.lower() in map(str.lower, rule.tools)
         return tool in rule.tools or served
-    covered = matching_tools(rule.glob)
-    if "edit" in covered:
-        covered |= WRITING
-    return tool in covered or match(rule.glob.lower(), tool.lower()) == YES
+    return match(rule.glob.lower(), tool.lower()) == YES
 
 
 def takes_away(rule: Rule, tool: str, effects: frozenset[EffectKind]) -> bool:
