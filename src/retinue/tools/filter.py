@@ -90,6 +90,8 @@ def select_tools(
         refusal = _refusal(asked, notes)
     for entry in (*policy.deny, *denied_above):
         refusal = refusal or _unreadable_denial(entry, available)
+    if refusal is not None:
+        permitted = {}
     for name in denied & permitted.keys():
         del permitted[name]
     return ToolSelection(
@@ -278,7 +280,7 @@ def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozens
 
 def _unreadable_denial(entry: str, available: Mapping[str, Tool]) -> str | None:
     """Return the refusal for an entry that denies and cannot be understood, whoever wrote it."""
-    problem = entry_problem(entry)
+    problem = entry_problem(entry) if entry.strip() else None
     if problem is None or (form_problem(entry) is None and resolve(split_entry(entry)[0], available)):
         return None
     return f"denies '{entry}', which {problem.why}, so it is not started. {problem.remedy}".rstrip()
