@@ -274,3 +274,50 @@ def test_a_freer_mode_under_a_key_that_the_dialect_does_not_have_is_ignored_and_
     parsed = parse(text.encode(), path="x/a.md", dialect="pi")
     assert parsed.spec is not None and parsed.spec.permission_mode is None
     assert [problem.severity for problem in parsed.problems if problem.key == "permissionMode"] == ["warning"]
+
+
+W1 = (
+    *(
+        "Bash(touch:*) Write",
+        "Bash(touch:*); Write",
+        "Write/Bash",
+        "Bash(rm:*, touch:*)",
+        "Write Bash",
+        "[Write, Bash]",
+    ),
+    *('["Write, Bash"]', "Write & Bash", "Write，Bash", "Wriet, Bash"),
+)
+
+
+@pytest.mark.parametrize("text", W1)
+@pytest.mark.parametrize(("dialect", "key"), [("claude", "disallowedTools"), ("pi", "disallowed_tools")])
+def test_a_deny_list_with_a_wrong_separator_denies_or_refuses(dialect: DialectName, key: str, text: str) -> None:
+    spec = read(dialect, f"{key}: {text}")
+    assert spec is not None
+    if spec.refusal is not None:
+        assert (spec.refusal.line, bool(spec.refusal.remedy)) == (4, True)
+        return
+    chosen = select_tools(spec.tools, builtin_tools())
+    assert "write" not in chosen.tools
+    assert "bash" not in chosen.tools or "touch:*" in chosen.denied_patterns["bash"]
+
+
+@pytest.mark.parametrize(
+    "hooks", ["{PreTooluse: [{command: exit 2}]}", "[{point: nosuch.point, type: decision, command: x}]"]
+)
+def test_a_guard_under_a_misspelt_event_refuses(hooks: str) -> None:
+    spec = read("claude", f"hooks: {hooks}")
+    assert spec is not None and spec.refusal is not None
+    assert "there is no event" in spec.refusal.message
+
+
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "kimi"])
+def test_limits_of_other_dialects_count_everywhere(dialect: DialectName) -> None:
+    for key in ("maxSteps", "max_steps", "max_turns"):
+        assert read(dialect, f"{key}: 1").max_turns == 1, key  # type: ignore[union-attr]
+    for line in ("timeout: 60", "timeout_mins: 1", "timeout_seconds: 60"):
+        assert read(dialect, line).timeout_seconds == 60, line  # type: ignore[union-attr]
+    assert read(dialect, "extensions: false").tools.extensions is False  # type: ignore[union-attr]
+    assert read(dialect, "worktree: true").isolation == "worktree"  # type: ignore[union-attr]
+    if dialect not in ("retinue", "generic"):  # their own key, in seconds
+        assert read(dialect, "timeout: 60000").refusal is not None  # type: ignore[union-attr]

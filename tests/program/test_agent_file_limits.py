@@ -150,15 +150,17 @@ def test_an_agents_option_that_says_a_key_twice_is_refused(project: Project, ser
         ('{"permissions": {"deny": ["Bash"], "deny": []}}', "deny stands twice in one object"),
     ],
 )
-def test_a_run_says_that_rules_do_not_count_in_whichever_settings_file_they_are(
+def test_rules_that_would_not_count_refuse_in_whichever_settings_file_they_are(
     project: Project, serve: Any, folder: str, text: str, said: str
 ) -> None:
-    serve(lambda request: Reply(text="done"))
+    server = serve(lambda request: Reply(text="done"))
     settings = project.cwd / folder / "settings.json"
     settings.parent.mkdir()
     settings.write_text(text)
-    assert f"{settings}: {said}" in project.retinue("run", "Explore", "go").stderr
-    assert f"{settings}: {said}" in project.retinue("doctor").stdout
+    done = project.retinue("run", "Explore", "go")
+    assert done.returncode != 0 and server.requests == []
+    assert str(settings) in done.stderr and said in done.stderr
+    assert said in project.retinue("doctor").stdout
 
 
 WARNED = "name: warned\ndescription: d\nmemory: everything\ndisallowedTools: NoSuchTool\ncolour: red"

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from retinue.capabilities.hooks.session import SessionHooks
-from retinue.capabilities.hooks.sources import plugin_hooks
+from retinue.capabilities.hooks.sources import HookReport, plugin_hooks
 from retinue.capabilities.mcp.scope import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
 from retinue.capabilities.plugins.attach import PluginExtensions
@@ -21,14 +21,14 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
     project.write("kit/hooks/hooks.json", HOOK, user=True)
     project.write("bad/hooks/hooks.json", {"hooks": {"Nothing": [1], "Stop": [{"hooks": "x"}]}}, user=True)
     opened = project.project()
-    problems: list[str] = []
-    handlers = plugin_hooks(opened.part(PluginExtensions).hooks(), problems)
+    report = HookReport()
+    handlers = plugin_hooks(opened.part(PluginExtensions).hooks(), report)
     (mine,) = [each for each in handlers if each.kind == "exec"]
     root = str(project.home / ".retinue" / "plugins" / "kit")
     assert (mine.target, mine.arguments, mine.environment["RETINUE_PLUGIN_ROOT"]) == (f"{root}/x", ("-v",), root)
     assert mine.source == "plugin 'kit'"
     assert mine.environment["PYTHONPYCACHEPREFIX"] == str(project.home / ".retinue" / "cache" / "python")
-    assert problems
+    assert report.problems
     assert mine in opened.part(SessionHooks).found.handlers
 
 

@@ -258,7 +258,8 @@ def permissions_before_run(project: Project, grants: Sequence[str], mode: Permis
 
 def rule_notes(project: Project) -> tuple[str, ...]:
     """Return what is wrong with the permission rules of all files, one sentence each."""
-    return tuple(_sources(project).notes)
+    sources = _sources(project)
+    return (*sources.refused, *sources.notes)
 
 
 def _of_file(
