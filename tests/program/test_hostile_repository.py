@@ -183,13 +183,14 @@ def test_a_project_sends_nobodys_conversations_to_a_server_of_its_own(project: P
 @pytest.mark.parametrize(
     "trap", [name for name, (_, command) in TRAPS.items() if command in ("git status", "git log -p")]
 )
-def test_programs_that_its_git_settings_name_start_inside_the_walls(project: Project, serve: Any, trap: str) -> None:
-    """S4: `git status` reads, and starts whatever program the repository's own settings name."""
+def test_programs_that_its_git_settings_name_wait_for_consent(project: Project, serve: Any, trap: str) -> None:
+    """S4, V4: `git status` reads, and would start whatever program the repository's own settings name."""
     with temporary_repository({"a.txt": "a\n"}, path=project.cwd) as repository:
         set_up, command = plant(trap, repository)
     serve(lambda request: Reply(calls=[("bash", {"command": command})] if request.turn == 0 else []))
     done = run(project, "-p", "go", "--output-format", "json")
-    assert json.loads(done.stdout)["evidence"]["denials"] == [], "nothing had to be asked"
+    (denied,) = json.loads(done.stdout)["evidence"]["denials"]
+    assert "retinue trust add" in denied
     assert not set_up.mark.exists()
     assert set_up.plain_git(command), "the control: outside of the walls it starts"
 
@@ -212,6 +213,19 @@ def test_without_walls_settings_of_its_git_start_nothing_until_someone_consents(
         file.write("# one more\n")
     run(project, "-p", "go")
     assert not (project.cwd.parent / "started").exists(), "what was changed is asked about again"
+
+
+def test_an_alias_of_a_strangers_repository_waits_for_consent(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply(calls=[("bash", {"command": "git st"})] if request.turn == 0 else []))
+    with temporary_repository(path=project.cwd) as repository:
+        repository.git("config", "alias.st", "!echo started")
+    done = run(project, "-p", "go", "--output-format", "json")
+    (denied,) = json.loads(done.stdout)["evidence"]["denials"]
+    assert "alias.st" in denied and "retinue trust add" in denied
+    assert "alias.st" in run(project, "trust").stdout
+    assert run(project, "trust", "add", ".git/config").returncode == 0
+    done = run(project, "-p", "go", "--output-format", "json")
+    assert not json.loads(done.stdout)["evidence"]["denials"]
 
 
 def test_a_check_command_of_the_project_is_not_run_unasked(project: Project) -> None:
