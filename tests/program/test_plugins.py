@@ -66,6 +66,22 @@ def test_a_projects_tool_needs_consent_to_exactly_its_content(project: Project, 
     assert server.requests
 
 
+@pytest.mark.parametrize(
+    ("deny", "got"),
+    [("Read(secret.txt)", False), ("Read(*.txt)", False), ("Read", False), ("Read(other.txt)", True), ("Edit", True)],
+)
+def test_rules_hold_for_a_tool_of_a_plugin_by_what_it_declares(
+    project: Project, serve: Any, deny: str, got: bool
+) -> None:
+    (project.cwd / "secret.txt").write_text("the treasure")
+    code = TOOL.replace('f"{city}: sunny"', "open(city).read()")
+    brought(project, "weather/tools.py", code, user=True)
+    settings = {"permissions": {"deny": [deny], "allow": ["forecast"]}}
+    (project.home / ".retinue" / "settings.json").write_text(json.dumps(settings))
+    serve(once("forecast", {"city": "secret.txt"}))
+    assert ("the treasure" in prompt(project)["result"]) == got
+
+
 def test_the_run_says_which_plugins_have_no_effect_or_are_broken(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     brought(project, "weather/tools.py", TOOL)

@@ -157,6 +157,8 @@ def _find_fault(spec: ToolSpec) -> str:
         return "it has no description"
     if not isinstance(spec.effects, frozenset) or not spec.effects <= _EFFECTS:
         return f"its effects must be a frozenset out of {', '.join(sorted(_EFFECTS))}"
+    if spec.paths is not None and not (isinstance(spec.paths, tuple) and all(isinstance(p, str) for p in spec.paths)):
+        return "its paths must be a tuple of names of parameters"
     try:
         shape = orjson.loads(orjson.dumps(spec.parameters))
     except (TypeError, ValueError):

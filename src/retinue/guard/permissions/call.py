@@ -173,10 +173,10 @@ class JudgedCall:
         return tuple(dict.fromkeys(each.text for each in self.texts if each.text and not is_path_name(each.name)))
 
     @property
-    def is_pathless(self) -> bool:
-        """It declares that it reads or writes files, and neither the tool nor the call says which."""
+    def hides_paths(self) -> bool:
+        """It declares that it reads or writes files, and not which of its parameters say which."""
         touches = bool(self.effects & {"read", "write"})
-        return self.is_foreign and not self.is_server and touches and self._declared is None and not self.paths
+        return self.is_foreign and not self.is_server and touches and self._declared is None
 
     @property
     def texts(self) -> tuple[ArgumentText, ...]:

@@ -105,10 +105,10 @@ def _match_paths(rule: Rule, call: JudgedCall) -> Match:
     best = max((best, *(match_suspect(rule, folders, text) for text in call.suspects)))
     if best != NO or not is_about_files(rule):
         return best
-    if call.is_pathless and (rule.effect == "read" or "write" in call.effects):
+    places = (*call.paths, *(text for text in call.suspects if exists(folders, text)))
+    if not places and call.hides_paths and (rule.effect == "read" or "write" in call.effects):
         return MAYBE
     # Our own searches leave out what rules withhold; of others nobody knows.
-    places = (*call.paths, *(text for text in call.suspects if exists(folders, text)))
     return MAYBE if any(holds_file(rule, folders, place) for place in places) else NO
 
 
