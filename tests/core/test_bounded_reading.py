@@ -192,7 +192,9 @@ def test_a_settings_file_under_the_null_device_has_no_effect(tmp_path):
     assert "cannot be read" not in json.dumps(json.loads(done.stdout))
 
 
-PACKAGES = ("agents", "capabilities", "evidence", "guard", "loop", "runs", "settings", "testing", "tools")
+PACKAGES = (
+    *("agents", "capabilities", "engine", "evidence", "faces", "guard", "loop", "runs", "settings", "testing", "tools"),
+)
 OTHERWISE = {
     "agents/edit.py": "writes",
     "agents/manage.py": "a prompt of the package",
@@ -201,12 +203,32 @@ OTHERWISE = {
     "capabilities/audit/undo.py": "writes",
     "capabilities/convert/attach.py": "its own cache",
     "capabilities/mcp/tool_list.py": "writes",
+    "capabilities/memory/store.py": "an archive in memory",
     "capabilities/web/base.py": "its own cache",
     "capabilities/worktree/home.py": "its own records",
     "capabilities/worktree/integrate.py": "its own records",
     "capabilities/worktree/repository.py": "a copy of the index, whose source is a regular file",
     "capabilities/worktree/save.py": "writes",
     "capabilities/worktree/worktree.py": "a lock",
+    "engine/workspace_store.py": "a bundle that git has just made",
+    "faces/acp/": "the null device, and its own list of sessions",
+    "faces/cli/agents_edit.py": "a file that the person names, which may be a pipe",
+    "faces/cli/completion_answer.py": "a table of the package",
+    "faces/cli/completion_values.py": "its own cache",
+    "faces/cli/console/foreground.py": "the null device",
+    "faces/cli/doctor_checks.py": "its own probe",
+    "faces/cli/main.py": "the null device",
+    "faces/cli/memory.py": "a file that the person names",
+    "faces/cli/project.py": "a file that the person names, which may be a pipe",
+    "faces/cli/schemas.py": "a schema of the package",
+    "faces/cli/terminal.py": "the null device",
+    "faces/cli/test.py": "writes",
+    "faces/mcp/stdio.py": "the null device",
+    "faces/server/": "files of the package, and its own record",
+    "faces/session_options.py": "a file that the person names, which may be a pipe",
+    "faces/tui/editor/history.py": "its own history",
+    "faces/tui/report_commands.py": "writes",
+    "faces/tui/screens/external_editor.py": "a draft of its own",
     "guard/permissions/modes.py": "a prompt of the package",
     "guard/sandbox/": "files of the kernel, and descriptors that follow no link",
     "loop/prompts/": "prompts of the package",
@@ -228,9 +250,12 @@ OTHERWISE = {
 """Where else files are opened, and which they are."""
 
 
-def openings(path: Path) -> int:
+OTHER_WAYS = ("io.FileIO", "linecache.getlines", "linecache.getline", "fileinput.input", "codecs.open", "mmap.mmap")
+
+
+def openings(text: str) -> int:
     count = 0
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
@@ -241,7 +266,16 @@ def openings(path: Path) -> int:
             mode = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
             count += called.attr in ("read_text", "read_bytes")
             named = isinstance(mode, str) and len(mode) < 4
+            options = {keyword.arg for keyword in node.keywords} & {
+                "mode",
+                "encoding",
+                "errors",
+                "newline",
+                "buffering",
+            }
+            named = named or bool(options) or (not node.args and owner.endswith(("path", "file")))
             count += called.attr == "open" and (named or owner in ("os", "posix", "io"))
+            count += f"{owner}.{called.attr}" in OTHER_WAYS
     return count
 
 
@@ -249,7 +283,25 @@ def test_nothing_else_opens_files_in_packages_that_read_projects():
     opening = set()
     for package in PACKAGES:
         for path in sorted((SOURCE / package).rglob("*.py")):
-            if openings(path):
+            if openings(path.read_text("utf-8")):
                 opening.add(path.relative_to(SOURCE).as_posix())
     assert {path for path in opening if not path.startswith(tuple(OTHERWISE))} == set()
     assert {place for place in OTHERWISE if not any(path.startswith(place) for path in opening)} == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path)",
+        "path.read_text()",
+        "path.open('rb')",
+        "path.open()",
+        "(folder / name).open(encoding='utf-8')",
+        "os.open(path, os.O_RDONLY)",
+        "io.FileIO(path)",
+        "linecache.getlines(path)",
+        "fileinput.input(path)",
+    ],
+)
+def test_the_contract_sees_an_opening(line):
+    assert openings(line)

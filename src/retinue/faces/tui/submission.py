@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from retinue.core.files import read_text
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS
 from retinue.runs.person_prompt import explain_unknown, parse_call
@@ -87,7 +88,7 @@ def note_files(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, st
 
 def append_note(path: Path, note: str) -> None:
     """Add a line to a file, which is made if there is none."""
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    before = read_text(path) if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{before}{gap}- {note}\n", encoding="utf-8")

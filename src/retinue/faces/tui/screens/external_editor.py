@@ -20,6 +20,7 @@ from textual.app import SuspendNotSupported
 
 from retinue.agents.edit import write_atomically
 from retinue.agents.lint.runner import lint_paths
+from retinue.core.files import read_file
 from retinue.core.programs import prepare, run
 from retinue.errors import ConfigurationError
 from retinue.faces.text import optional
@@ -165,6 +166,6 @@ async def _edit_here(app: RetinueApp, path: Path, before: bytes, why: str) -> bo
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}.", remedy="Look again.") from error
