@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faces.server.conftest import serving  # noqa: F401 - a fixture
 from tests.faces.tui.test_app_tmux import terminal  # noqa: F401 - a fixture
 from tests.program.cluster_scene import ClusterScene, result
 from tests.program.conftest import Project
@@ -115,6 +117,40 @@ def test_a_script_ends_when_the_disk_is_full_and_its_run_can_be_resumed(
     run_id = project.json("runs", "list", "--json")["runs"][0]["id"]
     done = project.retinue("runs", "resume", run_id, "go on")
     assert "All is well." in done.stdout
+
+
+@pytest.mark.slow
+def test_clients_of_a_server_are_told_that_the_disk_is_full(
+    project: Project,
+    serve,
+    disk: SmallDisk,
+    serving,  # noqa: F811
+) -> None:
+    model = serve(work)
+    server = serving()
+    run_id = server.post("/v1/runs", {"agent": "general-purpose", "task": "Work"}, 201)["id"]
+    events = server.stream(f"/v1/runs/{run_id}/events")
+    said: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        body = {"model": "general-purpose", "messages": [{"role": "user", "content": "Work"}]}
+        status, _, document = server.request("POST", "/v1/chat/completions", body)
+        said.append((status, str(document)))
+
+    client = threading.Thread(target=ask)
+    client.start()
+    while len(model.requests) < 6:
+        time.sleep(0.05)
+    disk.fill()
+    assert "the disk is full" in events.until("run.interrupted")[-1][1]["detail"]
+    client.join(20)
+    assert said[0][0] == 422 and "the disk is full" in said[0][1]
+    status, _, document = server.request("POST", f"/v1/runs/{run_id}/stop", {})
+    assert status == 409 and "the disk is full" in document["detail"]
+    disk.free()
+    server.until(f"/v1/runs/{run_id}", lambda found: found["run"]["state"] == "interrupted")
+    server.post(f"/v1/runs/{run_id}/resume", {"prompt": "go on"})
+    assert server.ended(run_id)["run"]["ended"] == "completed"
 
 
 @pytest.mark.slow
