@@ -113,7 +113,7 @@ def test_a_removed_provider_is_no_longer_the_default(run: Run, tmp_path: Path) -
     assert removed.returncode == 0, removed.stderr
     assert "work/big is no longer the default.\n" in removed.stdout
     assert "A run without a model of its own gets offline/planner" in removed.stdout
-    assert run("run", "Explore", "Where is x?").returncode == 0
+    assert run("models", "resolve").returncode == 0
 
 
 def test_the_default_of_a_project_that_a_removal_breaks_is_told(run: Run, tmp_path: Path) -> None:

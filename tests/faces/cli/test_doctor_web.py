@@ -56,6 +56,16 @@ def test_without_the_extra_pages_are_a_warning_that_names_it(look, monkeypatch: 
     assert install_command("web") in found.remedy
 
 
+def test_a_library_that_is_there_and_cannot_be_imported_is_a_warning(look, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("trafilatura", "justext")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lxml_html_clean", None)
+    monkeypatch.delitem(sys.modules, "lxml.html.clean", raising=False)
+    found = look()["pages"]
+    assert found.grade == "warning" and "trafilatura cannot be imported" in found.detail
+    assert "retinue[web]" in found.remedy
+
+
 def test_switched_off_and_exempt_hosts_are_said(look) -> None:
     assert look({"web": {"enabled": False}})["web tools"].grade == "info"
     assert "10.0.0.1" in look({"web": {"allowHosts": ["10.0.0.1"]}})["allowed hosts"].detail

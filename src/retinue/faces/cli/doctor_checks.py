@@ -10,7 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 from retinue.core.install import install_command
@@ -230,6 +230,19 @@ def search(installation: Installation) -> Iterator[Row]:
         yield "info", "search services", f"not set up: {', '.join(lacking)}"
 
 
+def _cannot_import(*modules: str) -> dict[str, str]:
+    """Return those of `modules` that cannot be imported, each with the reason: one that is installed may lack another
+    that it needs."""
+    found = {}
+    for name in modules:
+        try:
+            import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever a broken installation raises, it does not work
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            found[name] = f"{name} cannot be imported: {reason}"
+    return found
+
+
 def pages(installation: Installation) -> Iterator[Row]:
     from retinue.capabilities.web.connect import has_network
 
@@ -238,10 +251,10 @@ def pages(installation: Installation) -> Iterator[Row]:
         return
     if not has_network():
         yield "warning", "network", "no route leads out of this machine", "Connect it, or expect searches to fail."
-    missing = [name for name in ("trafilatura", "html_to_markdown") if find_spec(name) is None]
+    missing = _cannot_import("trafilatura", "html_to_markdown")
     if missing:
         what = "HTML cannot be read; JSON, XML and text can"
-        yield "warning", "pages", f"{what} ({', '.join(missing)} not installed)", _EXTRA
+        yield "warning", "pages", f"{what} ({', '.join(missing.values())})", _EXTRA
     else:
         yield "ok", "pages", "read with trafilatura and html-to-markdown"
     if settings.web_allow_hosts:
@@ -258,7 +271,7 @@ def language_servers(installation: Installation) -> Iterator[Row]:
     if not settings.lsp_enabled:
         yield "info", "tool", "agents may not ask language servers (lsp.enabled)"
         return
-    if find_spec("lsprotocol") is None:
+    if _cannot_import("lsprotocol"):
         yield "warning", "tool", "the protocol's types are not installed", f"Run: {install_command('lsp')}"
     elif not settings.allow_lsp_tools or not settings.allowed_lsp_actions:
         yield "info", "tool", "only the main agent may ask language servers (allowLspTools, allowedLspActions)"
@@ -304,14 +317,15 @@ def converter(installation: Installation) -> Iterator[Row]:
     if not settings.convert_enabled:
         yield "info", "converter", "switched off (convert.enabled)"
         return
-    if find_spec("markitdown") is None:
-        yield "warning", "converter", "markitdown is not installed", f"Run: {install_command('convert')}"
+    missing = _cannot_import("markitdown")
+    if missing:
+        yield "warning", "converter", missing["markitdown"], f"Run: {install_command('convert')}"
         return
     from importlib.metadata import version
 
     yield "ok", "converter", f"markitdown {version('markitdown')}"
     parts = {"pdfminer": "PDF", "mammoth": "Word", "pptx": "PowerPoint", "openpyxl": "Excel", "PIL": "pictures"}
-    lacking = [what for module, what in parts.items() if find_spec(module) is None]
+    lacking = [parts[module] for module in _cannot_import(*parts)]
     if lacking:
         yield "warning", "formats", f"cannot read {', '.join(lacking)}", f"Run: {install_command('convert')}"
     else:
