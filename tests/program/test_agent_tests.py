@@ -64,6 +64,25 @@ def test_a_drafted_test_passes_without_a_model_and_leaves_the_project_alone(test
     assert (tested.cwd / "src/io.py").read_text() == "def f(): pass\n"
 
 
+def test_a_repository_without_a_commit_is_tested_as_it_is(project: Project) -> None:
+    make_project(project)
+    shutil.rmtree(project.cwd / ".git")
+    git(project.cwd, "init", "-q")
+    (project.cwd / ".gitignore").write_text("ignored/\n")
+    (project.cwd / "ignored").mkdir()
+    with ModelServer(fix) as server:
+        project.server = server
+        assert project.retinue("run", "fixer", "Fix src/io.py").returncode == 0
+    project.server = None
+    (project.cwd / "src/io.py").write_text("def f(): pass\n")
+    (project.cwd / "made.txt").unlink()
+    assert project.retinue("test", "new", "fixer").returncode == 0
+    done = project.retinue("test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert (project.cwd / "src/io.py").read_text() == "def f(): pass\n", "the project itself is left alone"
+
+
 def test_a_draft_has_the_mode_that_settings_gave_the_run(project: Project) -> None:
     make_project(project)
     with ModelServer(fix) as server:

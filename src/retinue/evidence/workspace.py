@@ -1,7 +1,7 @@
 """The folder that a test works in: a temporary copy of its fixture, and what was changed in it.
 
 A fixture is a folder, a git bundle, or a commit of a repository; without one it is the project at the commit at which
-the run was recorded. The project itself is never written to.
+the run was recorded, or as it is now where its repository has no commit. The project itself is never written to.
 """
 
 from __future__ import annotations
@@ -61,7 +61,25 @@ def copy_fixture(
             f"{source} is not in a git repository, so there is no commit to begin at.",
             remedy="Name a folder: `fixture: path/to/folder`.",
         )
-    _clone(root, ref, target, environment)
+    if fixture is None and commit is None and Git(root, environment).ask("rev-parse", "--verify", "HEAD") is None:
+        _copy_uncommitted(root, target, environment)
+    else:
+        _clone(root, ref, target, environment)
+
+
+def _copy_uncommitted(root: Path, target: Path, environment: Mapping[str, str]) -> None:
+    """Copy the files of a repository that has no commit yet, without those that it ignores."""
+    try:
+        listed = Git(root, environment)("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        target.mkdir(parents=True)
+        Git(target, environment)("init", "--quiet")
+    except GitError as error:
+        raise FixtureError(f"{root} cannot be copied: {error.why}.", remedy="Name a folder.") from error
+    for name in filter(None, listed.split(b"\0")):
+        source, copy = root / os.fsdecode(name), target / os.fsdecode(name)
+        if source.is_symlink() or source.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy, follow_symlinks=False)
 
 
 def _copy_path(source: Path, target: Path, environment: Mapping[str, str]) -> None:
