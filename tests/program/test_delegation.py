@@ -253,3 +253,36 @@ def test_delegation_that_is_switched_off_meanwhile_is_refused(project, serve, vo
     assert project.retinue("-p", "Go").returncode == 0
     assert said in play.seen[1], play.seen
     assert "retry" not in play.seen[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "tool", "why"),
+    [
+        ({"maxSubagentDepth": 1}, "Agent", "agents may be nested 1 deep at most, and you are at that depth."),
+        ({"web": {"enabled": False}}, "web_search", "the setting web.enabled is false."),
+    ],
+    ids=["depth", "web"],
+)
+def test_a_tool_that_a_setting_takes_away_is_not_blamed_on_the_file(project, serve, settings, tool, why):
+    heard = []
+    asked = {"Agent": {"prompt": "deeper", "description": "deeper"}, "web_search": {"query": "x"}}
+
+    def child(request):
+        heard.extend(results(request))
+        return Reply("done") if request.results else Reply("", [(tool, asked[tool])])
+
+    (project.cwd / ".retinue").mkdir(exist_ok=True)
+    (project.cwd / ".retinue" / "settings.json").write_text(json.dumps(settings))
+    play = Play([agent("child: do it", subagent_type="general-purpose", run_in_background=False)], child=child)
+    serve(play.answer)
+    project.retinue("-p", "go")
+    assert heard and heard[0].startswith(f"Not run: {tool} is not among your tools: {why}")
+
+
+def test_the_main_agent_hears_that_agents_are_switched_off(project, serve):
+    (project.cwd / ".retinue").mkdir(exist_ok=True)
+    (project.cwd / ".retinue" / "settings.json").write_text(json.dumps({"subagents": {"enabled": False}}))
+    play = Play([agent("child: do it")])
+    serve(play.answer)
+    project.retinue("-p", "go")
+    assert play.seen[0].startswith("Not run: Agent is not among your tools: the setting subagents.enabled is false.")

@@ -121,8 +121,10 @@ class Rpc:
         node = self._supervisor.members.get(_text(request, "agentId") or "")
         if node is None:
             return _failure("Agent not found")
-        if not node.live or not self._supervisor.stop(node, "Stopped by another program.", by="program"):
+        if not node.live:
             return _failure(f"Agent has already ended ({node.status})")
+        if not self._supervisor.stop(node, "Stopped by another program.", by="program"):
+            return _failure("Agent is being stopped already")
         return _success()
 
 

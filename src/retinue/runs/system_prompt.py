@@ -335,12 +335,33 @@ def restored(reader: LogReader, created: RunCreated | None, parent_id: str | Non
     return (base if inherits is True else base[:inherits]) + text
 
 
+_STARTING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result", "steer_subagent"})
+_WEB = frozenset({"web_search", "fetch_content", "get_search_content"})
+
+
+def _switched_off(launch: Launch, project: Project, name: str) -> str:
+    """Return which setting or limit takes a tool from a run, whatever its file says; empty for none."""
+    settings = project.settings.settings
+    if name in _WEB and not settings.web_enabled:
+        return "the setting web.enabled is false."
+    if name not in _STARTING:
+        return ""
+    if not settings.subagents_enabled:
+        return "the setting subagents.enabled is false."
+    if launch.request.depth >= settings.max_subagent_depth:
+        return f"agents may be nested {settings.max_subagent_depth} deep at most, and you are at that depth."
+    return ""
+
+
 def why_absent(launch: Launch, project: Project, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
     if name in project.unavailable:
         return project.unavailable[name]
     if name in ("ask_parent", "ask_user") and not project.can_ask:
         return _NOBODY
+    switched_off = _switched_off(launch, project, name)
+    if switched_off:
+        return switched_off
     if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
         return ""
     if launch.mode == "plan":
