@@ -248,13 +248,10 @@ class McpConnection:
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
         """Shake hands as every server can; then in the newest way, for a server that knows only that."""
-        from mcp import MCPError
-        from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
-
         try:
             return await self._shake_hands(stack, "legacy")
-        except MCPError as error:
-            if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION):
+        except Exception as error:
+            if not _is_newer(error):
                 raise
         return await self._shake_hands(stack, "auto")
 
@@ -378,3 +375,14 @@ def _version() -> str:
     from retinue.core.version import __version__
 
     return __version__
+
+
+def _is_newer(error: BaseException) -> bool:
+    """Return whether a server has refused the handshake that it does not know. The SDK wraps what it raises."""
+    from mcp import MCPError
+    from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_newer, error.exceptions))
+    codes = (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, HEADER_MISMATCH)
+    return isinstance(error, MCPError) and error.code in codes

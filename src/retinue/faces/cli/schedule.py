@@ -19,7 +19,7 @@ from retinue.core.outcome import SUCCESS
 from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownRunError
 from retinue.faces.cli.project import add_cwd, add_where, folder, read_task, say, write_json
-from retinue.faces.text import clean_line, optional, relative
+from retinue.faces.text import clean_line, optional, plural, relative
 from retinue.log.database import backend_of
 from retinue.log.schedules import ScheduledJob
 from retinue.runs.supervisor import Supervisor
@@ -297,7 +297,8 @@ async def _serve(args: argparse.Namespace) -> int:
             fired = await scheduler.tick()
             await supervisor.wait_all()
             return int(any(each.error for each in fired))
-        say(f"{len(scheduler.jobs())} jobs; Ctrl-C ends")
+        off = "" if supervisor.settings.scheduling_enabled else "; none runs: schedulingEnabled is off"
+        say(f"{plural(len(scheduler.jobs()), 'job')}{off}; Ctrl-C ends")
         scheduler.begin()
         await _signal()
         say("ending; what runs is stopped and can be resumed")
