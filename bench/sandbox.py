@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.kernel import why_not
-from retinue.guard.sandbox.policy import SandboxPolicy, bubblewrap_works, masks_work, namespaces_work
+from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy, bubblewrap_works, masks_work, namespaces_work
 
 SHELL = ["/bin/sh", "-c", ":"]
 GOAL = 20.0
@@ -58,6 +58,8 @@ def main() -> None:
     narrow = SandboxPolicy(home=Path.home(), reach="system", shown=(Path.cwd(),))
     if namespaces_work():
         compare("namespaces and Landlock", replace(narrow, namespaces="must"), repetitions)
+        limits = SandboxLimits(scratch_bytes=1024**3)
+        compare("unasked, as in a run", replace(narrow, limits=limits), repetitions)
     compare("Landlock and seccomp alone", replace(narrow, namespaces="never"), repetitions)
     if bubblewrap_works():
         compare("through bubblewrap", replace(narrow, namespaces="bubblewrap"), repetitions)

@@ -289,12 +289,14 @@ class SandboxSettings(Values):
     )
     sandbox_memory_mb: int | None = setting(
         8192, _MEGABYTES, name="sandbox.memoryMb", section="sandbox", applies="next run",
-        doc="Megabytes of memory that one process of a sandboxed command may use.",
+        doc="Megabytes of memory that a sandboxed command may use, with all processes that it starts. One that uses "
+        "more is stopped.",
     )
     sandbox_scratch_mb: int | None = setting(
         1024, _MEGABYTES, name="sandbox.scratchMb", section="sandbox", applies="next run",
-        doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. A sandboxed command that writes more is "
-        "stopped; later ones can only remove files until there is room.",
+        doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. It is kept in memory, if this is at most "
+        "half of the memory and namespaces are available; otherwise a sandboxed command that writes more is stopped, "
+        "and later ones can only remove files until there is room.",
     )
 
 

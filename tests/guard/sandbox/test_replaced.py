@@ -133,3 +133,10 @@ def test_a_protected_file_that_is_taken_away_ends_the_command(scene: Scene, box:
     _, text = command.finish()
     assert "went on" not in text
     assert not (scene.workspace / "kept.txt").exists()
+
+
+def test_a_command_may_end_before_its_masks_are_kept(scene: Scene, box: Box):
+    argv = box.wrap(["/bin/true"], scene.workspace)
+    for _ in range(20):
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")

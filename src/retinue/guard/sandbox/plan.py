@@ -256,7 +256,8 @@ def make_plan(
         plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
     else:
         plan.update(_confinement(policy, machine, view, holder))
-    plan["watched"] = list(watched_names(plan["mounts"]).items())
+    # Without mounts nothing can fall off.
+    plan["watched"] = [] if policy.namespaces == "never" else list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
     plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
     plan["needed"] = policy.change == "listed" or bool(plan["mounts"]) or isolated or bool(plan["scope"])

@@ -59,8 +59,8 @@ _SECRET_SYSTEM = """
 
 
 class SandboxLimits(Struct, frozen=True):
-    """None lifts a limit. Memory and processor time are per process, as the kernel counts them; the
-    scratch folder is counted as a whole, by the launcher."""
+    """None lifts a limit. Processor time and the size of a file are per process, as the kernel counts
+    them; memory is that of a process and of all processes of a command, the scratch folder that of a run."""
 
     processes: int | None = 512
     memory_bytes: int | None = 8 * GIB

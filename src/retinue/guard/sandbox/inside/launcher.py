@@ -339,17 +339,21 @@ class OutsideWatcher(Watcher):
     def begin(self, child: int) -> None:
         posix.close(self._done)
         # Nothing comes from a child that has failed, and said why.
-        if posix.read(self._waiting, 1):
-            self._enter(child)
+        if posix.read(self._waiting, 1) and self._enter(child):
             super().begin(child)
 
-    def _enter(self, child: int) -> None:
+    def _enter(self, child: int) -> bool:
+        """Return False if the program has ended already."""
         # Root has all rights over the other namespace from here.
         for name in ("mnt",) if posix.geteuid() == 0 else ("user", "mnt"):
-            space = posix.open(f"/proc/{child}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
+            try:
+                space = posix.open(f"/proc/{child}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
             call("setns", space, 0)
             posix.close(space)
         self.void = open_path(self._plan["void"])
+        return True
 
 
 def scope_sockets(scope: bytes) -> None:
