@@ -20,6 +20,8 @@ SIGHUP, SIGINT, SIGKILL, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXFSZ = 1, 2, 9, 
 SIG_DFL, SIG_IGN = bytes(32), b"\1" + bytes(31)
 """Structures of rt_sigaction."""
 
+_ENCODING = sys.getfilesystemencoding()
+
 numbers: "dict[str, int]" = {}
 """Of the system calls, from the plan: they differ between machines."""
 
@@ -107,9 +109,8 @@ def open_path(path: str) -> int:
 def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
     """Open what the plan saw, through no link. Raise WallError if the path leads elsewhere by now, and
     FileNotFoundError if it leads nowhere."""
-    how = words(O_PATH | posix.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     try:
-        location = call("openat2", AT_CWD, path, how, len(how))
+        location = call("openat2", AT_CWD, path, _THROUGH_NO_LINK, len(_THROUGH_NO_LINK))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -127,14 +128,15 @@ def identify(location: int) -> "tuple[int, int]":
 
 
 def _encode(text: str) -> bytes:
-    return text.encode(sys.getfilesystemencoding(), "surrogateescape")
+    return text.encode(_ENCODING, "surrogateescape")
 
 
 FAILED = 125
 HAND = 3
 """The descriptor over which a program that may reach some hosts gives its port away."""
 
-_RESOLVE_NO_SYMLINKS = 4
+_THROUGH_NO_LINK = words(O_PATH | posix.O_CLOEXEC, 0, 4)
+"""How openat2 opens a path."""
 _EPERM, _ENOTDIR, _ELOOP = 1, 20, 40
 _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
 _CLONE_TREE = 1 | 0x80000 | AT_RECURSIVE
