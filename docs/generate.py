@@ -73,14 +73,17 @@ def limits_of(dialect: Dialect) -> list[str]:
 
 
 def settings() -> str:
-    from retinue.settings.table import fields
+    from retinue.settings.limits import LIMITS
+from retinue.settings.table import fields
 
     pages = [
         "# Settings reference",
         "Files, weakest first: `settings.json` in `RETINUE_HOME` (default `~/.retinue`), `.retinue/settings.json` and "
         "`.retinue/settings.local.json` of the project; then the environment variable, then flags. They are merged "
         "setting by setting. A bad value falls alone, with a warning that names file and setting; so does a name that "
-        "is no setting. `retinue settings list` shows where each value comes from.",
+        "is no setting. Where the value or the name may have limited runs, and where a file is not JSON, no run is "
+        "started until it is corrected. `retinue settings list` shows where each value comes from.",
+        f"These settings limit: {', '.join(f'`{name}`' for name in sorted(LIMITS))}.",
         "Below them the files of other programs count, as far as Retinue has what they set (the rest is listed by "
         "`retinue settings list`); they are read and never written. In this order, weakest first:",
         table(("file", "settings"), foreign_rows()),
