@@ -74,7 +74,7 @@ def limits_of(dialect: Dialect) -> list[str]:
 
 def settings() -> str:
     from retinue.settings.limits import LIMITS
-from retinue.settings.table import fields
+    from retinue.settings.table import fields
 
     pages = [
         "# Settings reference",
