@@ -82,7 +82,7 @@ def check_limits(loaded: Loaded) -> None:
         told = "; ".join(dict.fromkeys(map(_describe, wrong)))
         raise ConfigurationError(
             f"A limit cannot be applied, and nothing runs without it: {told}.",
-            remedy="Correct it or take it out. All that there are: retinue settings list",
+            remedy="Correct it, or remove it. The settings that exist: retinue settings list",
         )
 
 

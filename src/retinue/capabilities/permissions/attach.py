@@ -14,7 +14,7 @@ from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool_list import entry_problem
 from retinue.core.toolnames import canonical
-from retinue.errors import LaunchError
+from retinue.errors import LaunchError, RefusedAgentError
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import (
@@ -154,9 +154,9 @@ def permissions_for(
 
 
 def _require_readable(sources: Sources) -> None:
-    """Raise LaunchError for rules that nobody can read."""
+    """Raise RefusedAgentError for rules that nobody can read."""
     for why in sources.refused:
-        raise LaunchError(
+        raise RefusedAgentError(
             f"{why}. It may hold deny rules, so nothing is started.",
             remedy="Correct the file, or remove it.",
         )
