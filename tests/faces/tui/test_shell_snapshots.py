@@ -79,7 +79,7 @@ async def settled(pilot, *texts: str) -> None:
 
 async def conversation(pilot) -> None:
     # The first screen grows as it learns more, and the scroll bar with it.
-    await settled(pilot, "13 agents", "search planner")
+    await settled(pilot, "13 agents", "only searches")
     tell = Telling(pilot.app)
     read = ToolCall("c1", "read", {"path": "src/parse.py"})
     edit = ToolCall("c2", "edit", {"path": "src/parse.py", "edits": [{"old": "line", "new": "line, column"}]})
@@ -154,7 +154,7 @@ def test_the_first_screen(app, snap_compare, size) -> None:
     (app.project.cwd / "AGENTS.md").write_text("Be brief.")
 
     async def before(pilot) -> None:
-        await settled(pilot, "AGENTS.md", "search planner", "planner")
+        await settled(pilot, "AGENTS.md", "only searches", "planner")
 
     assert snap_compare(app, terminal_size=size, run_before=before)
 

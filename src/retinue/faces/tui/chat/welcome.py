@@ -32,7 +32,7 @@ TIPS = (
 )
 _TIP_SECONDS = 3_600
 LOOKING = "…"
-NO_MODEL = "none yet: the search planner answers, which is not a language model"
+NO_MODEL = "none yet: only searches work without a language model"
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class FirstModelScreen(Pick):
         super().__init__(
             "Which model shall answer?",
             [("planner", "Looking for servers on this machine …")],
-            detail="There is no language model yet. Esc goes on with the search planner; later: /model.",
+            detail="There is no language model yet. Esc goes on without one; later: /model.",
         )
 
     def on_mount(self) -> None:
