@@ -18,6 +18,7 @@ from retinue.capabilities.mcp.tool_list import listing
 from retinue.core.toolnames import served_alias, served_name, served_word
 from retinue.guard.permissions.rule import Rule, names_tool, parse_rule
 from retinue.settings.field import Origin
+from tests.git_folder import make_git_folder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -143,13 +144,14 @@ def test_annotations_are_believed_only_where_the_user_says_so() -> None:
 def test_sources_and_their_order(tmp_path: Path) -> None:
     home, top = tmp_path / "home", tmp_path / "repo"
     cwd = top / "sub"
-    for folder in (home / ".codingcode", cwd / ".codingcode", top / ".git"):
+    for folder in (home / ".codingcode", cwd / ".codingcode"):
         folder.mkdir(parents=True)
     environment = {"HOME": str(home)}
 
     def servers(**commands: str) -> dict[str, Any]:
         return {"mcpServers": {name: {"command": command} for name, command in commands.items()}}
 
+    make_git_folder(top)
     assert not any_file(cwd, environment, claude=True)
     local = {str(top): servers(mine="local")}
     (home / ".claude.json").write_text(json.dumps({**servers(a="claude", mine="user"), "projects": local}))
