@@ -338,7 +338,7 @@ def _report_unknown(name: str, origin: Origin, problems: list[SettingsProblem], 
 def _unread(path: Path | str, file: JsonObject) -> SettingsProblem:
     """Return the problem of a file of which nothing is known. An empty one limits nothing."""
     limits = file.problem != EMPTY
-    return SettingsProblem(str(path), "", file.problem, file.refused, limits=limits)
+    return SettingsProblem(str(path), "", file.problem or "", file.refused, limits=limits)
 
 
 def _repeats_limit(name: str) -> bool:
