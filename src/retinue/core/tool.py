@@ -142,6 +142,10 @@ class Walls(Protocol):
         """Whether no program of the run can make a lasting change or reach another host, whoever approved it."""
         ...
 
+    def widens(self, clearance: Clearance) -> bool:
+        """Return whether a person's approval would show a program of this clearance more."""
+        ...
+
     @property
     def in_use(self) -> bool:
         """Whether a confinement was made, so that there may be scratch folders."""

@@ -288,8 +288,7 @@ class GatedTool:
         output = await self._start(use, verdict, context)
         if not isinstance(output, ToolOutput):
             return output
-        # A person has already allowed all that rules leave; there is no wider sandbox to offer.
-        if output.effect.stopped and verdict.clearance != "person" and not confined:
+        if output.effect.stopped and not confined and _may_widen(context, verdict.clearance):
             output, verdict = await self._outside(use, verdict, output, context)
         if self._tells_foreign_text(output, context):
             output = gate.without_secrets(output)
@@ -332,6 +331,13 @@ class GatedTool:
             said = f" {answer.message}" if answer.message else ""
             output = _beside(output, f"[It was not run outside of the walls: {answer.reason}{said}]")
         return output, allowed
+
+
+def _may_widen(context: ToolContext, clearance: Clearance) -> bool:
+    """Return whether a wider sandbox can be offered. A person has already allowed all that rules leave."""
+    if context.confine is None:
+        return clearance != "person"
+    return context.confine.widens(clearance)
 
 
 def guard_tools(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ...]:

@@ -308,16 +308,20 @@ class RunWalls:
         objects: ObjectsToHide,
         sockets: SocketsToHide | None = None,
         is_readonly: Callable[[], bool] = lambda: False,
+        *,
+        foreign: bool = False,
     ) -> None:
         """`make_policy` says what a command with that clearance may do; None for no walls. A person
         who has read a command may let it see everything in the repository, and use every service.
-        `is_readonly`: whether the policy is read-only for every clearance at this moment."""
+        `is_readonly`: whether the policy is read-only for every clearance at this moment. `foreign`: whoever
+        approves is at another machine."""
         self._run_id = run_id
         self._permissions = permissions
         self._make_policy = make_policy
         self._objects = objects
         self._sockets = sockets
         self._is_readonly = is_readonly
+        self._foreign = foreign
         self._boxes: dict[Clearance, Confinement | None] = {}
         self._earlier: list[Confinement | None] = []
         self._masks: FileMasks | None = None
@@ -331,6 +335,10 @@ class RunWalls:
     def readonly(self) -> bool:
         confinement = self("inside") if self._is_readonly() else None
         return confinement is not None and confinement.readonly
+
+    def widens(self, clearance: Clearance) -> bool:
+        # On a worker whoever approves is at another machine: every approval gives the same sandbox.
+        return clearance == "inside" or (clearance != "person" and not self._foreign)
 
     @property
     def in_use(self) -> bool:

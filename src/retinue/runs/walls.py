@@ -64,7 +64,9 @@ def make_walls(
         return _open_policy(project, scope, clearance, permissions)
 
     sockets = _sockets_of(permissions, environment, home(project.environment))
-    return RunWalls(run_id, permissions, make_policy, _objects_of(scope, environment), sockets, is_readonly)
+    objects = _objects_of(scope, environment)
+    foreign = project.moved is not None
+    return RunWalls(run_id, permissions, make_policy, objects, sockets, is_readonly, foreign=foreign)
 
 
 def _readonly_policy(project: Project, scope: SandboxScope) -> SandboxPolicy:
