@@ -18,6 +18,7 @@ from retinue.core.events import (
     InboxClosed,
     InboxOpened,
     MessageAdded,
+    Retrying,
     RunEnded,
     TextDelta,
     ThinkingDelta,
@@ -26,7 +27,7 @@ from retinue.core.events import (
     ToolStarted,
 )
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.faces.tui.board.calls import heading
 from retinue.faces.tui.board.text import clean, diff_of
@@ -124,6 +125,31 @@ async def test_an_answer_that_went_on_is_one_paragraph_from_the_log_too() -> Non
         await app.chat.show([app.event(body) for body in bodies])
         await until(pilot, lambda: "Half of the sentence here." in picture(app))
         assert len(app.query(Answer)) == 1
+
+
+DROPPED = Retrying(1, 0.5, Failure("dropped", "The connection was lost."), most=4)
+
+
+@pytest.mark.parametrize("from_log", [False, True])
+async def test_U11_what_a_dropped_stream_had_said_goes_when_it_is_tried_again(from_log: bool) -> None:
+    app = Page()
+    attempt = (ThinkingDelta("hm"), TextDelta("This answer is half way throu"))
+    bodies = (*attempt, DROPPED, *attempt, DROPPED, *attempt, answered("This answer is whole."))
+    async with app.run_test(size=(80, 24)) as pilot:
+        if from_log:
+            await app.chat.show([app.event(body) for body in bodies])
+        else:
+            app.push(*bodies)
+        await until(pilot, lambda: [each.source for each in app.query(Answer)] == ["This answer is whole."])
+        assert len(app.query(Folded)) == 1 and len(app.query(Notice)) == 2
+
+
+async def test_U11_the_part_before_the_output_limit_outlives_a_dropped_stream() -> None:
+    app = Page()
+    async with app.run_test() as pilot:
+        app.push(TextDelta("First "), cut_off("First "), GO_ON, TextDelta("sec"), DROPPED, TextDelta("second."))
+        app.push(answered("second."))
+        await until(pilot, lambda: [each.source for each in app.query(Answer)] == ["First second."])
 
 
 async def test_thinking_is_folded_and_opens_with_enter() -> None:

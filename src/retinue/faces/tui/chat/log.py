@@ -100,7 +100,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             case AssistantEnded(message=message):
                 await self._answered(message)
             case Retrying(attempt, delay, failure, most=most):
-                await self._close_answer(None)
+                await self._withdraw_answer()
                 self.add(Notice(retry_text(failure.message, delay, attempt, most), "warning"))
             case ToolStarted(call):
                 self._start_call(call)
@@ -254,12 +254,15 @@ class ChatLog(VerticalScroll, can_focus=False):
         """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
         last = self._checklist
         if last is not None and not last.is_done:
-            if self._collected is not None and last in self._collected:
-                self._collected.remove(last)
-            elif last.is_attached:
-                await last.remove()
+            await self._take_away(last)
         self._checklist = Checklist(todos)
         self.add(self._checklist)
+
+    async def _take_away(self, block: Widget) -> None:
+        if self._collected is not None and block in self._collected:
+            self._collected.remove(block)
+        elif block.is_attached:
+            await block.remove()
 
     def _card_of(self, call_id: str) -> RunCard | None:
         for card in self._board.cards.values():
@@ -304,6 +307,21 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Answer(text))
         elif answer is not None:
             await answer.finish(text)
+
+    async def _withdraw_answer(self) -> None:
+        """Take back what was streamed of an answer that is asked for again: the model never said it. What it said
+        before the output limit cut it off stays."""
+        if self._thinking is not None:
+            await self._take_away(self._thinking)
+            self._thinking = None
+        if self._answer is None:
+            return
+        await self._answer.finish("")
+        if self._answer.source:
+            self._answer.go_on()
+        else:
+            await self._take_away(self._answer)
+            self._answer = None
 
     def _tool_news(self, body: ToolProgress | ToolEnded | InboxOpened | InboxClosed | RunResumed) -> None:
         if isinstance(body, RunResumed):
