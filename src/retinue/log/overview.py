@@ -157,6 +157,14 @@ def tree_usage(reader: LogReader, run_id: str) -> Usage:
     return Usage(new or 0, output or 0, read or 0, written or 0, cost)
 
 
+def tree_costs(reader: LogReader, run_ids: Sequence[str]) -> dict[str, float]:
+    """Return what these main runs and all below them have cost, of those whose price is known."""
+    marks = ", ".join("?" * len(run_ids))
+    query = f"""SELECT root_id, sum(cost_usd) FROM runs
+        WHERE root_id IN ({marks}) AND cost_usd IS NOT NULL GROUP BY root_id"""  # noqa: S608
+    return dict(reader.select(query, tuple(run_ids)))
+
+
 def tree_budgets(reader: LogReader) -> dict[str, dict[str, float]]:
     """Return the budgets that were given to whole trees, by the id of their first run."""
     query = """SELECT run_id, json_extract(body, '$.options.budget') FROM events JOIN runs ON runs.id=run_id

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from retinue.core.usage import Usage
 from retinue.faces.tui.chat.answer import Notice
 from retinue.faces.tui.chat.folded import ToolBlock
 from retinue.faces.tui.frame import COMMANDS
@@ -183,6 +184,22 @@ async def test_an_earlier_conversation_is_found_and_goes_on(tmp_path, monkeypatc
         await type_in(pilot, "and lexers?")
         await until(pilot, lambda: len(scene.model("about parsers").requests) == 2)
         assert "claude-sonnet-4-5" in picture(app)
+
+
+async def test_U22_earlier_conversations_show_what_their_agents_cost_too(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        main = scene.model("go")
+        await main.asked()
+        main.call("Agent", prompt="look", description="look", subagent_type="Explore", run_in_background=False)
+        child = scene.model("look")
+        await child.asked()
+        child.say("Seen.", Usage(10_000, 10, cost_usd=0.25))
+        await main.asked()
+        main.say("Done.", Usage(100, 10, cost_usd=0.5))
+        await until(pilot, lambda: app.session.state == "idle" and "Done." in picture(app))
+        await type_in(pilot, "/resume")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and "2 turns  ~$0.76" in picture(app))
 
 
 async def test_leaving_asks_only_while_something_runs(tmp_path, monkeypatch) -> None:

@@ -99,6 +99,12 @@ def test_a_run_from_start_to_end(
     seen.see(".run[data-state=ended]")
     assert not seen.overflows
 
+    # U22: it cost what its child did, too, and prices are estimates.
+    costs = [run["usage"]["cost_usd"] for run in server.until("/v1/runs", lambda found: found["runs"])]
+    assert len(costs) == 2
+    shown = f"~${sum(costs):.4f}" if sum(costs) < 0.1 else f"~${sum(costs):.2f}"
+    seen.see(".run-head .about", shown)
+
     # Look back: before the child existed, the tree was one run.
     seen.go("run", main["id"], "lookback")
     seen.see(".moment", "of")

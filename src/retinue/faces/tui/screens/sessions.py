@@ -18,6 +18,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.format import format_cost, format_wait
 from retinue.faces.text import MARKS, optional, plural
 from retinue.faces.tui.board.text import fit, one_line
+from retinue.log.overview import tree_costs
 from retinue.log.rows import RunRow
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ class SessionsScreen(ModalScreen[str | None]):
         width = max(self.size.width - 10, 20)
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options([Option(line(row, time.time(), width), id=row.id) for row in found])
+        costs = tree_costs(app.project.log.reader, [row.id for row in found])
+        for row in found:
+            cost = costs.get(row.id, row.usage.cost_usd)
+            options.add_option(Option(line(row, cost, time.time(), width), id=row.id))
         if found:
             options.highlighted = 0
 
@@ -91,8 +95,8 @@ class SessionsScreen(ModalScreen[str | None]):
             app.open_later(run_id)
 
 
-def line(row: RunRow, now: float, width: int) -> Text:
-    """Return `✓ 5m ago  12 turns  ~$0.02  what was asked`."""
+def line(row: RunRow, cost: float | None, now: float, width: int) -> Text:
+    """Return `✓ 5m ago  12 turns  ~$0.02  what was asked`. `cost` is that of its agents, too."""
     live = row.state in LIVE
     if live:
         mark = "●"
@@ -101,7 +105,7 @@ def line(row: RunRow, now: float, width: int) -> Text:
     else:
         mark = "■"
     when = format_wait(max(now - row.updated_at, 0)).partition(" ")[0]
-    notes = [f"{mark} {when} ago", plural(row.turns, "turn"), format_cost(row.usage.cost_usd)]
+    notes = [f"{mark} {when} ago", plural(row.turns, "turn"), format_cost(cost)]
     if live:
         notes.append(optional("in process {}", row.pid))
     notes.append(one_line(row.task))

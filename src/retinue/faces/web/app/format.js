@@ -38,6 +38,9 @@ export function money(usd) {
 	return usd < 0.1 ? "$" + usd.toFixed(4) : "$" + usd.toFixed(2);
 }
 
+// What was spent: prices are estimates.
+export const spent = (usd) => (usd ? "~" + money(usd) : money(usd));
+
 export const tokens = (usage) => usage.input + usage.output + usage.cache_write;
 
 export const cacheShare = (usage) => usage.cache_read / Math.max(usage.input + usage.cache_read + usage.cache_write, 1);

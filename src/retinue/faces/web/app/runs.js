@@ -23,6 +23,18 @@ export const liveCount = computed(() => {
 	return found;
 });
 
+// What each run and all below it cost, by its id, of those whose price is known.
+export const treeCosts = computed(() => {
+	version.value;
+	const found = new Map();
+	for (const row of rows.values()) {
+		const cost = row.usage.cost_usd;
+		if (cost === null) continue;
+		for (let each = row; each; each = rows.get(each.parent_id)) found.set(each.id, (found.get(each.id) || 0) + cost);
+	}
+	return found;
+});
+
 export async function load() {
 	const found = await getOfProject("/v1/runs", { limit: 1000 });
 	rows.clear();

@@ -1,5 +1,5 @@
 // What runs have used: by agent, model, tree and day.
-import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, tokens, useRequest, useState } from "../app/common.js";
+import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, spent, tokens, useRequest, useState } from "../app/common.js";
 import { Bar, Columns, Numbers } from "../parts/chart.js";
 
 const BY = { agent: "Agent", model: "Model", tree: "Tree", day: "Day" };
@@ -11,7 +11,7 @@ function Line({ row, by, most, budget }) {
 	const value = most.cost ? (row.cost_usd || 0) / most.cost : tokens(row) / Math.max(most.tokens, 1);
 	return html`<tr>
 		<td class="name">${name}<span class="share"><span style=${{ width: value * 100 + "%" }}></span></span></td>
-		<td class="n">${money(row.cost_usd)}${row.unpriced_runs > 0 && html`<small>+${row.unpriced_runs}?</small>`}</td>
+		<td class="n">${spent(row.cost_usd)}${row.unpriced_runs > 0 && html`<small>+${row.unpriced_runs}?</small>`}</td>
 		<td class="n">${row.runs}</td><td class="n wide">${row.turns}</td>
 		<td class="n">${count(tokens(row))}</td><td class="n wide">${percent(cacheShare(row))}</td>
 		${budget !== undefined && html`<td>${budget && budget.usd ? html`<${Bar} label="" part=${(row.cost_usd || 0) / budget.usd} text=${`of ${money(budget.usd)}`} />` : ""}</td>`}
@@ -20,7 +20,7 @@ function Line({ row, by, most, budget }) {
 
 function Days({ daily: { rows, total } }) {
 	const priced = total.cost_usd !== null;
-	const columns = rows.map((row) => [row.key, priced ? row.cost_usd || 0 : tokens(row), priced ? money(row.cost_usd) : count(tokens(row)) + " tokens"]).reverse();
+	const columns = rows.map((row) => [row.key, priced ? row.cost_usd || 0 : tokens(row), priced ? spent(row.cost_usd) : count(tokens(row)) + " tokens"]).reverse();
 	return html`<h2>${priced ? "Cost" : "Tokens"} of each day</h2><${Columns} rows=${columns} label="By day" />`;
 }
 
@@ -34,7 +34,7 @@ export function Cost() {
 		const most = { cost: Math.max(0, ...rows.map((row) => row.cost_usd || 0)), tokens: Math.max(0, ...rows.map(tokens)) };
 		const isTree = shown === "tree";
 		return html`<${Numbers} numbers=${[
-				["Cost", money(total.cost_usd)],
+				["Cost", spent(total.cost_usd)],
 				["Runs", total.runs],
 				["New input", count(total.input)],
 				["Output", count(total.output)],

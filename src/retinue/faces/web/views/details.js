@@ -1,5 +1,5 @@
 // What else is known of a run: effects, changed files, prompt, cost.
-import { cacheShare, Chip, clean, count, Empty, get, html, link, Loading, money, of, percent, tokens, useRequest, useState } from "../app/common.js";
+import { cacheShare, Chip, clean, count, Empty, get, html, link, Loading, money, of, percent, spent, tokens, useRequest, useState } from "../app/common.js";
 import { Bar, Numbers } from "../parts/chart.js";
 import { counts, Diff } from "../parts/diff.js";
 import { Fold, Output } from "../parts/fold.js";
@@ -94,14 +94,14 @@ function Limit({ kind, limit, found }) {
 
 export function RunCost({ row, record }) {
 	const draw = (found) => {
-		const { budget, spent } = found;
+		const { budget, spent: usage } = found;
 		const limits = Object.entries(budget);
 		return html`<${Numbers} numbers=${[
-				["Whole tree", money(spent.cost_usd)],
-				["This run", money(row.usage.cost_usd)],
-				["New input", count(spent.input)],
-				["Output", count(spent.output)],
-				["From cache", percent(cacheShare(spent))],
+				["Whole tree", spent(usage.cost_usd)],
+				["This run", spent(row.usage.cost_usd)],
+				["New input", count(usage.input)],
+				["Output", count(usage.output)],
+				["From cache", percent(cacheShare(usage))],
 				["In context now", record.talk.context ? count(record.talk.context) : "–"],
 			]} />
 			<h2>Budget</h2>

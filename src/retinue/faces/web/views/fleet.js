@@ -1,6 +1,6 @@
 // The fleet: every run of the project as a tree, with what each is doing.
-import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, money, now, plural, sayProblem, Segments, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
-import { flatten, LIVE, loaded, loadMore, more, tookOf, version } from "../app/runs.js";
+import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, now, plural, sayProblem, Segments, spent, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
+import { flatten, LIVE, loaded, loadMore, more, tookOf, treeCosts, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
 const ROW = 52;
@@ -18,7 +18,7 @@ function fits(row, words) {
 	return words.every((word) => text.includes(word));
 }
 
-const Row = memo(({ row, depth, below, folded, selected, current, time, fold }) => {
+const Row = memo(({ row, cost, depth, below, folded, selected, current, time, fold }) => {
 	const line = row.doing || (row.error ? `${row.ended || row.state}: ${row.error}` : `${plural(row.turns, "turn")}, ${plural(row.tool_uses, "call")}`);
 	return html`<a class=${"row" + (selected ? " selected" : "") + (current ? " current" : "")} href=${"#/run/" + row.id}
 			role="treeitem" aria-level=${depth + 1} aria-selected=${selected} aria-expanded=${below ? !folded : undefined} data-run=${row.id}>
@@ -30,7 +30,7 @@ const Row = memo(({ row, depth, below, folded, selected, current, time, fold }) 
 			<span class="first"><b>${row.name ? "@" + row.name : row.agent}</b><span class="title">${titleOf(row)}</span></span>
 			<span class="second"><${Status} row=${row} /><span class=${"doing" + (row.doing ? " now" : "")}>${clean(line)}</span></span>
 		</span>
-		<span class="numbers"><span>${duration(tookOf(row, time))}</span><span>${money(row.usage.cost_usd)} · ${count(tokens(row.usage))}</span></span>
+		<span class="numbers"><span>${duration(tookOf(row, time))}</span><span>${spent(cost)} · ${count(tokens(row.usage))}</span></span>
 		<time class="age">${ago(row.created_at, time)}</time>
 	</a>`;
 });
@@ -67,7 +67,7 @@ export function Fleet({ selected }) {
 		const unfold = (event) => (event.preventDefault(), event.stopPropagation(), fold(row.id));
 		const fresh = LIVE.has(row.state) || now.value - row.created_at < 120;
 		const time = fresh ? now.value : Math.floor(now.value / 60) * 60;
-		return html`<${Row} key=${row.id} row=${row} depth=${depth} below=${below} folded=${folded.has(row.id)} selected=${row.id === selected}
+		return html`<${Row} key=${row.id} row=${row} cost=${treeCosts.value.get(row.id)} depth=${depth} below=${below} folded=${folded.has(row.id)} selected=${row.id === selected}
 			current=${place === current} time=${time} fold=${unfold} />`;
 	};
 	return html`<section class="fleet">

@@ -1,5 +1,5 @@
 // Look back: a slider over the events of a tree.
-import { clean, clock, count, duration, get, html, Loading, money, of, Status, titleOf, tokens, useEffect, useKeys, useMemo, useState } from "../app/common.js";
+import { clean, clock, count, duration, get, html, Loading, of, spent, Status, titleOf, tokens, useEffect, useKeys, useMemo, useState } from "../app/common.js";
 import { Conversation } from "../app/conversation.js";
 import { Entries } from "../parts/conversation.js";
 import { apply, run } from "../app/runs.js";
@@ -64,7 +64,7 @@ export function LookBack({ row }) {
 				${stand.map(
 					(each) => html`<li><button class="plain" aria-pressed=${each.id === chosen} style=${{ paddingLeft: 8 + (each.depth - stand[0].depth) * 14 + "px" }} onClick=${() => setChosen(each.id)}>
 						<span class="first"><b>${each.agent}</b> <span>${titleOf(each)}</span></span>
-						<span class="second"><${Status} row=${each} /> <span>${clean(each.doing) || `${count(tokens(each.usage))} tokens, ${money(each.usage.cost_usd)}`}</span></span>
+						<span class="second"><${Status} row=${each} /> <span>${clean(each.doing) || `${count(tokens(each.usage))} tokens, ${spent(each.usage.cost_usd)}`}</span></span>
 					</button></li>`,
 				)}
 			</ul>

@@ -1,8 +1,8 @@
 // One run: what it says and does as it happens, and everything else that is known of it.
-import { clean, count, duration, get, go, html, Icon, link, Loading, money, now, of, plural, sayProblem, Status, titleOf, tokens, useEffect, useKeys, useMemo, useRequest } from "../app/common.js";
+import { clean, count, duration, get, go, html, Icon, link, Loading, now, of, plural, sayProblem, spent, Status, titleOf, tokens, useEffect, useKeys, useMemo, useRequest } from "../app/common.js";
 import { items } from "../app/inbox.js";
 import { RunRecord } from "../app/record.js";
-import { add, childrenByCall, LIVE, partial, run, tookOf, version } from "../app/runs.js";
+import { add, childrenByCall, LIVE, partial, run, tookOf, treeCosts, version } from "../app/runs.js";
 import { Draft, Entries, Following } from "../parts/conversation.js";
 import { ItemCard } from "../parts/item.js";
 import { Controls } from "./controls.js";
@@ -36,7 +36,7 @@ function Head({ row }) {
 				<${Status} row=${row} />
 				${parent && html`<a href=${link("run", parent.id)}>under ${parent.name || parent.agent}</a>`}
 				<span>${row.model}</span><span>${duration(tookOf(row, now.value))}</span><span>${plural(row.turns, "turn")}</span>
-				<span>${count(tokens(row.usage))} tokens</span><span>${money(row.usage.cost_usd)}</span>
+				<span>${count(tokens(row.usage))} tokens</span><span title="With all that it started">${spent(treeCosts.value.get(row.id))}</span>
 				<code>${row.id.slice(0, 8)}</code>
 			</p>
 		</div>
