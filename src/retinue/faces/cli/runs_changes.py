@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
 from retinue.core.controls import in_line, visible
@@ -182,6 +184,7 @@ def execute_undo(args: argparse.Namespace) -> int:
         with closing(Undo(folder)) as undo:
             done = undo.run(scope, force=args.force, dry_run=args.dry_run)
             forgotten = undo.forgotten(scope.runs)
+        done = _explain_worktrees(folder, done)
     if forgotten is not None and not done:
         raise StateError(
             f"Run {row.id} cannot be undone any more: its checkpoints were removed on {local_time(forgotten, _DAY)}.",
@@ -205,6 +208,33 @@ def _scope(reader: LogReader, row: RunRow, below: list[RunRow], turn: int | None
         if isinstance(event.body, TurnStarted) and event.body.turn == turn:
             return UndoScope(Who(row.id, row.agent), turn, runs, event.at)
     raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
+
+
+def _explain_worktrees(folder: Path, done: list[UndoneFile]) -> list[UndoneFile]:
+    """Say of files that were kept because Retinue has removed their worktree where the work is."""
+    worktrees = (folder / "worktrees").resolve()
+    explained = []
+    for each in done:
+        path = Path(each.path)
+        if each.fate == "kept" and path.is_relative_to(worktrees):
+            run_id = path.relative_to(worktrees).parts[0]
+            if not (worktrees / run_id).exists():
+                each = replace(each, detail=f"Retinue removed its worktree{_place_of_work(folder, run_id)}")
+        explained.append(each)
+    return explained
+
+
+def _place_of_work(folder: Path, run_id: str) -> str:
+    from retinue.capabilities.worktree.integrate import BranchQueue
+
+    with LogReader.open(folder) as reader:
+        outcome = reader.outcome(run_id)
+    if outcome is None or outcome.branch is None:
+        return ""
+    entry = BranchQueue(folder).entries.get(outcome.branch)
+    if entry is None or entry.commit is None:
+        return f"; the work is on branch {outcome.branch}"
+    return f"; the work was merged into {entry.onto}: revert {entry.commit[:7]} there"
 
 
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
