@@ -382,6 +382,15 @@ def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentF
     assert str(user) in failed.reason
 
 
+def test_W17_a_disabled_agent_is_not_what_loads_instead_of_a_broken_file(folders: AgentFolders) -> None:
+    folders.file(".pi/agent/agents/x.md", "---\ndescription: d\nenabled: false\n---\nDo it.\n", base=folders.home)
+    folders.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
+    catalog = folders.load()
+    assert not catalog.find("x").enabled
+    (failed,) = catalog.failed
+    assert failed.instead is None and "loaded from" not in failed.reason
+
+
 def test_an_unknown_name_whose_file_is_broken_is_explained(folders: AgentFolders) -> None:
     path = folders.file(".claude/agents/x.md", "---\nname: x\n---\n")
     with pytest.raises(UnknownAgentError, match=str(path)):

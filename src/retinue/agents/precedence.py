@@ -203,8 +203,9 @@ def _make_failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], or
     winner = None
     if name and problem.severity == "error":
         winner = winners.get(name)
-    weaker = winner is not None and order[winner.path] >= index
-    return FailedFile(parsed.file, problem, parsed, winner.path if winner is not None and weaker else None)
+    # One that is disabled is not loaded instead: there is no agent of this name then.
+    loads = winner is not None and winner.startable and order[winner.path] >= index
+    return FailedFile(parsed.file, problem, parsed, winner.path if winner is not None and loads else None)
 
 
 def claimed_name(parsed: Parsed) -> str | None:
