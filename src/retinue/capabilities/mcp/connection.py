@@ -384,5 +384,7 @@ def _is_newer(error: BaseException) -> bool:
 
     if isinstance(error, BaseExceptionGroup):
         return any(map(_is_newer, error.exceptions))
-    codes = (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, HEADER_MISMATCH)
-    return isinstance(error, MCPError) and error.code in codes
+    if isinstance(error, MCPError):
+        return error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, HEADER_MISMATCH)
+    # What the SDK raises for an answer with a revision that the old handshake cannot agree on.
+    return isinstance(error, RuntimeError)
