@@ -52,7 +52,8 @@ def test_C7_many_tools_are_loaded_by_search(project: Project, serve: Any) -> Non
     assert "mcp__sdk__add" in told
     results = [text_of(result) for result in last.results]
     assert results[0] == 'No deferred tools matched "no such thing".'
-    assert "no tool named" in results[1]
+    assert "mcp__sdk__add is not among your tools: it must be loaded first" in results[1]
+    assert "call tool_search with the query select:mcp__sdk__add." in results[1]
     assert results[2].startswith("Loaded 1 tool(s). Their full schemas are now available next turn:\n- mcp__sdk__add: ")
     assert results[3] == "3"
     assert served(last) == {"mcp__sdk__add", "mcp__sdk__whoami", "mcp__sdk__picture"}

@@ -194,9 +194,12 @@ def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], s
     several = list(filter(tools.__contains__, meant))
     if several:
         return f"Not run: {name[:_SHOWN]!r} could be any of {', '.join(several)}. Call the one you mean."
-    if meant:
-        why = absent(meant[0]) or "your definition does not give it to you."
-        return f"Not run: {meant[0]} is not among your tools: {why} The tools you have: {offered}."
+    known = meant[0] if meant else name[:_SHOWN]
+    why = absent(known)
+    if meant and not why:
+        why = "your definition does not give it to you."
+    if why:
+        return f"Not run: {known} is not among your tools: {why} The tools you have: {offered}."
     return f"There is no tool named {name[:_SHOWN]!r}. The tools you have: {offered}."
 
 

@@ -355,6 +355,10 @@ def _switched_off(launch: Launch, project: Project, name: str) -> str:
 
 def why_absent(launch: Launch, project: Project, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
+    from retinue.tools.tool_search import ToolSearchTool
+
+    if any(isinstance(tool, ToolSearchTool) and tool.holds(name) for tool in launch.tools):
+        return f"it must be loaded first: call tool_search with the query select:{name}."
     if name in project.unavailable:
         return project.unavailable[name]
     if name in ("ask_parent", "ask_user") and not project.can_ask:

@@ -131,6 +131,10 @@ class ToolSearchTool:
             effects=TOOLS[NAME],
         )
 
+    def holds(self, name: str) -> bool:
+        """Return whether a search can load the tool of this name."""
+        return name in self._deferred.names
+
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         query = str(arguments.get("query", ""))
         if not query.strip():
