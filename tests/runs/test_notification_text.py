@@ -4,9 +4,11 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
+from retinue.core.outcome import Outcome
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.usage import Usage
 from retinue.runs.notification_text import announced, notification
@@ -45,6 +47,13 @@ def test_O04_one_end_has_every_field_in_order():
         "<compactions>1</compactions><estimated_cost_usd>0.0042</estimated_cost_usd><duration_ms>1200</duration_ms></usage>",
         "</task-notification>",
     ]
+
+
+def test_tokens_that_no_server_has_counted_are_unknown():
+    ended = Outcome("completed", "done", turns=2, tool_uses=1, model="gw/some")
+    assert "<total_tokens>unknown</total_tokens>" in notification([view(turns=2, tool_uses=1, outcome=ended)])
+    planned = replace(ended, model="offline/planner")
+    assert "<total_tokens>0</total_tokens>" in notification([view(turns=2, tool_uses=1, outcome=planned)])
 
 
 def test_O05_cost_only_if_wanted_and_known():

@@ -291,8 +291,10 @@ def _preview(view: ChildView, limit: int) -> str:
 
 
 def _usage(view: ChildView, show_cost: bool) -> str:
+    model = view.outcome.model if view.outcome is not None else ""
+    counted = view.usage.is_counted(view.turns, model)
     parts = [
-        f"<total_tokens>{view.usage.total_tokens}</total_tokens>",
+        f"<total_tokens>{view.usage.total_tokens if counted else 'unknown'}</total_tokens>",
         f"<tool_uses>{view.tool_uses}</tool_uses>",
     ]
     if view.context_percent is not None:

@@ -182,6 +182,17 @@ def test_the_info_view_lists_what_is_known() -> None:
         assert fact in text
 
 
+def test_the_info_view_knows_no_tokens_where_no_server_has_counted() -> None:
+    def tokens(story: RunStory) -> str:
+        return next(line.split(maxsplit=1)[1] for line in lines_of(story, "info") if line.startswith("tokens"))
+
+    story = begun().tell(RunStarted("gw/some", ("read",), "/p"), TurnStarted(1))
+    assert tokens(story) == "0 token", "nothing is due yet"
+    story.tell(TurnEnded(1, Usage(), Usage()), RunEnded(Outcome("completed", "Hi.", turns=1, model="gw/some")))
+    assert tokens(story) == "unknown"
+    assert tokens(begun().tell(TurnEnded(1, Usage(), Usage()))) == "0 token", "the planner uses none"
+
+
 def test_W03_the_header_has_name_description_and_numbers_and_how_it_was_asked_for() -> None:
     story = begun(model="haiku", thinking="high", limits={"max_turns": 9}).tell(
         TurnEnded(2, Usage(1_200), Usage(1_200))

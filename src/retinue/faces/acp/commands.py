@@ -81,7 +81,8 @@ async def _runs(session: AcpSession, rest: str) -> str:
     table = [("run", "agent", "state", "calls", "tokens", "cost")]
     for row in rows:
         indent = "  " * row.depth
-        spent = (str(row.tool_uses), format_count(row.usage.total_tokens), _money(row.usage.cost_usd))
+        tokens = format_count(row.usage.total_tokens) if row.usage.is_counted(row.turns, row.model) else "unknown"
+        spent = (str(row.tool_uses), tokens, _money(row.usage.cost_usd))
         table.append((f"{indent}{short_id(row.id)}", row.agent, status(row), *spent))
     return "\n".join(["```", *align(table, 3), "```"])
 

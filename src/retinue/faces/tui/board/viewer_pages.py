@@ -282,15 +282,20 @@ def _used(story: RunStory, window: Window) -> dict[str, str]:
     cost = format_cost(usage.cost_usd)
     if usage.cost_usd is None:
         cost = "not known"
+    tokens = format_tokens(usage.total_tokens, card.context_percent(window), card.compactions)
+    # A turn is counted when it has ended.
+    if not usage.is_counted(card.turns - card.at_work, card.model):
+        tokens = "unknown"
     facts = {
         "turns": f"{card.turns}{optional(' of at most {}', card.max_turns)}",
         "tool uses": str(card.tool_uses),
-        "tokens": format_tokens(usage.total_tokens, card.context_percent(window), card.compactions),
+        "tokens": tokens,
         "in detail": " · ".join(f"{count:,} {name}" for name, count in parts.items() if count),
         "cost": cost,
     }
-    if card.outcome is not None and card.outcome.tree_usage is not None:
-        facts["with agents"] = format_tokens(card.outcome.tree_usage.total_tokens)
+    tree = card.outcome.tree_usage if card.outcome is not None else None
+    if tree is not None and tree.is_counted(card.turns, card.model):
+        facts["with agents"] = format_tokens(tree.total_tokens)
     return facts
 
 
