@@ -65,6 +65,7 @@ def test_tools_that_do_not_follow_the_protocol_do_not_cost_the_whole_server(proj
         notes = "\n".join(result["notes"])
         assert "MCP server 'lax': 'texty' is left out: its inputSchema does not follow" in notes, attempt
         assert "'wordy' is left out" in notes and "tool number 6 has no name" in notes
+        assert "'slow': it is left out: it can only be called as a task" in notes
         assert "correct it in the server" in notes
     assert served(server.requests[0]) == {"mcp__lax__echo", "mcp__lax__untyped", "mcp__lax__bare"}
     (schema,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "mcp__lax__untyped"]

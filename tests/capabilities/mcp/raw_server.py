@@ -42,6 +42,7 @@ if "lax" in FLAGS:
         {"name": "texty", "inputSchema": {"type": "string"}},
         {"name": "wordy", "inputSchema": "a: string"},
         {"inputSchema": {"type": "object"}},
+        {"name": "slow", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}},
     ]
 
 
