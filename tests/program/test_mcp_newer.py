@@ -1,4 +1,4 @@
-"""A server that speaks the newest revision of the protocol only."""
+"""Servers that refuse the handshake: of the newest revision only, or behind a sign-in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -67,10 +68,13 @@ def http_server(first: dict[str, Any], status: int) -> Iterator[str]:
         server.shutdown()
 
 
-def check(project: Project, server: dict[str, Any]) -> None:
+def check(project: Project, server: dict[str, Any]) -> CompletedProcess[str]:
     (project.home / ".retinue").mkdir(exist_ok=True)
     (project.home / ".retinue" / "settings.json").write_text(json.dumps({"mcpServers": {"newer": server}}))
-    checked = project.retinue("servers", "check")
+    return project.retinue("servers", "check")
+
+
+def assert_used(checked: CompletedProcess[str]) -> None:
     assert checked.returncode == 0 and "mcp__newer__greet" in checked.stdout, checked.stdout + checked.stderr
 
 
@@ -81,7 +85,8 @@ def test_a_program_that_refuses_the_old_handshake_is_asked_in_the_new_way(
     """The SDK wraps the refusal, and nobody looked inside."""
     script = project.home / "newer.py"
     script.write_text(SERVER)
-    check(project, {"command": sys.executable, "args": [str(script), json.dumps(first), json.dumps(ANSWERS)]})
+    arguments = [str(script), json.dumps(first), json.dumps(ANSWERS)]
+    assert_used(check(project, {"command": sys.executable, "args": arguments}))
 
 
 @pytest.mark.parametrize("first", FIRST, ids=NAMES)
@@ -89,4 +94,11 @@ def test_an_address_that_refuses_the_old_handshake_is_asked_in_the_new_way(
     project: Project, first: dict[str, Any]
 ) -> None:
     with http_server(first, 400 if "error" in first else 200) as url:
-        check(project, {"type": "http", "url": url})
+        assert_used(check(project, {"type": "http", "url": url}))
+
+
+def test_a_server_behind_a_sign_in_is_told_with_the_way_to_use_it(project: Project) -> None:
+    with http_server({}, 401) as url:
+        checked = check(project, {"type": "http", "url": url})
+    assert checked.returncode == 1 and "401 Unauthorized. Retinue does not sign in to MCP servers" in checked.stdout
+    assert "put a token into its `headers`" in checked.stdout

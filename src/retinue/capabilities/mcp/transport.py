@@ -169,6 +169,9 @@ async def repaired(transport: Any, repair: Callable[[list[Any]], list[Any]]) -> 
         yield ListingRepair(incoming, repair), outgoing
 
 
+_SIGN_IN = ". Retinue does not sign in to MCP servers (no OAuth): put a token into its `headers`, as Authorization"
+
+
 @asynccontextmanager
 async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
     """Open the streams of a server over HTTP, or over the older server-sent events. Refusals go to the log, since
@@ -177,7 +180,8 @@ async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[Tr
 
     async def heard(response: Any) -> None:
         if response.status_code >= 400:
-            log.note(f"{response.request.method}: {response.status_code} {response.reason_phrase}", "[http] ")
+            advice = _SIGN_IN if response.status_code == 401 else ""
+            log.note(f"{response.request.method}: {response.status_code} {response.reason_phrase}{advice}", "[http] ")
 
     if config.transport == "sse":
         from mcp.client.sse import sse_client
