@@ -132,6 +132,31 @@ def test_G05_unsafe_names_leave_a_placeholder_and_the_others_load(tmp_path, name
     assert library(tmp_path).find(name) is None
 
 
+@pytest.mark.parametrize("name", ["ünïcode", "技能", "навык-2"])
+def test_names_may_have_letters_of_any_script(tmp_path, name):
+    put(tmp_path / name / "SKILL.md", "GOOD BODY")
+    assert text(library(tmp_path), name) == "GOOD BODY"
+    assert library(tmp_path).refused() == ()
+
+
+def test_a_file_in_small_letters_is_a_skill_until_the_other_is_there(tmp_path):
+    put(tmp_path / "s" / "skill.md", "SMALL")
+    put(tmp_path / "s" / "more.txt")
+    found = library(tmp_path)
+    assert text(found, "s") == "SMALL"
+    assert found.files(found.all()[0]) == ("more.txt",)
+    put(tmp_path / "s" / "SKILL.md", "CAPITAL")
+    assert text(found, "s") == "CAPITAL"
+
+
+def test_an_open_frontmatter_is_a_problem_and_no_description(tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "SKILL.md").write_text("---\nname: unclosed\ndescription: about\nBody.\n")
+    (skill,) = library(tmp_path).all()
+    assert "no later line" in skill.problem and not skill.description
+    assert library(tmp_path).invocable() == ()
+
+
 def test_G04_missing_ones_name_where_they_were_looked_for(tmp_path):
     notes: list[str] = []
     assert f'(Skill "nope" not found in {tmp_path})' in preload_skills(("nope",), library(tmp_path), notes)

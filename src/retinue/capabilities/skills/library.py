@@ -1,7 +1,7 @@
 """All skills that can be seen from a folder, and their texts with arguments filled in.
 
 Each root is searched breadth first, entries in the order of their bytes: a file NAME.md of the
-root itself, then folders NAME with a SKILL.md, the shallower first. Nothing is looked for inside
+root itself, then folders NAME with a SKILL.md or skill.md, the shallower first. Nothing is looked for inside
 a skill's folder, and links are not followed. Results are cached, and checked again by the times,
 sizes and inodes of the folders and files they came from.
 
@@ -19,6 +19,7 @@ import os
 import re
 import stat
 import time
+import unicodedata
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from retinue.agents.scan import Signature, just_written, signature_of
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
-from retinue.tools.safe_dir import SafeDir, files, is_safe, read
+from retinue.tools.safe_dir import SafeDir, files, read
 
 _PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
 _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
@@ -65,7 +66,9 @@ def substitute(text: str, skill: Skill, arguments: str) -> str:
     return made
 
 
-FILE = "SKILL.md"
+FILES = ("SKILL.md", "skill.md")
+"""Names of a skill's file; of two the first counts."""
+_NAME = re.compile(r"[^\W_][\w.-]{0,127}")
 DEEPEST = 6
 MOST = 20_000
 LARGEST = 2 * 2**20
@@ -159,7 +162,7 @@ class Library:
         for names in files(_safe_dir(self._root_of(skill), skill.folder)):
             if len(found) == MOST_BUNDLED:
                 break
-            if names != (FILE,):
+            if names != (skill.path.name,):
                 found.append("/".join(names))
         return tuple(found)
 
@@ -186,7 +189,12 @@ class Library:
 
 def is_name(name: str) -> bool:
     plugin, colon, own = name.partition(":")
-    return is_safe(plugin) and (not colon or is_safe(own))
+    return _is_safe(plugin) and (not colon or _is_safe(own))
+
+
+def _is_safe(name: str) -> bool:
+    """Return whether `name` is one folder and nothing else, in any script."""
+    return _NAME.fullmatch(unicodedata.normalize("NFC", name)) is not None
 
 
 @cache
@@ -244,7 +252,7 @@ class _Search:
         return self._old.get(path) == signature
 
     def add(self, name: str, path: str, folder: str | None, found: os.stat_result) -> None:
-        if not is_safe(name):
+        if not _is_safe(name):
             self.refused.append((path, _UNSAFE))
             return
         full = name
@@ -303,19 +311,18 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
         if entry.is_symlink():
             if entry.is_dir() or (flat and name.lower().endswith(".md")):
                 search.refused.append((entry.path, _LINK))
-        elif flat and name.lower().endswith(".md") and name != FILE:
+        elif flat and name.lower().endswith(".md") and name != FILES[0]:
             if entry.is_file(follow_symlinks=False):
                 search.add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
         elif name != "node_modules" and entry.is_dir(follow_symlinks=False):
             folders.append(entry)
     below = []
     for entry in folders:
-        path = f"{entry.path}/{FILE}"
-        try:
-            found = os.lstat(path)
-        except OSError:
+        place = _skill_file(search, entry.path)
+        if place is None:
             below.append(entry.path)
             continue
+        path, found = place
         if stat.S_ISREG(found.st_mode):
             search.add(entry.name, path, entry.path, found)
         else:
@@ -324,6 +331,21 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
             why = _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."
             search.refused.append((path, why))
     return below
+
+
+def _skill_file(search: _Search, folder: str) -> tuple[str, os.stat_result] | None:
+    """Return the path and the state of a skill's file; None for a folder that is no skill."""
+    for name in FILES:
+        path = f"{folder}/{name}"
+        try:
+            found = os.lstat(path)
+            if name != FILES[0]:
+                # The first may come to lie beside it.
+                search.sign(folder, os.lstat(folder))
+        except OSError:
+            continue
+        return path, found
+    return None
 
 
 def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill, str]:

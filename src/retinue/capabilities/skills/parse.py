@@ -97,7 +97,8 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
     """Return the skill, and the name in its frontmatter. Never raises: a file that cannot be read
     is a skill with a problem."""
     parts = split(data)
-    if parts.error is not None and not parts.body:
+    # A file that only begins with keys may be text; one with an open fence is not.
+    if parts.error is not None and (not parts.body or parts.error.code == "frontmatter-unclosed"):
         return Skill(name=name, path=path, source=root.source, folder=folder, problem=parts.error.message), ""
     matter, said, problem = None, dict[str, Any](), ""
     if parts.block is not None:
