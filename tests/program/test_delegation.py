@@ -91,11 +91,12 @@ def test_a_resumed_agent_works_where_the_setting_and_its_file_say(project, serve
     written(project, pinned=CHEAP.replace("name: cheap", "name: pinned\nbackground: true"))
     settings(project, backgroundByDefault=False)
     play = Play(
-        [agent("child one"), agent("child two", subagent_type="pinned")],
+        [agent("child one"), agent("child two", subagent_type="pinned", run_in_background=False)],
         lambda seen: [agent("more", resume=ids(seen)[0]), agent("more", resume=ids(seen)[1], run_in_background=False)],
     )
     serve(play.answer)
     assert project.retinue("-p", "Go").returncode == 0
+    assert play.seen[1].startswith("Agent started in the background."), "V17: it began there, nobody moved it"
     assert "answer to more" in play.seen[2], "by the setting it is waited for"
     assert play.seen[3].startswith("Agent resumed in the background."), "its file says so"
 

@@ -40,7 +40,7 @@ async def test_a_started_agent_is_told_with_its_id_type_description_and_output_f
 
 
 async def test_a_queued_agent_says_where_it_stands_with_the_limit_of_now(context):
-    delegate = FakeDelegate({"status": "queued"}, {"status": "queued"})
+    delegate = FakeDelegate(*[{"status": "queued", "queue_position": 1}] * 2)
     first = await call(delegate, context, prompt="x")
     second = await call(delegate, context, live=lambda: Live(max_concurrent=9), prompt="x")
     assert "Position: queued (max 4 concurrent)" in first.text.split("\n")
@@ -199,6 +199,11 @@ async def test_a_failed_foreground_run_is_an_error_with_its_partial_output_under
     assert delegate.consumed
 
 
+async def test_V17_an_agent_that_waits_for_another_machine_names_no_limit_of_this_one(context):
+    delegate = FakeDelegate({"status": "queued"})
+    assert "Position: queued" in (await call(delegate, context, prompt="x")).text.split("\n")
+
+
 async def test_L07_a_run_with_nothing_but_an_error_shows_no_partial_output(context):
     for text in ("", "boom"):
         made = await call(FakeDelegate({"status": "error", "error": "boom", "text": text}), context, prompt="x")
@@ -207,7 +212,8 @@ async def test_L07_a_run_with_nothing_but_an_error_shows_no_partial_output(conte
 
 
 async def test_a_foreground_run_that_a_person_moved_away_is_reported_as_going_on(context):
-    made = await call(FakeDelegate({"status": "running"}), context, prompt="x", run_in_background=False)
+    delegate = FakeDelegate({"status": "running", "moved": True})
+    made = await call(delegate, context, prompt="x", run_in_background=False)
     assert made.text.startswith("Agent moved to the background")
     assert "notified" in made.text
 

@@ -112,6 +112,8 @@ class ChildView(Struct, frozen=True, kw_only=True):
     call_id: str | None = None
     """The tool call that started it, if a tool did."""
     background: bool = True
+    moved: bool = False
+    """Whether it began in the foreground and was moved to the background."""
     depth: int = 1
     parent_id: str | None = None
     started_at: float | None = None
@@ -128,6 +130,7 @@ class ChildView(Struct, frozen=True, kw_only=True):
     partial: bool = False
     transcript: str | None = None
     queue_position: int | None = None
+    """Its place in the line for a slot of this process; None for a run that waits for none, or for another machine."""
     consumed: bool = False
     """The parent has read the result: no notification is due any more."""
     notes: tuple[str, ...] = ()

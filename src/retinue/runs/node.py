@@ -271,6 +271,7 @@ class RunNode(Struct, eq=False):
             handle=self.name,
             call_id=self.call_id,
             background=self.background,
+            moved=self.detached is not None and self.detached.is_set(),
             depth=self.depth,
             parent_id=self.handle.place.parent_id,
             started_at=self.began,

@@ -31,6 +31,7 @@ from retinue.tools.delegation.views import (
     identity,
     notes,
     partial_text,
+    queue_line,
     refusal,
     stats,
     status_note,
@@ -113,7 +114,7 @@ class AgentTool(DelegationTool):
     def _started(self, view: ChildView, call: SpawnCall, extra: tuple[str, ...]) -> str:
         if call.resume is not None:
             done = "resumed in the background"
-        elif call.background is False:
+        elif view.moved:
             done = "moved to the background: it goes on there"
         elif view.status == "queued":
             done = "queued in the background"
@@ -121,7 +122,7 @@ class AgentTool(DelegationTool):
             done = "started in the background"
         lines = [f"Agent {done}.", *identity(view)]
         if view.status == "queued":
-            lines.append(f"Position: queued (max {self.live().max_concurrent} concurrent)")
+            lines.append(queue_line(view, self.live().max_concurrent))
         return "\n".join([*lines, *notes((*view.notes, *extra)), "", _AFTER])
 
     async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext) -> ToolOutput:

@@ -22,6 +22,7 @@ from retinue.tools.delegation.views import (
     list_line,
     partial_text,
     peek_text,
+    queue_line,
     read_peek,
     refusal,
     shown_name,
@@ -281,7 +282,7 @@ def _still_at_work(view: ChildView, end: WaitEnd | None, seconds: float, most: i
                 first = "The agent has not started yet."
     lines = [first]
     if view.status == "queued":
-        lines.append(f"Position: queued (max {most} concurrent)")
+        lines.append(queue_line(view, most))
     elif view.activity:
         lines.append(f"Now: {one_line(view.activity, 160)}")
     return "\n".join([*lines, _NOTIFIED])

@@ -100,6 +100,11 @@ def identity(view: ChildView) -> list[str]:
     return lines
 
 
+def queue_line(view: ChildView, most: int) -> str:
+    """Return where a run that has not begun stands. `most` limits this process, and only the runs that wait for it."""
+    return "Position: queued" if view.queue_position is None else f"Position: queued (max {most} concurrent)"
+
+
 def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
     """Return the first lines of `get_subagent_result`."""
     note = status_note(view)
