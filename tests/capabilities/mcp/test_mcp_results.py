@@ -121,6 +121,34 @@ async def test_a_form_is_one_question_per_field() -> None:
     assert "does not fit" in asked[2].detail
 
 
+async def test_a_field_can_be_left_out_or_to_its_default_with_words() -> None:
+    """The inbox takes no empty answer."""
+    fields = {"note": {"type": "string"}, "size": {"type": "integer", "default": 7}, "sure": {"type": "boolean"}}
+    result, asked = await fill("skip", "skip", "skip", schema={"properties": fields, "required": ["size"]})
+    assert (result.action, result.content) == ("accept", {"size": 7})
+    assert "answer skip to leave it out" in asked[0].detail and "answer skip for '7'" in asked[1].detail
+    assert asked[2].options == ("yes", "no", "skip", "decline")
+    own = {"properties": {"step": {"type": "string", "enum": ["skip", "go"]}}}
+    assert (await fill("skip", schema=own))[0].content == {"step": "skip"}
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "right"),
+    [
+        ({"format": "email"}, "me", "me@host.example"),
+        ({"format": "uri"}, "somewhere", "https://host.example/"),
+        ({"format": "date"}, "tomorrow", "2026-11-18"),
+        ({"maxLength": 3}, "long", "abc"),
+        ({"format": 5}, "", "x"),
+    ],
+)
+async def test_an_answer_is_held_to_its_format(field: dict[str, Any], wrong: str, right: str) -> None:
+    schema = {"properties": {"a": {"type": "string", **field}}, "required": ["a"]}
+    answers = (wrong, right) if wrong else (right,)
+    result, asked = await fill(*answers, schema=schema)
+    assert result.content == {"a": right} and len(asked) == len(answers)
+
+
 @pytest.mark.parametrize(("said", "action"), [("decline", "decline"), (None, "cancel")])
 async def test_no_is_no(said: str | None, action: str) -> None:
     result, _ = await fill("red", said)

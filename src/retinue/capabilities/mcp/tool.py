@@ -1,8 +1,9 @@
 """A tool of a server as a tool of a run, and the questions a server asks a person.
 
 A form becomes one question per field. The answer to each is checked against what the server asked
-for; a wrong one is asked again. If nobody answers, the server is told that the question was
-cancelled. The protocol forbids asking for secrets; the question says which server asks.
+for; a wrong one is asked again. `skip` leaves a field to its default, or out. If nobody answers, the
+server is told that the question was cancelled. The protocol forbids asking for secrets; the question
+says which server asks.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ CALL_SECONDS = 300.0
 """How long a call may go without an answer or a word of progress, unless the server's `timeout` says."""
 DECLINE = "decline"
 DONE = "done"
+SKIP = "skip"
 _MOST_FIELDS = 20
 _ATTEMPTS = 3
 _LENGTH = 2_000
+_CHECKED = ("type", "format", "minLength", "maxLength", "minimum", "maximum")
+"""What an answer is held to. A pattern is not: matching one of a stranger may take for ever."""
 
 
 class ElicitQuestion(Struct, frozen=True):
@@ -100,30 +104,40 @@ def _refused(said: str | None) -> ElicitResult:
 
 
 async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
-    """Return the value, None for a field left empty, or _Refused."""
+    """Return the value, None for a field left out, or _Refused."""
     label = str(field.get("title") or name)
+    default = field.get("default")
     options = _options(field)
     hint = str(field.get("description") or "")[:_LENGTH]
+    skip = "" if needed else f" (answer {SKIP} to leave it out)"
+    if default is not None:
+        skip = f" (answer {SKIP} for {str(default)[:80]!r})"
+    # A field may have the word among its own choices.
+    skips = {"", SKIP}.difference(options) if skip else set[str]()
+    if options and SKIP in skips:
+        options = (*options, SKIP)
+    if options:
+        options = (*options, DECLINE)
     for _ in range(_ATTEMPTS):
-        skip = "" if needed else " (empty: leave it out)"
         said = await ask(ElicitQuestion(title, f"{label}: {hint}{skip}".strip(), options))
         if said is None or said.strip().lower() == DECLINE:
             return _Refused(said)
-        if not said.strip() and not needed:
-            return field.get("default")
+        if said.strip().lower() in skips:
+            return default
         value = _value(said.strip(), field)
-        if value is not None:
+        if value is not None and _fits(value, field):
             return value
-        hint = f"'{said.strip()[:80]}' does not fit; a {field.get('type', 'string')} is wanted."
+        wanted = field.get("format") or field.get("type", "string")
+        hint = f"'{said.strip()[:80]}' does not fit; a {str(wanted)[:80]} is wanted."
     return _Refused(None)
 
 
 def _options(field: Mapping[str, Any]) -> tuple[str, ...]:
     if field.get("type") == "boolean":
-        return ("yes", "no", DECLINE)
+        return ("yes", "no")
     choices = field.get("enum")
-    if isinstance(choices, list) and choices:
-        return (*map(str, choices), DECLINE)
+    if isinstance(choices, list):
+        return tuple(map(str, choices))
     return ()
 
 
@@ -144,6 +158,17 @@ def _value(text: str, field: Mapping[str, Any]) -> Any:
                 return text
     except ValueError:
         return None
+
+
+def _fits(value: Any, field: Mapping[str, Any]) -> bool:
+    """Return whether a value keeps the bounds and the format of its field. Bounds that make no sense bind nobody."""
+    import jsonschema_rs
+
+    schema = {key: field[key] for key in _CHECKED if key in field}
+    try:
+        return jsonschema_rs.validator_for(schema, validate_formats=True, offline=True).is_valid(value)
+    except ValueError:
+        return True
 
 
 AskFor = Callable[[str, ElicitQuestion], Awaitable[str | None]]
