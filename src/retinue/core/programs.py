@@ -36,7 +36,7 @@ class NotConfinedError(OSError):
         super().__init__(errno.EPERM, text)
 
 
-class Program(Struct, frozen=True):
+class PreparedProgram(Struct, frozen=True):
     """A program that may start. Made by `prepare` only."""
 
     argv: tuple[str, ...]
@@ -52,23 +52,23 @@ def prepare(
     environment: Mapping[str, str],
     cwd: Path | None = None,
     confine: Confine | None = None,
-) -> Program:
+) -> PreparedProgram:
     """Return the program inside the sandbox that follows from its clearance. Blocks while a sandbox is made. Raise
     NotConfinedError where it cannot be made, and for `inside` where there is none."""
     try:
         sandbox = confine(clearance) if confine is not None else None
         if sandbox is not None:
             wrapped = sandbox.wrap(argv, cwd or Path("/"))
-            return Program(tuple(wrapped), cwd, sandbox.environment(environment), clearance)
+            return PreparedProgram(tuple(wrapped), cwd, sandbox.environment(environment), clearance)
     except (OSError, ValueError, StateError) as error:
         raise NotConfinedError(str(error)) from error
     if clearance == "inside":
         raise NotConfinedError("Nobody approved this program, and there is no sandbox to start it in.")
-    return Program(tuple(argv), cwd, dict(environment), clearance)
+    return PreparedProgram(tuple(argv), cwd, dict(environment), clearance)
 
 
 def run(
-    program: Program,
+    program: PreparedProgram,
     *,
     given: bytes | None = None,
     seconds: float | None = None,
@@ -92,7 +92,7 @@ def run(
 
 
 def open_program(
-    program: Program, *, stdin: int = DEVNULL, stdout: int | IO[bytes] = PIPE, stderr: int | None = None
+    program: PreparedProgram, *, stdin: int = DEVNULL, stdout: int | IO[bytes] = PIPE, stderr: int | None = None
 ) -> Popen[bytes]:
     """Start a program in a session of its own. Whoever calls this ends it."""
     return subprocess.Popen(  # noqa: S603 - cleared by `prepare`
@@ -107,7 +107,7 @@ def open_program(
 
 
 async def spawn(
-    program: Program, *, launcher: Sequence[str] = (), stdin: int = PIPE, descriptors: Sequence[int] = ()
+    program: PreparedProgram, *, launcher: Sequence[str] = (), stdin: int = PIPE, descriptors: Sequence[int] = ()
 ) -> Process:
     """Start a program with pipes, in a session of its own. `launcher` are words of Retinue's own that start it, outside
     of its sandbox; `descriptors` are files that they get open."""
@@ -125,7 +125,7 @@ async def spawn(
 
 
 async def attach(
-    program: Program,
+    program: PreparedProgram,
     protocol: asyncio.SubprocessProtocol,
     *,
     stdin: int = DEVNULL,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
-from retinue.core.programs import NotConfinedError, Program, prepare
+from retinue.core.programs import NotConfinedError, PreparedProgram, prepare
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import Capture
@@ -111,11 +111,11 @@ class BashTool(BuiltinTool):
         return _output(command, shown, ended, timing, stopped)
 
 
-async def _prepare(command: str, context: ToolContext) -> Program:
+async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
     """Return the command as its clearance lets it start. Raise ToolError where its sandbox cannot be built: nothing
     runs outside of it instead."""
 
-    def confined() -> Program:
+    def confined() -> PreparedProgram:
         return prepare(
             [_shell(context.environment), "-c", command],
             clearance=context.clearance,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from retinue.core.permission import ToolEffect
-from retinue.core.programs import Program
+from retinue.core.programs import PreparedProgram
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.capture import StreamCleaner, head_and_tail
@@ -81,7 +81,7 @@ class BackgroundCommands:
     def __init__(self) -> None:
         self._commands: dict[str, BackgroundCommand] = {}
 
-    async def start(self, command: str, program: Program, *, outputs: Path, owner: str) -> BackgroundCommand:
+    async def start(self, command: str, program: PreparedProgram, *, outputs: Path, owner: str) -> BackgroundCommand:
         live = self._live()
         if len(live) >= MOST:
             names = ", ".join(each.id for each in live)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.programs import DEVNULL, Program, attach, spawn
+from retinue.core.programs import DEVNULL, PreparedProgram, attach, spawn
 from retinue.settings.places import private_folder
 from retinue.tools.proctree import MARK, ProcessTree, describe, kill_marked
 
@@ -80,7 +80,7 @@ Receive = Callable[[int, bytes], None]
 
 
 async def run_program(
-    program: Program,
+    program: PreparedProgram,
     *,
     receive: Receive,
     seconds: float | None,
@@ -115,7 +115,7 @@ async def run_program(
 
 
 async def _run(
-    program: Program,
+    program: PreparedProgram,
     watcher: _Watcher,
     merge: bool,
     alone: bool,
@@ -280,7 +280,7 @@ class ServerProcess:
         self._stderr = asyncio.create_task(self._listen())
 
     @classmethod
-    async def launch(cls, program: Program, log: ErrorLog) -> ServerProcess:
+    async def launch(cls, program: PreparedProgram, log: ErrorLog) -> ServerProcess:
         """A program that is known to be there, watched. Raise CannotStartError."""
         try:
             if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
