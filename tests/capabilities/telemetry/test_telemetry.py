@@ -78,6 +78,25 @@ def test_content_is_sent_on_request_without_secrets(project: Project, serve: Any
     assert b"The key is" in whole and KEY.encode() not in whole
 
 
+def test_a_turn_of_calls_says_what_was_asked_and_called(project: Project, serve: Any, collector: Collector) -> None:
+    serve(lambda request: Reply("", [("read", {"path": "f0.txt"})]) if not request.turn else Reply("Seen."))
+    (project.cwd / "f0.txt").write_text("Rain.")
+    done = project.retinue("-p", "Look at it", env={**collector.environment, "RETINUE_TELEMETRY": "content"})
+    assert done.returncode == 0, done.stderr
+    turns = [attributes(span) for span in collector.spans() if span.name.startswith("chat ")]
+    asked = [json.loads(turn["gen_ai.input.messages"]) for turn in turns]
+    (called,), (answered,) = (json.loads(turn["gen_ai.output.messages"]) for turn in turns)
+    assert asked[0][-1]["role"] == "user" and "Look at it" in asked[0][-1]["parts"][-1]["content"]
+    (call,) = called["parts"]
+    assert (call["type"], call["name"], call["arguments"]) == ("tool_call", "read", {"path": "f0.txt"})
+    (result,) = asked[1][-1]["parts"]
+    assert (result["type"], result["id"]) == ("tool_call_response", call["id"]) and "Rain." in result["response"]
+    assert answered["parts"] == [{"type": "text", "content": "Seen."}]
+    reasons = [turn["gen_ai.response.finish_reasons"].values[0].string_value for turn in turns]
+    assert reasons == [called["finish_reason"], answered["finish_reason"]] == ["tool_call", "stop"]
+    assert b"telemetry.sdk.language" in b"".join(collector.bodies)
+
+
 def test_a_run_that_was_killed_continues_its_trace(project: Project, serve: Any, collector: Collector) -> None:
     server = serve(lambda request: Reply("", [("read", {"path": "f0.txt"})]) if not request.turn else Reply(hang=True))
     process = project.start("run", "Explore", "Look", env=collector.environment)

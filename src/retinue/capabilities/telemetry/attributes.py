@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from retinue.capabilities.telemetry import conventions as names
 from retinue.core import events
-from retinue.core.messages import AssistantMessage, ToolCall
+from retinue.core.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, UserMessage
 from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.usage import Usage
+
+_FINISH: Mapping[StopReason, str] = {
+    "end": "stop",
+    "tool_use": "tool_call",
+    "length": "length",
+    "refusal": "content_filter",
+    "error": "error",
+    "aborted": "error",
+}
+"""Our words for the end of an answer in those of the conventions."""
 
 
 def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, content: bool) -> dict[str, Any]:
@@ -55,18 +66,25 @@ def error_of(outcome: Outcome[Any]) -> str | None:
     return outcome.ended
 
 
-def describe_request(model: str, message: AssistantMessage, *, content: bool) -> dict[str, Any]:
-    """Return what is known of one request to a model and its answer."""
+def describe_request(
+    model: str, given: Sequence[UserMessage | ToolMessage], message: AssistantMessage, *, content: bool
+) -> dict[str, Any]:
+    """Return what is known of one request to a model and its answer. `given` is what the model had not seen before."""
+    finish = _FINISH[message.stop]
     found: dict[str, Any] = {
         names.PROVIDER: names.provider_of(model),
         names.REQUEST_MODEL: plain_model(model),
         names.RESPONSE_MODEL: plain_model(message.model or model),
-        names.FINISH_REASONS: (message.stop,),
+        names.FINISH_REASONS: (finish,),
         names.SPAN_KIND: "LLM",
         **_describe_usage(message.usage),
     }
     if content:
-        found |= {names.OUTPUT_MESSAGES: _message("assistant", message.text), names.OUTPUT_VALUE: _cut(message.text)}
+        asked = _encode([_given(part) for part in given])
+        parts = [_part(part) for part in message.content]
+        answer = _encode([{"role": "assistant", "parts": parts, "finish_reason": finish}])
+        found |= {names.INPUT_MESSAGES: asked, names.INPUT_VALUE: _cut(asked)}
+        found |= {names.OUTPUT_MESSAGES: answer, names.OUTPUT_VALUE: _cut(message.text or answer)}
     return found
 
 
@@ -82,7 +100,7 @@ def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[
         names.SPAN_KIND: "TOOL",
     }
     if content:
-        given = _cut(msgspec.json.encode(call.arguments).decode())
+        given = _cut(_encode(call.arguments))
         found |= {names.TOOL_ARGUMENTS: given, names.INPUT_VALUE: given}
         if result is not None:
             found |= {names.TOOL_RESULT: _cut(result), names.OUTPUT_VALUE: _cut(result)}
@@ -121,8 +139,31 @@ def _describe_usage(usage: Usage) -> dict[str, Any]:
 
 
 def _message(role: str, text: str) -> str:
-    parts = [{"type": "text", "content": _cut(text)}]
-    return msgspec.json.encode([{"role": role, "parts": parts}]).decode()
+    return _encode([{"role": role, "parts": [{"type": "text", "content": _cut(text)}]}])
+
+
+def _given(message: UserMessage | ToolMessage) -> dict[str, Any]:
+    """Return a message to a model as the conventions write it."""
+    if isinstance(message, UserMessage):
+        return {"role": "user", "parts": [{"type": "text", "content": _cut(message.text)}]}
+    parts = []
+    for result in message.results:
+        parts.append({"type": "tool_call_response", "id": result.call_id, "response": _cut(result.text)})
+    return {"role": "tool", "parts": parts}
+
+
+def _part(part: Text | Thinking | ToolCall) -> dict[str, Any]:
+    """Return a part of an answer as the conventions write it."""
+    if isinstance(part, ToolCall):
+        text = _encode(part.arguments)
+        arguments = part.arguments if len(text) <= names.MOST_CONTENT else _cut(text)
+        return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": arguments}
+    kind = "reasoning" if isinstance(part, Thinking) else "text"
+    return {"type": kind, "content": _cut(part.text)}
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _cut(text: str) -> str:

@@ -88,7 +88,8 @@ def resource_of(environment: Mapping[str, str]) -> dict[str, str]:
     own = environment.get("OTEL_SERVICE_NAME")
     if own:
         found["service.name"] = own
-    return {**found, "service.version": __version__, "telemetry.sdk.name": "retinue"}
+    sdk = {"telemetry.sdk.name": "retinue", "telemetry.sdk.language": "python"}
+    return {**found, "service.version": __version__, **sdk}
 
 
 def _pairs(given: str) -> dict[str, str]:

@@ -41,6 +41,7 @@ from retinue.capabilities.telemetry.spans import (
 )
 from retinue.core import events
 from retinue.core.events import Event
+from retinue.core.messages import ToolMessage, UserMessage
 from retinue.core.usage import Usage
 
 QUEUE_SECONDS = 0.1
@@ -50,6 +51,7 @@ HANDLED = (
     events.RunCreated,
     events.RunStarted,
     events.RunResumed,
+    events.MessageAdded,
     events.TurnStarted,
     events.TextDelta,
     events.ThinkingDelta,
@@ -57,6 +59,7 @@ HANDLED = (
     events.AssistantEnded,
     events.ToolStarted,
     events.ToolEnded,
+    events.ToolsEnded,
     events.InboxOpened,
     events.InboxClosed,
     events.LimitReached,
@@ -91,6 +94,8 @@ class TracedRun(Struct):
     turn: OpenSpan | None = None
     tools: dict[str, OpenSpan] = field(default_factory=dict)
     asks: dict[str, OpenSpan] = field(default_factory=dict)
+    given: list[UserMessage | ToolMessage] = field(default_factory=list)
+    """What the model has not answered yet; kept only where content is sent."""
     last_at: float = 0.0
 
     @property
@@ -202,6 +207,9 @@ class SpanTranslator:
     def _notice(self, run: TracedRun, event: Event) -> None:
         """Take an event that ends nothing."""
         match event.body:
+            case events.MessageAdded(message) | events.ToolsEnded(message):
+                if self._content:
+                    run.given.append(message)
             case events.TurnStarted() as body:
                 run.turn = OpenSpan(event_span(run.id, event.seq), event.at, body, run.span_id)
             case events.TextDelta() | events.ThinkingDelta() if run.turn is not None:
@@ -235,10 +243,11 @@ class SpanTranslator:
 
     def _end_turn(self, run: TracedRun, at: float, body: events.AssistantEnded) -> list[TraceSpan]:
         begun, run.turn = run.turn, None
+        given, run.given = run.given, []
         if begun is None:
             return []
         message = body.message
-        attributes = describe_request(run.created.model, message, content=self._content)
+        attributes = describe_request(run.created.model, given, message, content=self._content)
         if begun.first_chunk is not None:
             attributes[names.FIRST_CHUNK] = begun.first_chunk - begun.at
         error: str | None = None
