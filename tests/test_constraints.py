@@ -1,6 +1,9 @@
 """constraints.txt pins everything that `make setup` installs, at versions that go together."""
 
+import ast
+import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -64,3 +67,24 @@ def test_every_package_that_setup_installs_is_pinned_at_a_version_all_who_need_i
         if pin is None or not need.specifier.contains(pin, prereleases=True):
             wrong.append(f"{asker} needs {need}, pinned: {pin}")
     assert wrong == []
+
+
+def imported_packages() -> Iterator[str]:
+    """Yield the top of every name that the package imports, its own and Python's among them."""
+    for path in (ROOT / "src" / "retinue").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                yield node.module.partition(".")[0]
+
+
+def test_every_package_that_is_imported_is_named():
+    named = {canonicalize_name(wanted.name) for wanted in read_wanted()}
+    owners = metadata.packages_distributions()
+    foreign = set(imported_packages()) - sys.stdlib_module_names - {"retinue"}
+    lacking = []
+    for package in sorted(foreign & owners.keys()):
+        if not named & {canonicalize_name(owner) for owner in owners[package]}:
+            lacking.append(package)
+    assert lacking == []
