@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,13 @@ def test_the_document_of_list(run: Run) -> None:
     assert document["date"]
 
 
-def test_a_server_of_ones_own_is_asked_for_its_models(run: Run, tmp_path: Path) -> None:
+@contextmanager
+def model_server(answers: Mapping[str, Any]) -> Iterator[str]:
+    """Answer each path with a document, any other with an empty one, and yield the address."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps({"data": [{"id": "llama-x"}, {"id": "qwen-y"}]}).encode()
+            body = json.dumps(answers.get(self.path, {})).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -94,12 +98,25 @@ def test_a_server_of_ones_own_is_asked_for_its_models(run: Run, tmp_path: Path) 
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        settings(tmp_path, {"providers": {"ollama": {"baseUrl": f"http://127.0.0.1:{server.server_address[1]}"}}})
-        done = run("list")
+        yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
+
+
+def test_a_server_of_ones_own_is_asked_for_its_models(run: Run, tmp_path: Path) -> None:
+    with model_server({"/v1/models": {"data": [{"id": "llama-x"}, {"id": "qwen-y"}]}}) as url:
+        settings(tmp_path, {"providers": {"ollama": {"baseUrl": url}}})
+        done = run("list")
     assert "* ollama/llama-x · ctx 32.8k · free" in done.stdout
     assert "  ollama/qwen-y · ctx 32.8k · free" in done.stdout
     assert "the server 'ollama' answers" in done.stdout
+
+
+def test_the_list_has_the_window_that_a_server_gives_its_model(run: Run, tmp_path: Path) -> None:
+    props = {"default_generation_settings": {"n_ctx": 8192}}
+    with model_server({"/v1/models": {"data": [{"id": "small"}]}, "/props": props}) as url:
+        settings(tmp_path, {"providers": {"llama.cpp": {"baseUrl": f"{url}/v1"}}})
+        done = run("list")
+    assert "* llama.cpp/small · ctx 8.19k · free" in done.stdout
 
 
 @pytest.mark.parametrize(("loaded", "window", "output"), [(65_536, 65_536, 32_768), (None, 32_768, 16_384)])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
 from retinue.faces.text import optional
 from retinue.guard.trust import settings_in_effect
 from retinue.http.address import display_url
-from retinue.models.inventory import list_models
+from retinue.models.inventory import ModelInventory, list_models
 from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date, table_source
 from retinue.models.presets import OTHER_NAMES
@@ -20,6 +20,11 @@ from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
 
+if TYPE_CHECKING:
+    from retinue.http.transport import Transport
+
+_MOST_ASKED = 16
+"""A gateway may list hundreds of models, and each is asked about."""
 _WHOSE = "the folder whose settings count (default: here)"
 
 
@@ -122,6 +127,35 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser, _WHOSE)
 
 
+async def _list(settings: Settings) -> ModelInventory:
+    """Return the models, the first of the user's own servers with the windows that they have there."""
+    found = await list_models(settings, process_environment())
+    servers = {provider.id for provider in found.providers.configured() if provider.runs_models}
+    own = [info for info in found.models if info.provider in servers][:_MOST_ASKED]
+    if not own:
+        return found
+    from retinue.http.transport import Transport
+
+    transport = Transport()
+    try:
+        asked = await asyncio.gather(*(_measured(info, found.providers, transport) for info in own))
+    finally:
+        await transport.close()
+    measured = {info.full_name: info for info in asked}
+    return found._replace(models=tuple(measured.get(info.full_name, info) for info in found.models))
+
+
+async def _measured(info: ModelInfo, providers: Providers, transport: Transport) -> ModelInfo:
+    from retinue.models.local_window import with_local_window
+
+    provider = providers.get(info.provider)
+    if provider is None:
+        return info
+    described = providers.has_window(provider, info.id)
+    measured, _ = await with_local_window(provider, info, transport, described, load=False)
+    return measured if measured.window != info.window else info
+
+
 def execute_list(args: argparse.Namespace) -> int:
     """List the models that can be used from here, and mark the one a run would get.
 
@@ -131,7 +165,7 @@ def execute_list(args: argparse.Namespace) -> int:
     from retinue.models.setup import FIRST_STEPS
 
     loaded = settings_in_effect(folder(args.cwd), process_environment())
-    found = asyncio.run(list_models(loaded.settings, process_environment()))
+    found = asyncio.run(_list(loaded.settings))
     models, active, problem = list(found.models), found.active, found.problem
     warnings = (*loaded.warnings, *_withheld(found.providers))
     if args.provider is not None:
