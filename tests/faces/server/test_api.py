@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import json
 import os
 import signal
@@ -37,6 +39,23 @@ def test_the_server_says_where_it_is_and_ends_on_ctrl_c(project: Project, servin
     assert not file.exists()
     refused = project.retinue("open")
     assert refused.returncode == 1 and "retinue serve" in refused.stderr
+
+
+def test_long_answers_are_compressed_for_clients_that_take_it(serving: Serving) -> None:
+    server = serving()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+
+    def get(**headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+        connection.request("GET", "/openapi.json", headers={**server.headers, **headers})
+        response = connection.getresponse()
+        return response, response.read()
+
+    plain, whole = get()
+    packed, short = get(**{"Accept-Encoding": "gzip, br"})
+    connection.close()
+    assert plain.headers["content-encoding"] is None and packed.headers["content-encoding"] == "gzip"
+    assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+    assert gzip.decompress(short) == whole and len(short) * 4 < len(whole)
 
 
 def test_only_one_server_serves_a_project(project: Project, serving: Serving) -> None:
