@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.faces.cli.schedule import sign as mark
 from retinue.faces.text import relative
@@ -123,6 +124,13 @@ def test_marks_tell_what_will_happen():
     assert mark(JOB, None)[0] == mark(JOB, "success")[0] == "✓"
     assert mark(JOB, "running")[0] == "⋯"
     assert mark(JOB, "error")[0] == "!"
+
+
+@pytest.mark.parametrize(("status", "sign"), [("success", "✓"), ("error", "!"), ("running", "⋯"), (None, "✗")])
+def test_V17_a_job_that_is_over_is_marked_by_how_it_ended(status, sign):
+    over = replace(JOB, kind="once", next_at=None)
+    assert mark(over, status)[0] == sign
+    assert mark(replace(over, enabled=False), "success")[0] == "✗"
 
 
 @pytest.mark.parametrize("room", [10, 30, 75, 115])

@@ -83,13 +83,16 @@ def last_status(supervisor: Supervisor, job: ScheduledJob) -> str | None:
 
 
 def sign(job: ScheduledJob, status: str | None) -> tuple[str, str]:
-    """Return the sign of a job and what it means, as a style: will fire, failed last, at work, switched off or over."""
-    if not job.enabled or job.next_at is None:
+    """Return the sign of a job and what it means, as a style: will fire or did its work, failed last, at work,
+    switched off or never started."""
+    if not job.enabled:
         return "✗", "dim"
     if status in LIVE_STATUSES:
         return "⋯", "accent"
     if status == "error":
         return "!", "error"
+    if job.next_at is None:
+        return ("✓" if status == "success" else "✗"), "dim"
     return "✓", "success"
 
 
@@ -121,7 +124,7 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 def execute_list(args: argparse.Namespace) -> int:
     """Jobs of this project: when each is due next, and how it went last.
 
-    ✓ will fire    ! failed last    ⋯ at work    ✗ switched off or over
+    ✓ will fire or is done    ! failed last    ⋯ at work    ✗ switched off or never started
     """
     return asyncio.run(_list(args))
 

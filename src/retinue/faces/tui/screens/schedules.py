@@ -30,7 +30,7 @@ _RESULTS = {
 
 
 def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int) -> list[Row]:
-    """Return the jobs as rows: ✓ will fire, ! failed last, ⋯ at work, ✗ switched off or over."""
+    """Return the jobs as rows: ✓ will fire or is done, ! failed last, ⋯ at work, ✗ switched off."""
     rows = []
     for job in jobs:
         mark, meaning = sign(job, status(job))
@@ -86,7 +86,7 @@ class SchedulesScreen(ListSheet[None]):
         Binding("v", "watch", "watch its last run"),
     ]
     heading = "Scheduled jobs"
-    keys_line = "✓ will fire  ! failed last  ⋯ at work  ✗ off\n" + (
+    keys_line = "✓ will fire or is done  ! failed last  ⋯ at work  ✗ off\n" + (
         "a add · r run now · Space on/off · d remove · v last run · Esc back"
     )
 
