@@ -101,6 +101,16 @@ def test_a_resumed_agent_works_where_the_setting_and_its_file_say(project, serve
     assert play.seen[3].startswith("Agent resumed in the background."), "its file says so"
 
 
+def test_V17_at_the_depth_limit_only_the_tool_that_the_file_names_is_said_to_be_missing(project, serve):
+    written(project, boss="---\nname: boss\ndescription: d\ntools: Agent, Read, Bash\n---\nLead.")
+    settings(project, maxSubagentDepth=1)
+    play = Play([agent("child", subagent_type="boss", run_in_background=False)])
+    serve(play.answer)
+    assert project.retinue("-p", "Go").returncode == 0
+    notes = [line for line in play.seen[0].splitlines() if "matched no tools" in line]
+    assert notes == ["Note: Agent matched no tools in this session"]
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "tool", "argument"),
     [("codingcode", "dispatch_agent", "prompt"), ("devkit", "subagent", "task")],

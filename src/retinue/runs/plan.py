@@ -148,7 +148,7 @@ async def choose_tools(plan: LaunchPlan) -> None:
     file whose list leaves nothing."""
     spec, project = plan.spec, plan.project
     plan.may_spawn = plan.delegation is not None and _may_spawn(plan.request, plan.settings)
-    plan.policy = _with_subagents(spec)
+    plan.policy = _with_subagents(spec, may_spawn=plan.may_spawn)
     if not plan.readonly:
         plan.policy = _with_output(plan.policy, spec)
     suitable = suited(plan.request, project.tools, can_ask=project.can_ask, heard=plan.heard, mode=plan.mode)
@@ -288,11 +288,12 @@ def _may_spawn(request: RunRequest, settings: Settings) -> bool:
     return request.depth == 0 or spec.prompt_mode == "append"
 
 
-def _with_subagents(spec: AgentSpec) -> ToolPolicy:
+def _with_subagents(spec: AgentSpec, *, may_spawn: bool) -> ToolPolicy:
     """A file that lists agents it may start need not list the tool that starts them, and one that
-    lists that tool need not list those that read results, steer and so on."""
+    lists that tool need not list those that read results, steer and so on. Where it may start none, nothing
+    is added: only what the file itself names is said to be missing."""
     allow = spec.tools.allow
-    if allow is None or "*" in allow:
+    if not may_spawn or allow is None or "*" in allow:
         return spec.tools
     starts = any(STARTING.intersection(canonical(split_entry(entry)[0])) for entry in allow)
     if not spec.subagents and not starts:
