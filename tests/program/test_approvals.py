@@ -197,7 +197,7 @@ def test_a_stopped_run_withdraws_what_it_asked(project, serve):
     process = project.start("run", "general-purpose", "edit", env=WAIT)
     item = waiting(project)[0]
     assert project.retinue("runs", "stop", item["run_id"]).returncode == 0
-    process.communicate(timeout=60)
+    assert "■ stopped" in process.communicate(timeout=60)[1], "V17: a person's stop is no failure"
     assert project.json("inbox", "list", "--json")["items"] == []
     late = project.retinue("inbox", "answer", item["id"], "allow")
     assert late.returncode == 1 and "withdrawn" in late.stderr

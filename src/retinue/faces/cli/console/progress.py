@@ -16,9 +16,9 @@ from retinue.core.format import format_duration, format_tokens, format_used, ret
 from retinue.core.outcome import RECORD
 from retinue.faces.cli.console.markdown_stream import MarkdownStream, can_style, has_colour
 from retinue.faces.cli.console.output import write_span
-from retinue.faces.text import one_line, optional, plural
+from retinue.faces.text import MARKS, one_line, optional, plural
 
-_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "▸": "36"}
+_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
 """By the mark a line begins with; other lines that are indented are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
@@ -151,7 +151,7 @@ class Progress:
 
     def _ended(self, body: events.RunEnded) -> str:
         outcome = body.outcome
-        mark = "✓" if outcome.ok else "✗"
+        mark = MARKS.get(outcome.ended, "✗")
         if outcome.shortfall:
             mark = "!"
         how = optional(", {}", outcome.shortfall)
