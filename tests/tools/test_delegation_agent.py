@@ -199,6 +199,11 @@ async def test_a_failed_foreground_run_is_an_error_with_its_partial_output_under
     assert delegate.consumed
 
 
+async def test_V17_a_number_that_is_too_small_is_shown_as_it_was_given(context):
+    made = await call(FakeDelegate(), context, prompt="x", max_turns=-3)
+    assert made.text.endswith("but it was -3.")
+
+
 async def test_V17_an_agent_that_waits_for_another_machine_names_no_limit_of_this_one(context):
     delegate = FakeDelegate({"status": "queued"})
     assert "Position: queued" in (await call(delegate, context, prompt="x")).text.split("\n")

@@ -100,7 +100,7 @@ class Arguments:
         if value is None:
             return None
         if value != int(value) or value < least:
-            raise self.wrong(name, f"a whole number of at least {least}", value)
+            raise self.wrong(name, f"a whole number of at least {least}", int(value) if value == int(value) else value)
         return int(value)
 
     def number(self, name: str, *others: str) -> float | None:
