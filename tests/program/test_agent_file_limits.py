@@ -160,6 +160,7 @@ def test_rules_that_would_not_count_refuse_in_whichever_settings_file_they_are(
     done = project.retinue("run", "Explore", "go")
     assert done.returncode != 0 and server.requests == []
     assert str(settings) in done.stderr and said in done.stderr
+    assert ".." not in done.stderr and "?." not in done.stderr
     assert said in project.retinue("doctor").stdout
 
 

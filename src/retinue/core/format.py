@@ -65,6 +65,11 @@ def format_cost(dollars: float | None) -> str:
     return f"~${whole}.{digits[:2]}{digits[2:].rstrip('0')}"
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a full stop, if it does not end a sentence by itself."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def format_bytes(count: int) -> str:
     """`512B`, `1.5KB`, `2.0MB`."""
     if count < 1024:

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.core.format import as_sentence
 from retinue.errors import ConfigurationError
 from retinue.settings.foreign import line_of
 from retinue.settings.table import fields, find, groups
@@ -81,7 +82,7 @@ def check_limits(loaded: Loaded) -> None:
     if wrong:
         told = "; ".join(dict.fromkeys(map(_describe, wrong)))
         raise ConfigurationError(
-            f"A limit cannot be applied, and nothing runs without it: {told}.",
+            f"A limit cannot be applied, and nothing runs without it: {as_sentence(told)}",
             remedy="Correct it, or remove it. The settings that exist: retinue settings list",
         )
 

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retinue.core.format import as_sentence
 from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
@@ -157,7 +158,7 @@ def _require_readable(sources: Sources) -> None:
     """Raise RefusedAgentError for rules that nobody can read."""
     for why in sources.refused:
         raise RefusedAgentError(
-            f"{why}. It may hold deny rules, so nothing is started.",
+            f"{as_sentence(why)} It may hold deny rules, so nothing is started.",
             remedy="Correct the file, or remove it.",
         )
 
