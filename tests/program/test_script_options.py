@@ -130,6 +130,7 @@ def test_a_server_of_one_call_is_asked(project, scripted):
         ("--mcp-config", "{}", "no object `mcpServers`"),
         ("--add-dir", "missing", "There is no folder"),
         ("--disallowedTools", "Bash(rm", "does not end with a closing parenthesis"),
+        ("--allowedTools", "Bsh(x)", "names no tool; 'bash' may be meant"),
         ("--modle", "sonnet", "Did you mean --mode or --model?"),
         ("--model", "claude-sonet-4-5", "Did you mean anthropic/claude-sonnet-4-5"),
     ],

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
-from retinue.core.tool_list import form_problem, shape_problem, split_entry
+from retinue.core.tool_list import form_problem, misspelt_tool, shape_problem, split_entry
 from retinue.core.toolnames import STARTING, TOOLS, canonical, matching_tools
 
 HOLE = "\0"
@@ -241,6 +241,9 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
     if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
         return "must have the form domain:host"
     known = tools & (SHELL | READING | WRITING | FETCHING | STARTING)
+    meant = None if known else next(filter(None, map(misspelt_tool, tools)), None)
+    if meant is not None and kind == "allow":
+        return f"names no tool; '{meant}' may be meant"
     if not known and ":" not in specifier:
         return "has a specifier that this tool does not understand; param:value is possible in deny and ask rules"
     if kind == "allow" and (not known or (tools & STARTING and ":" in specifier)):
