@@ -14,7 +14,8 @@ import pytest
 import retinue
 from retinue import MapProgress, Retinue, Run
 from retinue.core.messages import AssistantMessage, Text
-from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.errors import ConfigurationError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest
 from retinue.testing import Call, Expect, ScriptedModel, Turn
 
@@ -157,6 +158,14 @@ async def test_map_refuses_bad_tasks_and_raises_what_cannot_start(cwd):
                 await crew.map("general-purpose", tasks, limit=limit)
         with pytest.raises(UnknownAgentError):
             await crew.map("nobody", ["a", "b"])
+
+
+async def test_an_unreadable_denial_of_a_program_has_a_remedy_about_what_is_denied(cwd):
+    spec = AgentSpec(name="mine", prompt="x", tools=ToolPolicy(deny=("bsh",)))
+    async with Retinue(cwd, model=ScriptedModel()) as crew:
+        with pytest.raises(RefusedAgentError) as refused:
+            await crew.spawn(spec, "x")
+    assert refused.value.remedy == "Correct what it denies, or leave the entry out."
 
 
 async def test_run_and_retinue_offer_their_public_names(cwd):

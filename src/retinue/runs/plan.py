@@ -183,9 +183,10 @@ def _select(plan: LaunchPlan) -> None:
     selection = plan.select(plan.available)
     if selection.refusal is not None:
         where = f" in {plan.spec.path}" if plan.spec.path else ""
-        raise RefusedAgentError(
-            f"Agent '{plan.spec.name}' {selection.refusal}", remedy=f"Correct `tools`{where}, or leave the key out."
-        )
+        remedy = f"Correct `tools`{where}, or leave the key out."
+        if selection.denies_unreadably:
+            remedy = f"Correct what it denies{where}, or leave the entry out."
+        raise RefusedAgentError(f"Agent '{plan.spec.name}' {selection.refusal}", remedy=remedy)
     if plan.spec.source != "builtin":
         plan.missing = selection.missing
     # What a shipped agent can do without is left out of its tools and not worth a note.

@@ -46,6 +46,8 @@ class ToolSelection(Struct, frozen=True):
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     refusal: str | None = None
+    denies_unreadably: bool = False
+    """Whether it is refused for an entry that denies, and not for its list of tools."""
 
 
 def select_tools(
@@ -88,8 +90,11 @@ def select_tools(
     refusal = None
     if asked.listed and not permitted and not policy.selectors:
         refusal = _refusal(asked, notes)
+    unreadable = None
     for entry in (*policy.deny, *denied_above):
-        refusal = refusal or _unreadable_denial(entry, available)
+        unreadable = unreadable or _unreadable_denial(entry, available)
+    denies_unreadably = refusal is None and unreadable is not None
+    refusal = refusal or unreadable
     if refusal is not None:
         permitted = {}
     for name in denied & permitted.keys():
@@ -104,6 +109,7 @@ def select_tools(
         denied_patterns=denied_patterns,
         notes=tuple(missing + notes),
         refusal=refusal,
+        denies_unreadably=denies_unreadably,
     )
 
 
