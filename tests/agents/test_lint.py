@@ -137,6 +137,13 @@ def findings(project: Project, home: str, text: str | bytes) -> tuple[Any, ...]:
     return lint(path).findings
 
 
+@pytest.mark.parametrize(
+    ("line", "code"), [("thinking: HIGH", "unknown-thinking-level"), ("disallowed_tools: all", "unknown-tool")]
+)
+def test_W19_what_has_its_effect_is_not_said_to_have_none(project: Project, line: str, code: str) -> None:
+    assert code not in [each.code for each in findings(project, ".pi", agent(line))]
+
+
 @pytest.mark.parametrize(("home", "text", "code", "line", "column", "severity", "fixable"), CASES)
 def test_finding(
     project: Project, home: str, text: str, code: str, line: int, column: int, severity: str, fixable: bool

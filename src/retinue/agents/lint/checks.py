@@ -149,7 +149,7 @@ def check_values(subject: LintSubject) -> Iterator[CheckResult]:
         reason = f"'{spec.color}' is neither a known colour nor #RRGGBB."
         yield subject.report("invalid-color", reason, key=_key(subject, "color"))
     thinking = spec.model.thinking
-    if thinking is not None and thinking not in _LEVELS and not thinking.isdecimal():
+    if thinking is not None and thinking.lower() not in _LEVELS and not thinking.isdecimal():
         reason = f"'{thinking}' is no thinking level."
         yield subject.report("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
     if spec.output_schema is not None:

@@ -27,6 +27,7 @@ ELSEWHERE = frozenset(
 """Names of tools that other programs have and Retinue has no counterpart for."""
 
 _MOST_SUGGESTIONS = 100
+_EVERY = frozenset({"*", "all"})
 _SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
 
 
@@ -49,7 +50,7 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: 
             own = ", ".join(in_dialect(base, subject.parsed.dialect))
             reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
             yield subject.report("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
-        if canonical(name) or is_servers(name) or name == "*" or base in NOT_TOOLS:
+        if canonical(name) or is_servers(name) or name.lower() in _EVERY or base in NOT_TOOLS:
             continue
         if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
             # `server_tool`: which servers there are is known only at run time.
@@ -93,7 +94,8 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     for name in tools.deny:
         if "(" not in name:
             denied.update(canonical(name))
-    if "*" in tools.deny or (tools.allow and denied and not tools.selectors and _all_in(tools.allow, denied)):
+    denies_every = not _EVERY.isdisjoint(map(str.lower, tools.deny))
+    if denies_every or (tools.allow and denied and not tools.selectors and _all_in(tools.allow, denied)):
         deny_key = next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
         yield subject.report("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
         return
