@@ -345,3 +345,13 @@ def test_the_library_refuses_what_cannot_be_read(project: Project, monkeypatch: 
 
     with pytest.raises(LaunchError, match=r"odd\.md:4"):
         asyncio.run(run())
+
+
+def test_W19_a_run_tells_what_replaces_the_file_and_not_that_it_has_no_description(
+    project: Project, serve: Any
+) -> None:
+    serve(lambda request: Reply(text="done"))
+    agent(project, ".pi/agents/plain.md", "thinking: low")
+    done = project.retinue("run", "plain", "go", "--thinking", "high")
+    assert "thinking high replaces low of the file" in done.stderr
+    assert "There is no description" not in done.stderr

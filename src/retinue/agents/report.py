@@ -104,7 +104,9 @@ def _lint_file(spec: AgentSpec) -> list[_Line] | None:
         # The launch reports an unknown name of an allow list with the tools of the run; it does not look at the deny
         # list.
         unknown = each.code == "unknown-tool" and "denies nothing" not in each.reason
-        if each.severity != "info" and each.code not in _SAID_AT_LAUNCH and not unknown:
+        # Who runs it has chosen it without a description.
+        chosen = each.code == "missing-description"
+        if each.severity != "info" and not chosen and each.code not in _SAID_AT_LAUNCH and not unknown:
             lines.append(_Line(each.line, each.severity, each.reason, each.remedy))
     return lines
 

@@ -246,7 +246,7 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
     # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
     system = project.round.once(("system", text), lambda: text)
     model, gate = build_for(plan, selection, system, tools)
-    thinking = _thinking(request) or selection.thinking
+    thinking = _thinking(request, plan.notes) or selection.thinking
     if thinking is not None and (unsent := unsent_level(selection, thinking)):
         plan.notes.append(unsent)
     if thinking is None and parent is not None:
@@ -355,6 +355,10 @@ def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | Non
     return {name: value for name, value in limits.items() if settings.origin(_LIMIT_SETTINGS[name]).layer == "default"}
 
 
-def _thinking(request: RunRequest) -> str | None:
+def _thinking(request: RunRequest, notes: list[str]) -> str | None:
     of_file, asked = request.spec.model.thinking, request.thinking
-    return (asked or of_file) if "thinking" in request.pinned else (of_file or asked)
+    if "thinking" not in request.pinned:
+        return of_file or asked
+    if asked and of_file and asked != of_file:
+        notes.append(f"thinking {asked} replaces {of_file} of the file")
+    return asked or of_file
