@@ -176,8 +176,8 @@ def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> N
 
 def test_I06_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: Any) -> None:
     configure(project, {"sdk": light(), "other": light()})
-    agent(project, "all", "tools: read\n", ".pi/agents")
-    agent(project, "one", "tools: read, ext:sdk/add\n", ".pi/agents")
+    agent(project, "all", "tools: read\nprompt_mode: replace\n", ".pi/agents")
+    agent(project, "one", "tools: read, ext:sdk/add\nprompt_mode: replace\n", ".pi/agents")
     agent(project, "off", "extensions: false\n", ".pi/agents")
     agent(project, "only", "tools: none\nextensions: [other]\n", ".pi/agents")
     server = serve(lambda request: Reply(text="done"))
