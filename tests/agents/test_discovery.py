@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,8 @@ def test_A34_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> No
 def test_A34_devkit_looks_above_the_repository_within_the_home(folders: AgentFolders) -> None:
     text = "---\nname: outer\nreadonly: true\n---\nBody\n"
     inner = folders.home / "code" / "inner"
-    (inner / ".git").mkdir(parents=True)
+    inner.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", inner], check=True)
     outer = folders.file(".agents/outer.md", text, base=folders.home / "code")
     folders.agent(".claude/agents/other.md", "other", base=folders.home / "code")
     assert [entry.path for entry in folders.load(inner).entries] == [str(outer)], "and nothing else of that folder"

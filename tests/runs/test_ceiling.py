@@ -271,7 +271,7 @@ def _compare(scene: Scene, above, below) -> None:
         assert _STRENGTH[second] >= _STRENGTH[first], (tool, arguments, first, second)
 
 
-_STRENGTH = {"allow": 0, "ask": 1, "deny": 2}
+_STRENGTH = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 
 def _verdict(guard, tool: str, arguments) -> str:

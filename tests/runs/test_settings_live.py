@@ -59,7 +59,7 @@ async def test_S04_a_change_by_another_process_is_told_in_a_session_where_nothin
 
 
 async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who_waits(scene):
-    write(scene, maxConcurrent=1, graceTurns=3)
+    write(scene, maxConcurrent=1, agentMentions="off")
     scene.again()
     said = heard(scene)
     async with scene:
@@ -67,16 +67,16 @@ async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who
         await scene.child(main, "first")
         waiting = await scene.spawn(main, "second", background=True)
         assert waiting.status == "queued"
-        write(scene, maxConcurrent=3, graceTurns="many")
+        write(scene, maxConcurrent=3, agentMentions="many")
         await scene.child(main, "third")
         await scene.model("second").asked()
         assert scene.supervisor.queue.limit == 3
-        assert scene.supervisor.settings.grace_turns == 5
+        assert scene.supervisor.settings.agent_mentions != "off"
         (changed,) = [data for name, data in said if name == "changed"]
         assert changed["settings"]["maxConcurrent"] == 3
         assert changed["persisted"] is True
         warnings = scene.supervisor.project.settings.warnings
-        assert [("settings.json: graceTurns" in each) for each in warnings] == [True]
+        assert [("settings.json: agentMentions" in each) for each in warnings] == [True]
 
 
 async def test_what_applies_live_is_in_what_a_running_agent_reads(scene):
