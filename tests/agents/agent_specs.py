@@ -79,7 +79,7 @@ tools = st.builds(
     deny=denied,
     selectors=st.lists(st.sampled_from(["ext:a", "ext:b/c"]), max_size=2, unique=True).map(tuple),
     extensions=switches | some_names,
-    exclude_extensions=name_lists,
+    exclude_extensions=denied,
 )
 models = st.builds(
     ModelPolicy,

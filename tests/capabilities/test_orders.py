@@ -12,7 +12,7 @@ def names(method: str, order: str = "plan") -> list[str]:
 
 def test_a_plan_is_restricted_offered_equipped_and_briefed_in_this_order() -> None:
     assert names("restrict") == ["trust", "permissions", "hooks", "worktree", "telemetry"]
-    assert names("offer") == ["permissions", "skills", "plugins", "mcp", "observer"]
+    assert names("offer") == ["permissions", "skills", "plugins", "mcp", "lsp", "observer"]
     assert names("equip") == ["skills", "memory", "mcp", "worktree", "observer"]
     assert names("brief") == ["skills", "memory", "worktree"]
     assert names("admit") == ["hooks", "worktree"]

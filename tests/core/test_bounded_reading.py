@@ -173,7 +173,7 @@ def test_settings_that_cannot_be_read_refuse_the_launch(tmp_path, name):
         timeout=20,
     )
     assert done.returncode == 2
-    assert f"{name} cannot be read: it is a pipe, not a regular file" in done.stderr + done.stdout
+    assert f"/{name}" in done.stderr and "cannot be read: it is a pipe, not a regular file" in done.stderr
     assert "or remove it" in done.stderr + done.stdout
 
 

@@ -137,7 +137,7 @@ def test_a_newer_format_is_refused_with_a_remedy(tmp_path):
     for attempt in (connect, connect_to_read):
         with pytest.raises(StateError, match="newer Retinue") as caught:
             attempt(tmp_path)
-        assert "Upgrade" in caught.value.remedy
+        assert "newer version" in caught.value.remedy
 
 
 @pytest.mark.parametrize("home", ["/proc/retinue-test", "/dev/null/home"])

@@ -53,7 +53,7 @@ def workspace(tmp_path: Path) -> Path:
 async def say(root: Path, *calls: Call, tools: Any = None) -> list[Any]:
     """The results of calls, one turn each, by the seven tools."""
     companion = Companion()
-    context = ToolContext("run-1", (root,), root.parent / "outputs")
+    context = ToolContext("run-1", (root,), root.parent / "outputs", clearance="person")
     context.companion = companion  # type: ignore[assignment]
     bench = ToolBench(root)
     offered = tools or [bench.tool(name) for name in (*SEVEN, "todo")]

@@ -41,7 +41,7 @@ def work() -> list[Turn]:
 
 
 async def run_it(root: Path, *turns: object, answer: str = "done", **options: object):
-    context = ToolContext("run-1", (root,), root / "outputs")
+    context = ToolContext("run-1", (root,), root / "outputs", clearance="person")
     model = ScriptedModel(*turns, answer, info=SMALL)
     run = await drive(model, TASK, tools=tools(root), context=context, remind=reminder, **options)
     return run, model

@@ -19,7 +19,10 @@ def test_the_list_names_interrupted_runs_with_unknown_effects_and_the_way_on(pro
         return Reply("waiting")
 
     serve(answer)
-    process = project.start("-p", "Review this", "--permission-mode", "bypassPermissions")
+    # In a sandbox the command would end with the process.
+    process = project.start(
+        "-p", "Review this", "--permission-mode", "bypassPermissions", env={"RETINUE_SANDBOX_MODE": "off"}
+    )
     while not (project.cwd / "begun").exists():
         assert process.poll() is None, process.stderr.read()
     process.send_signal(signal.SIGKILL)

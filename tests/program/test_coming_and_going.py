@@ -132,10 +132,10 @@ def test_A20_quiet_keeps_warnings_and_shows_nothing_else(project: Project, serve
     serve(echo)
     folder = project.cwd / ".retinue"
     folder.mkdir()
-    (folder / "settings.json").write_text("{bad json")
+    (folder / "settings.json").write_text('{"agentMentions": "many"}')
     done = project.retinue("run", "Explore", "read", "--quiet")
     assert (done.returncode, done.stdout) == (0, "Answer 1.\n")
-    assert "is not JSON" in done.stderr
+    assert "agentMentions is ignored" in done.stderr
     assert "completed" not in done.stderr
     (folder / "settings.json").unlink()
     assert project.retinue("run", "Explore", "read", "--quiet").stderr == ""

@@ -110,7 +110,8 @@ def test_a_call_that_was_stopped_while_it_waited_for_approval_has_not_begun(proj
 
 def test_commands_that_outlive_a_killed_process_are_listed_and_can_be_ended(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("", [("bash", {"command": "touch here; sleep 300"})]))
-    process = project.start("run", "general-purpose", "x")
+    # In a sandbox they would end with the process.
+    process = project.start("run", "general-purpose", "x", env={"RETINUE_SANDBOX_MODE": "off"})
     while not (project.cwd / "here").exists():
         assert process.poll() is None
         time.sleep(0.01)

@@ -63,7 +63,7 @@ def test_a_library_that_is_there_and_cannot_be_imported_is_a_warning(look, monke
     monkeypatch.delitem(sys.modules, "lxml.html.clean", raising=False)
     found = look()["pages"]
     assert found.grade == "warning" and "trafilatura cannot be imported" in found.detail
-    assert "retinue[web]" in found.remedy
+    assert "[web]" in found.remedy
 
 
 def test_switched_off_and_exempt_hosts_are_said(look) -> None:

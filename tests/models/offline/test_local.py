@@ -218,7 +218,7 @@ def test_other_files_are_refused_with_a_remedy(data: bytes, tmp_path: Path) -> N
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(MissingExtraError, match="retinue\\[local\\]"):
+    with pytest.raises(MissingExtraError, match=r"\[local\]"):
         LocalModel()
 
 

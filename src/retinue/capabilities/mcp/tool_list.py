@@ -289,7 +289,8 @@ def _read_tool(tool: Any) -> ServerTool:
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
     if not tool.name or len(tool.name) > 200:
         return ServerTool(tool.name, "", {}, problem="its name has no usable length")
-    if tool.execution is not None and tool.execution.task_support == "required":
+    execution = getattr(tool, "execution", None)
+    if execution is not None and execution.task_support == "required":
         return ServerTool(tool.name, "", {}, problem="it is left out: it can only be called as a task")
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return ServerTool(tool.name, "", {}, problem="its parameters are not a JSON object")
