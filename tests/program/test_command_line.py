@@ -211,7 +211,7 @@ def test_a_setting_that_cannot_be_used_is_said_by_the_run(project, serve):
     (project.cwd / ".retinue").mkdir()
     (project.cwd / ".retinue" / "settings.json").write_text('{"maxConcurrent": 5000, "graceTurn": 3}')
     done = project.retinue("-p", "x")
-    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "maxConcurrent is ignored; it must be a whole number from 1 to 1024" in done.stderr
     assert "did you mean graceTurns?" in done.stderr
 
