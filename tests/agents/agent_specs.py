@@ -52,6 +52,7 @@ names = st.one_of(words, st.sampled_from(["Read", "Bash(git log: *, x)", "mcp__a
 names = names.map(lambda name: f"{name}1" if name.lower() in RESERVED else name)
 name_lists = st.lists(names, max_size=4, unique=True).map(tuple)
 denied = st.lists(names.filter(lambda name: entry_problem(name) is None), max_size=4, unique=True).map(tuple)
+extension_lists = st.lists(names.filter(str.isidentifier), max_size=4, unique=True).map(tuple)
 some_names = st.lists(names, min_size=1, max_size=4, unique=True).map(tuple)
 switches = st.none() | st.booleans()
 scalars = (
@@ -79,7 +80,7 @@ tools = st.builds(
     deny=denied,
     selectors=st.lists(st.sampled_from(["ext:a", "ext:b/c"]), max_size=2, unique=True).map(tuple),
     extensions=switches | some_names,
-    exclude_extensions=denied,
+    exclude_extensions=extension_lists,
 )
 models = st.builds(
     ModelPolicy,
