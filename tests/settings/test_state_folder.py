@@ -63,14 +63,14 @@ def test_B5_projects_whose_paths_differ_by_a_dash_see_nothing_of_each_other(plac
 @pytest.mark.parametrize("first", ["one", "two"])
 def test_B5_a_folder_of_before_is_kept_by_the_project_whose_runs_are_in_it(place: Place, first: str) -> None:
     mine, other = (place.one, place.two) if first == "one" else (place.two, place.one)
-    place.retinue(mine, "run", "Explore", "Where is mine?")
+    place.retinue(mine, "run", "Explore", "Where is alpha defined?")
     earlier = place.as_before(mine)
     assert place.state(mine) == earlier
     assert place.state(other) != earlier
-    place.retinue(mine, "run", "Explore", "Where is again?")
-    place.retinue(other, "run", "Explore", "other")
-    assert place.runs(mine) == ["Where is again?", "Where is mine?"]
-    assert place.runs(other) == ["other"]
+    place.retinue(mine, "run", "Explore", "Where is beta defined?")
+    place.retinue(other, "run", "Explore", "Where is gamma defined?")
+    assert place.runs(mine) == ["Where is beta defined?", "Where is alpha defined?"]
+    assert place.runs(other) == ["Where is gamma defined?"]
     assert place.state(mine) == earlier
 
 
